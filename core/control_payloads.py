@@ -1,5 +1,7 @@
 """Answers of the control API that are computed on request and never stored in the journal."""
 
+from typing import Any
+
 import msgspec
 
 from core.events import ClientSeen
@@ -63,6 +65,31 @@ class HardwareFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Duration of the last update, without `sync_seconds`."""
     sync_seconds: float | None = None
     """Time the last update took to publish its weights to the sampler and to save them."""
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an embedded engine reports of itself; the defaults are those of any other server."""
+
+    damping: float = 0.0
+    """Its addition to a group's standard deviation."""
+    context: int | None = None
+    """Context window in tokens."""
+    strict_context: bool = False
+    """It refuses prompts that are too long."""
+    bare_prompts: bool = False
+    """It completes a prompt without a chat template."""
+    snapshots: bool = False
+    """Its model can sample from a snapshot of the weights."""
+    backend: str | None = None
+    model: str = ""
+    run: str | None = None
+    """Id of the training run of its weights."""
+    run_start: str | None = None
+    """What the run began with."""
+    job: dict[str, Any] | None = None
+    """The job with which it can be started."""
+    hardware: HardwareFacts | None = None
+    """What the policy runs on; None where that is not measured."""
 
 
 class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):

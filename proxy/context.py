@@ -14,6 +14,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
+from core.control_payloads import EngineInfo
 from core.events.alerts import PartFailed
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
@@ -30,7 +31,19 @@ STARTING_RETRY = 5
 
 @dataclass(slots=True)
 class ServerHandle:
-    """One swarm server, or one upstream in observe mode, with its client, watcher and claimer."""
+    """One swarm server, or one upstream in observe mode, with its client, watcher and claimer.
+
+    Five properties say what differs between them; the defaults are those of a swarm server.
+
+    Attributes:
+        trains: It trains on what it gets. Else rewards are only recorded.
+        intent_is_durable: It keeps episodes after the proxy has ended, and takes idle ones back. So
+            an intent is committed before the claim, and a reward is durable before it is sent.
+        run_samples: The run decides temperature and seed of its requests, not the client.
+        strict_window: It refuses a prompt that exceeds its context window together with the
+            requested answer; else it shortens the answer.
+        may_be_commanded: It has an engine that can be started and stopped.
+    """
 
     name: str
     url: str
@@ -41,12 +54,30 @@ class ServerHandle:
     """Eval episodes that looks and the canary hold: uuid -> its last claim."""
     paused: str = ""
     """Why its requests are not trained on; empty if they are."""
-    observes: bool = False
-    """True for an upstream in observe mode: nothing is trained there."""
+    most_episodes: int | None = None
+    """Maximum number of episodes at a time; None if the server reports it."""
+    trains: bool = True
+    intent_is_durable: bool = True
+    run_samples: bool = True
+    strict_window: bool = False
+    may_be_commanded: bool = True
     is_starting: Callable[[], bool] = lambda: False
     """Whether an engine that is off or silent is expected to answer within seconds."""
+    info: EngineInfo = field(default_factory=EngineInfo)
+    """What it reports of itself."""
     identifying: asyncio.Event | None = None
     """While the training run of a started engine is read, the event of its end."""
+
+    @property
+    def state(self) -> str:
+        """Name of its state, as it is displayed."""
+        status = self.watcher.current
+        return status.state.value if self.trains else status.raw or status.state.value
+
+    @property
+    def window(self) -> int | None:
+        """Context window in tokens, prompt and answer together; None if unknown."""
+        return self.client.context_length or self.info.context
 
     def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of this server; it names the server if the request did.
@@ -59,7 +90,7 @@ class ServerHandle:
             message: Why the request is refused.
         """
         status = self.watcher.current
-        engine = "The upstream" if self.observes else "The engine"
+        engine = "The engine" if self.may_be_commanded else "The upstream"
         if model == self.name:
             engine = f"Server {self.name}"
             message = f"{engine} is {status.display_state.value}. {message}"

@@ -216,7 +216,7 @@ def _progress_services(
             user_waits=lambda: groups.waiting > 0,
         )
         for name, server in context.servers.items()
-        if not server.observes
+        if server.trains
     }
 
 
@@ -360,7 +360,7 @@ async def _run_services(
         own = home if targets[name] == "embedded" else None
         watch = ServerWatch(context, server, own, partial(groups.postpone, name))
         context.tasks.spawn(watch.run(), f"watch:{name}")
-        if context.settings.probe.enabled and not server.observes:
+        if context.settings.probe.enabled and server.trains:
             facts = groups.server_facts[name]
             canary = CanaryWatch(context, server, facts, lambda: groups.waiting > 0)
             canaries.spawn(context.keep_running(canary.run, f"canary of {name}"), name)

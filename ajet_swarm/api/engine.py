@@ -36,6 +36,8 @@ __all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
 class AsyncSwarmClient(EpisodeRoutes):
     """All routes of one server; arguments as of `ServerRequests`."""
 
+    context_length: int | None = None
+    trouble = ""
     _features: frozenset[str] | None = None
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:

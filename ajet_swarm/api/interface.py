@@ -27,6 +27,8 @@ class SwarmApi(Protocol):
         client_uuid: Identity of this client at the server.
         name: Name of the server in messages.
         stopped_at: Unix seconds at which this client last stopped the engine; 0 for never.
+        context_length: Context window in tokens, if the server lists it with its models.
+        trouble: What is wrong with a server that answers; empty if nothing is.
     """
 
     url: str
@@ -34,6 +36,8 @@ class SwarmApi(Protocol):
     client_uuid: str
     name: str
     stopped_at: float
+    context_length: int | None
+    trouble: str
 
     # --- the engine -----------------------------------------------------------------------------
 

@@ -318,27 +318,29 @@ class _OnItsThread:
     """What an `AsyncJointSwarm` uses of a client, whose calls run on the client's own thread."""
 
     def __init__(self, client: SwarmClient) -> None:
-        self._swarm = client._swarm
-        self._result = client._thread.awaitable
+        self._client = client
 
     async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        return await self._result(self._swarm.wait_until_rolling(timeout=timeout))
+        result, swarm = self._client._thread.awaitable, self._client._swarm
+        return await result(swarm.wait_until_rolling(timeout=timeout))
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
-        return await self._result(self._swarm.can_continue_episode(episode_uuid))
+        result, swarm = self._client._thread.awaitable, self._client._swarm
+        return await result(swarm.can_continue_episode(episode_uuid))
 
     @asynccontextmanager
     async def episode(
         self, task: Task | str, *args: Any, **named: Any
     ) -> AsyncIterator[AsyncEpisode]:
-        context = self._swarm.episode(task, *args, **named)
-        part = await self._result(context.__aenter__())
+        result = self._client._thread.awaitable
+        context = self._client._swarm.episode(task, *args, **named)
+        part = await result(context.__aenter__())
         try:
             yield AsyncEpisode(
-                task, part.uuid, part.api, lambda _, output: self._result(part.end(output))
+                task, part.uuid, part.api, lambda _, output: result(part.end(output))
             )
         finally:
-            await self._result(context.__aexit__(None, None, None))
+            await result(context.__aexit__(None, None, None))
 
 
 def _counts(end: object) -> bool:

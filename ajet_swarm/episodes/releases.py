@@ -131,8 +131,8 @@ class EpisodeReleaser:
         self._unconfirmed: set[str] = set()
         """Uuids given back without confirmation by the server."""
         self._sweeping = False
-        self._sweep_again = False
-        self._closing = asyncio.Event()
+        self._sweep_wanted = asyncio.Event()
+        self._closing = False
 
     def claimed(self, uuid: str) -> None:
         """Record that the server granted a uuid, perhaps one that was given back before."""
@@ -260,7 +260,7 @@ class EpisodeReleaser:
     def sweep_soon(self) -> None:
         """Start `reconcile` in the background, and again after `second_look` seconds; after `close`
         the next process has to do it."""
-        self._sweep_again = True
+        self._sweep_wanted.set()
         if not (self._sweeping or self.tasks.closing):
             self._sweeping = True
             self.tasks.spawn(self._sweep(), "sweep")
@@ -275,7 +275,8 @@ class EpisodeReleaser:
         It does not wait for an unreachable server. A second search for lost claims that is due
         later is done at once.
         """
-        self._closing.set()
+        self._closing = True
+        self._sweep_wanted.set()
         until = asyncio.get_running_loop().time() + seconds
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
@@ -350,13 +351,15 @@ class EpisodeReleaser:
 
     async def _sweep(self) -> None:
         try:
-            while self._sweep_again:
-                self._sweep_again = False
+            while self._sweep_wanted.is_set():
+                self._sweep_wanted.clear()
                 await self._reconcile_until_done()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self.second_look):
-                        await self._closing.wait()
-                await self._reconcile_until_done()
+                if self._closing and not self._sweep_wanted.is_set():
+                    return
+                try:
+                    await asyncio.wait_for(self._sweep_wanted.wait(), self.second_look)
+                except TimeoutError:
+                    await self._reconcile_until_done()
         finally:
             self._sweeping = False
 

@@ -10,6 +10,7 @@ to agree with the teacher.
 import argparse
 import json
 import random
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -114,4 +115,5 @@ def _server(stack: ExitStack, role: str, args: argparse.Namespace, named: Mappin
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
     sys.exit(main())

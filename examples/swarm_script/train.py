@@ -5,6 +5,7 @@ python -m examples.swarm_script.train --steps 5
 
 import argparse
 import os
+import signal
 import sys
 
 from ajet_swarm import SwarmError
@@ -88,6 +89,7 @@ def main(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=5, help="policy updates")
     try:

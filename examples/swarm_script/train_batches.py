@@ -5,6 +5,7 @@ python -m examples.swarm_script.train_batches --steps 3
 
 import argparse
 import os
+import signal
 import sys
 
 from ajet_swarm import SwarmError
@@ -67,6 +68,7 @@ def main(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=3, help="batches")
     try:

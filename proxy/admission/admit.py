@@ -134,8 +134,6 @@ class Admission:
         self._settings = settings
         self._limits = limits
         self._bus = context.bus
-        self._run_samples = not context.settings.upstream.url
-        """Whether the run decides temperature and seed: not in observe mode."""
         self._joinable: dict[str, GroupRun] = {}
         """Open runs by the key of their request."""
         self._replay = ReplayCache(
@@ -217,15 +215,14 @@ class Admission:
                 request.connection.waited = True
             displaced = self._groups.next_displaced(self._lane(request), request.lag is not None)
         facts = self._groups.server_facts[server.name]
-        # Only the embedded engine reports its window; AgentJet's server does not.
-        check_servable(request, server, settings, own=facts.context_length is not None)
+        check_servable(request, server, settings)
         row = context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
         untrained = _why_untrained(context, request, server)
         if untrained:
             request = replace(request, train=False)
-        admitted = self.classify(request, row, server.name, count)
+        admitted = self.classify(request, row, server, count)
         if helper := admitted.request.helper:
             row, untrained = None, untrained or f"not trained on: helper call {helper}"
         run = self._open(admitted, row, facts)
@@ -248,7 +245,7 @@ class Admission:
         return (key, request.address, session)
 
     def classify(
-        self, request: ChatRequest, row: Row | None, server: str, count: "RequestCount"
+        self, request: ChatRequest, row: Row | None, server: ServerHandle, count: "RequestCount"
     ) -> AdmittedRequest:
         """Determine a new request's session, and whether it is a helper call; count it.
 
@@ -256,7 +253,7 @@ class Admission:
             request: The request.
             row: The dataset row it belongs to, or None. A request that names its row is never a
                 helper call; other requests of an agent for the same row may be.
-            server: Name of the request's server.
+            server: The request's server.
             count: Counts the request; one for all prompts of a request.
 
         Raises:
@@ -277,12 +274,12 @@ class Admission:
                 session = self._conversations.find(request.messages, sender, trace)
             else:
                 session = self._conversations.match(request.messages, sender, trace).session
-        turn = self._count(count, key, session, request, helper, server)
+        turn = self._count(count, key, session, request, helper, server.name)
         if helper:
             request = replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = replace(request, session=session)
-        if request.train and self._run_samples and not RUN_SAMPLING.isdisjoint(body):
+        if request.train and server.run_samples and not RUN_SAMPLING.isdisjoint(body):
             remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
             request = replace(request, body=remaining)
         # New conversations without a named session share a lane: else each would get its own share.
@@ -314,7 +311,7 @@ class Admission:
             on_answer=self._answered,
             lane=admitted.lane,
             newcomer=admitted.newcomer,
-            kind="eval" if not request.train else "observe" if server.observes else "train",
+            kind="eval" if not request.train else "train" if server.trains else "observe",
         )
         self._bus.publish(
             GroupOpened(

@@ -25,7 +25,6 @@ from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
-from proxy.servers.observe_mode import context_window_of
 
 DEFAULT_MODEL = "ajet"
 """Model name if neither the settings nor the server give one."""
@@ -140,7 +139,7 @@ class Groups:
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
         server = self.context.server_of(model)
-        return context_window_of(server, self.server_facts[server.name].context_length)
+        return server.window
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -219,7 +218,6 @@ class Groups:
     # --- events --------------------------------------------------------------------------------
 
     def _engine_changed(self, name: str, status: ServerStatus) -> None:
-        self.server_facts[name].engine_changed(status)
         if is_down(status):
             loop = asyncio.get_running_loop()
             loop.call_later(self.limits.down_grace, self._stop_if_down, name, status.since)

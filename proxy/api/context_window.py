@@ -12,7 +12,6 @@ import msgspec
 from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
-from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
 from proxy.dialects.request import ChatRequest
@@ -22,8 +21,6 @@ from proxy.http.asgi import parse_body
 from proxy.http.errors import ApiError, overloaded
 from proxy.http.router import NOT_FOUND
 from proxy.servers.bare_prompts import PROMPT
-from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +63,10 @@ class ContextWindows:
 
     Args:
         context: The shared parts of the proxy.
-        groups: The registry, which has the facts of each server.
     """
 
-    def __init__(self, context: ProxyContext, groups: Groups) -> None:
+    def __init__(self, context: ProxyContext) -> None:
         self._context = context
-        self._server_facts = groups.server_facts
 
     async def check(self, request: ChatRequest) -> None:
         """Check the length of a prompt; call the tokenizer only if it may be too long.
@@ -80,21 +75,20 @@ class ContextWindows:
             ApiError: vLLM's 400 for a prompt that is too long.
         """
         server = self._context.server_of(request.model)
-        facts = self._server_facts[server.name]
-        limit = context_window_of(server, facts.context_length)
-        if limit is None or not (server.observes or facts.strict):
+        limit = server.window
+        if limit is None or not (server.strict_window or server.info.strict_context):
             return
         requested = _requested_tokens(request.body)
-        prompt_limit = limit - requested if server.observes else limit // 2
+        prompt_limit = limit - requested if server.strict_window else limit // 2
         if _prompt_bytes(request) <= prompt_limit or not server.watcher.current.reachable:
             return
         counted = await tokenize(server, request)
         size = _characters(request)
         if counted is None:
-            if server.observes and requested >= limit:  # too long even for an empty prompt
+            if server.strict_window and requested >= limit:  # too long even for an empty prompt
                 raise too_long(limit, None, requested, "at least 1 input tokens", size)
             return
-        if not server.observes:  # the engine shortens the answer to the free space
+        if not server.strict_window:  # the engine shortens the answer to the free space
             if counted.truncated:
                 raise too_long(limit, None, requested, characters=size)
         elif counted.count + max(requested, 1) > limit:
@@ -139,7 +133,7 @@ class ContextWindows:
         """
         model = await parse_body(data, partial(model_of, data))
         server = self._context.server_of(model)
-        if not (server.observes and await self._has_completions(server)):
+        if not await _lists_completions(server):
             raise refusal
         seconds = self._context.settings.proxy.stream_budget
         try:
@@ -149,12 +143,14 @@ class ContextWindows:
 
     async def _has_completions(self, server: ServerHandle) -> bool:
         """Return whether a server accepts a prompt without a chat template."""
-        if not server.observes:
-            return self._server_facts[server.name].bare_prompts
-        try:
-            return COMPLETIONS in await server.client.features()
-        except SwarmError:  # the server is not reachable
-            return False
+        return server.info.bare_prompts or await _lists_completions(server)
+
+
+async def _lists_completions(server: ServerHandle) -> bool:
+    try:
+        return COMPLETIONS in await server.client.features()
+    except SwarmError:  # the server is not reachable
+        return False
 
 
 async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
@@ -221,7 +217,7 @@ async def count_tokens(server: ServerHandle, request: ChatRequest) -> int | None
 
 async def tokenize(server: ServerHandle, request: ChatRequest) -> TokenCount | None:
     """Return the response of the upstream's tokenizer; None without a tokenizer or a response."""
-    names = _TEMPLATE_FIELDS if server.observes else (*_TEMPLATE_FIELDS, *_ENGINE_FIELDS)
+    names = _TEMPLATE_FIELDS if server.strict_window else (*_TEMPLATE_FIELDS, *_ENGINE_FIELDS)
     body = {name: request.body[name] for name in names if request.body.get(name) is not None}
     try:
         data = _encode({**body, "messages": request.messages})
@@ -268,16 +264,12 @@ async def ask(
     client = server.client
     if path not in await client.features():
         return 404, NOT_FOUND
-    headers = {"content-type": "application/json"}
-    if isinstance(client, ObserveClient):
-        headers |= client.credentials()
-        data = _with_known_model(data, client.models)
     answer = await client.transport.request(
         Request(
             "POST",
             client.url + path,
             body=data,
-            headers=headers,
+            headers={"content-type": "application/json"},
             timeout=seconds,
             repeatable=True,
         )
@@ -285,17 +277,6 @@ async def ask(
     if answer.status in (401, 403) or answer.status >= 500:
         raise overloaded(5)
     return answer.status, answer.body
-
-
-def _with_known_model(data: bytes, models: tuple[str, ...]) -> bytes:
-    """Replace a model that the upstream does not have by its default model."""
-    try:
-        body = msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return data  # the upstream returns the error
-    if not models or body.get("model") in (None, *models):
-        return data
-    return _encode({**body, "model": models[0]})
 
 
 def _requested_tokens(body: dict[str, Any]) -> int:

@@ -83,7 +83,7 @@ class RequestHandler:
         self.groups = groups
         self.metrics = RequestMetrics()
         self.token_estimator = TokenEstimator()
-        self.windows = ContextWindows(context, groups)
+        self.windows = ContextWindows(context)
         context.bus.listen(self.metrics.listen, *COUNTED_EVENTS)
         self.settings = context.settings.proxy
         self.max_body_bytes = self.settings.max_body_mb << 20

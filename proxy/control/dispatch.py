@@ -27,7 +27,6 @@ from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.groups.giving_way import rows_wait
 from proxy.rewards.model.commands import RewardCommands
-from proxy.servers.observe_client import STATE
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +113,7 @@ class CommandHandler:
         for name, known in state.servers.items():
             if (handle := self.context.servers.get(name)) is not None:
                 status = handle.watcher.current
-                seen = STATE if handle.observes else status.state.value
-                servers[name] = replace(known, state=seen, lost=status.error)
+                servers[name] = replace(known, state=handle.state, lost=status.error)
         return replace(state, servers=servers)
 
     async def _dismiss(self, args: dict[str, Any]) -> str:

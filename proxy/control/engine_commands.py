@@ -20,7 +20,7 @@ from proxy.servers.extensions import (
     RESTORE,
     CheckpointResult,
     ask,
-    has_job,
+    engine_info,
     offers,
     refresh_checkpoints,
 )
@@ -96,7 +96,7 @@ class EngineCommands:
             return already
         self.jobs.must_be_idle(server)
         await must_be_off(server)
-        if await has_job(server):
+        if (await engine_info(server.client)).job is not None:
             await self._start(server)
             return f"{server.name} continues"
         job, how = await self.jobs.choose(server, {})

@@ -27,7 +27,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
-from proxy.servers.extensions import INFO, has_job, offers
+from proxy.servers.extensions import INFO, engine_info, offers
 
 POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
@@ -103,7 +103,9 @@ class JobCommands:
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
-        return not await server.client.is_embedded() or await has_job(server)
+        if not await server.client.is_embedded():
+            return True
+        return (await engine_info(server.client)).job is not None
 
     @staticmethod
     def _read(text: str, where: str) -> CheckedJob:
@@ -150,7 +152,7 @@ class JobCommands:
         if operation is not None:
             starts = operation.title in ("Start", "Resume")
             return f"{server.name} is starting already" if starts else ""
-        if server.observes:
+        if not server.may_be_commanded:
             return ""
         with contextlib.suppress(TimeoutError):  # its state may just have changed
             await server.watcher.refresh(POLL_LIMIT)
@@ -190,7 +192,7 @@ class JobCommands:
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         self.must_be_idle(server)
-        if server.observes:
+        if not server.may_be_commanded:
             raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
         text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
@@ -444,7 +446,7 @@ async def must_be_off(server: ServerHandle) -> None:
     Raises:
         AjetError: it is not OFFLINE.
     """
-    if server.observes:
+    if not server.may_be_commanded:
         raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
     try:  # its state may just have changed
         status = await server.watcher.refresh(POLL_LIMIT)

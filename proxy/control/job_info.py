@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol import job as jobs
 from ajet_swarm.protocol.errors import SwarmError
@@ -23,11 +24,11 @@ from ajet_swarm.protocol.job import (
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo
+from core.settings import SHIPPED_MODEL, EngineSettings
 from core.settings.presets import PRESETS, embedded_job
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.embedded_engine import engine_of
 from proxy.control.job_store import JobStore
-from proxy.servers.extensions import INFO, ask, offers
+from proxy.servers.extensions import engine_info
 
 _EMBEDDED: Final = {
     "batch_size": jobs.BATCH,
@@ -52,8 +53,25 @@ _EMBEDDED: Final = {
 """Name of a value in `/ajetc/info` -> its path in a job."""
 
 
-class _JobReport(msgspec.Struct, frozen=True):
-    job: dict[str, Any] | None = None
+async def engine_of(client: SwarmApi, settings: EngineSettings) -> EngineSettings:
+    """Return the settings with backend and model of the engine that runs.
+
+    An engine may have been started with other options than the settings have. They are unchanged
+    where it does not report them.
+
+    Args:
+        client: Client of the server; only the embedded engine has the route.
+        settings: Those of this process.
+    """
+    try:
+        info = await engine_info(client)
+    except SwarmError:
+        return settings
+    if info.backend == "torch":
+        return msgspec.structs.replace(settings, backend="torch", model=info.model or SHIPPED_MODEL)
+    if info.backend == "numpy":
+        return msgspec.structs.replace(settings, backend="numpy", model=SHIPPED_MODEL)
+    return settings
 
 
 async def presets(
@@ -154,9 +172,8 @@ def _tree(text: str) -> Job | None:
 async def _reported(server: ServerHandle) -> tuple[dict[str, Any], str]:
     """Return the values that the server reports, by path, and a description of this source."""
     try:
-        if await offers(server, INFO):
-            job = (await ask(server, _JobReport, INFO)).job
-            return (dict(_values_of(job)), "as the engine has read it") if job else ({}, "")
+        if job := (await engine_info(server.client)).job:
+            return dict(_values_of(job)), "as the engine has read it"
     except AjetError:
         return {}, ""  # it does not respond: the job that was sent is still known
     pool = server.watcher.pool

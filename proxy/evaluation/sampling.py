@@ -28,7 +28,7 @@ from proxy.context import ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.groups.cut_prompts import was_cut
 from proxy.groups.generate import incomplete
-from proxy.servers.extensions import NotOffered, ask, offers
+from proxy.servers.extensions import NotOffered, ask, engine_info, offers
 from proxy.servers.facts import ROLLING, ServerFacts
 
 SNAPSHOT = "/ajetc/snapshot"
@@ -169,8 +169,7 @@ class SnapshotSampler:
             NotOffered: The model of this engine has no snapshots.
             SwarmError: The engine does not answer.
         """
-        info = await ask(server, _Info, "/ajetc/info")
-        if not info.snapshots:
+        if not (await engine_info(server.client)).snapshots:
             raise NotOffered("the model of this engine has no snapshots", server.name)
         snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
         return cls(server, snapshot, chance)
@@ -206,10 +205,6 @@ class SnapshotSampler:
 
     async def close(self) -> None:
         """Do nothing: the engine drops its oldest snapshot by itself."""
-
-
-class _Info(msgspec.Struct, frozen=True):
-    snapshots: bool = False
 
 
 class EpisodeSampler:

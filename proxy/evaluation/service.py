@@ -51,7 +51,7 @@ from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.held_out import key_of
 from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
-from proxy.servers.training_run import identified
+from proxy.servers.reader import identified
 
 log = logging.getLogger(__name__)
 

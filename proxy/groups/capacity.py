@@ -14,55 +14,53 @@ from proxy.context import ServerHandle
 from proxy.dialects.request import ChatRequest
 from proxy.groups.run import GroupRun
 from proxy.http.errors import ApiError, bad_request
-from proxy.servers.observe_client import CANDIDATES
 
 _FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
 CALM = 20
 """Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
 
 
-def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
+def capacity_of(server: ServerHandle) -> int | None:
     """Return the maximum number of episodes of a server at a time; None while unknown.
 
     Source: a trainer keeps at most one batch of episodes open (protocol section 7).
     """
-    if server.observes:
-        return max(settings.upstream.calls, settings.proxy.repeats or CANDIDATES)
+    if server.most_episodes is not None:
+        return server.most_episodes
     pool = server.watcher.pool
     if pool is None or pool.stale or not pool.completed_episode_target:
         return None
     return max(pool.completed_episode_target, pool.repeat)
 
 
-def check_servable(
-    request: ChatRequest, server: ServerHandle, settings: Settings, *, own: bool
-) -> None:
+def check_servable(request: ChatRequest, server: ServerHandle, settings: Settings) -> None:
     """Refuse a request that its server cannot answer: an image, a file, too many choices.
 
     Args:
         request: The request.
         server: Its server; in observe mode the upstream decides on images and files.
         settings: Names the servers whose models accept images.
-        own: The server runs the embedded engine, whose models accept text only.
 
     Raises:
         ApiError: A 400 with the reason.
     """
-    if not server.observes:
+    if server.trains:
         if request.shown is not None:
-            _check_vision(server, settings, own)
+            _check_vision(server, settings)
         _check_files(server, request.messages)
     if request.n > 1:
-        limit, capacity = settings.proxy.most_choices, capacity_of(server, settings)
+        limit, capacity = settings.proxy.most_choices, capacity_of(server)
         most = limit if capacity is None else min(limit, capacity)  # more would take a whole batch
         if refusal := too_many_choices(request.n, most):
             raise refusal
 
 
-def _check_vision(server: ServerHandle, settings: Settings, own: bool) -> None:
+def _check_vision(server: ServerHandle, settings: Settings) -> None:
     known = settings.server.get(server.name)
     name = one_line(server.name, 60)
-    if own or settings.servers().get(server.name) == "embedded":
+    # Only the embedded engine reports its window.
+    own = server.info.context is not None or settings.servers().get(server.name) == "embedded"
+    if own:
         text = f"Server `{name}` is the embedded engine, which accepts text only, no images."
     elif known is not None and known.vision:
         return
@@ -102,7 +100,7 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
         The error for the client if its own `n` is too large.
     """
     context, server = run.context, run.facts.server
-    capacity = capacity_of(server, context.settings)
+    capacity = capacity_of(server)
     key = f"room:{server.name}"
     if capacity is None or run.n <= capacity:
         run.facts.fitting += 1

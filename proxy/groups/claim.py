@@ -7,7 +7,7 @@ from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EpisodesC
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.weights import note_claim
 from proxy.http.asgi import ConnectionUse
-from proxy.servers.training_run import identified
+from proxy.servers.reader import identified
 
 REFILL_WAIT = 10.0
 """Maximum number of seconds that a group waits for a fresh episode while it holds others; a longer
@@ -66,7 +66,7 @@ def claim_at_once(run: GroupRun) -> bool:
             step=first.step,
             run=first.training_run,
             expires_at=run.context.clock() + run.discard_timeout,
-            damping=run.facts.damping,
+            damping=server.info.damping,
         )
     )
     run.generation_announced = True
@@ -160,7 +160,7 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
         len(empty) == 1
     ):  # the last slot: most groups get all their episodes in one iteration of the loop
         run.generation_announced = run.episode_events.announce_start(
-            run.n, run.context.clock() + run.discard_timeout, run.facts.damping
+            run.n, run.context.clock() + run.discard_timeout, run.facts.server.info.damping
         )
 
 

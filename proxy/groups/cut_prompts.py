@@ -40,12 +40,9 @@ class CutPrompts:
         key, bus = f"cut:{run.facts.server.name}", run.context.bus
         sent = run.context.settings.rewards.cut_prompts == "send"
         if cut:
-            window = (
-                f"{run.facts.context_length} tokens"
-                if run.facts.context_length
-                else "the engine's window"
-            )
-            params = PromptsCut(window=run.facts.context_length or 0, trained=sent)
+            size = run.facts.server.info.context or 0
+            window = f"{size} tokens" if size else "the engine's window"
+            params = PromptsCut(window=size, trained=sent)
             show_alert(bus, key, params, groups=filter(None, recent))
             return "" if sent else f"prompt cut to {window}: not trained on"
         if not any(recent):

@@ -22,7 +22,6 @@ from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
 from proxy.http.errors import overloaded
 from proxy.servers.facts import ROLLING, has_lost_all
-from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ async def generate(run: GroupRun) -> None:
                 group_id=run.group_id,
                 n=run.n,
                 expires_at=run.context.clock() + run.discard_timeout,
-                damping=run.facts.damping,
+                damping=run.facts.server.info.damping,
             )
         )
     run.refresh_usable()
@@ -90,9 +89,7 @@ class _CandidateCalls:
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
-        server = run.facts.server
-        window = context_window_of(server, run.facts.context_length)
-        self.most = largest_answer(run.request.body, window)
+        self.most = largest_answer(run.request.body, run.facts.server.window)
         """Bytes of an answer that may be in memory."""
         self.overflows = 0
         self._pending: dict[int, asyncio.Task[None] | PendingCall[Any]] = {}

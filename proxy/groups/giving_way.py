@@ -140,7 +140,7 @@ def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> 
     if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
         return True
     context = runs[0].context
-    room = capacity_of(facts.server, context.settings)
+    room = capacity_of(facts.server)
     needed = rows * max(facts.known_repeats, context.settings.proxy.repeats)
     return room is not None and sum(run.n for run in runs) + needed > room
 

@@ -132,7 +132,7 @@ class Lifecycle:
             )
         )
         if run.needs_sweep:
-            run.facts.sweep_soon()
+            run.facts.server.claimer.releaser.sweep_soon()
 
     async def _phases(self, run: GroupRun) -> None:
         await self._notify_source(run)
@@ -223,12 +223,13 @@ class Lifecycle:
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await enter_queue(run)
+            if run.kind != "eval":
+                with DeadlineTimeout(lambda: run.deadline, run.loop):
+                    run.n = max(run.n, await run.facts.repeats())
         except TimeoutError:
             status = watcher.current
             cause = "no turn" if status.is_in(ROLLING) else status.display_state.value
             raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
-        if run.kind != "eval":
-            run.n = max(run.n, await run.facts.repeats())
         if refusal := fit_to_capacity(run):
             run.refuse(refusal)
             raise RunEnded("ABORTED", refusal.message)
@@ -240,8 +241,7 @@ class Lifecycle:
             if claim_at_once(run):
                 return
             try:
-                # In observe mode nothing is claimed that a crash could leave behind.
-                await claim(run, durable=not run.facts.server.observes)
+                await claim(run, durable=run.facts.server.intent_is_durable)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
@@ -326,10 +326,10 @@ class Lifecycle:
         event = sealed(run, rewards, winner.index, seal.source, unrated=seal.unrated)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            if run.facts.server.observes:  # nothing is sent that has to be on the disk before
-                run.context.bus.publish_checked(event)
-            else:
+            if run.facts.server.intent_is_durable:
                 await run.context.bus.publish_durable(event)
+            else:
+                run.context.bus.publish_checked(event)
         except JournalError:
             self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False

@@ -133,7 +133,7 @@ class Recovery:
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            facts.sweep_soon()
+            facts.server.claimer.releaser.sweep_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -141,14 +141,8 @@ class Recovery:
         for failure in await asyncio.gather(*cleanups, return_exceptions=True):
             if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        facts.sweep_soon()
+        facts.server.claimer.releaser.sweep_soon()
         self._report(facts.server.name, unrated, counts, groups)
-        if groups:  # a frozen server may still run a claim of the proxy that was killed
-            self._tasks.spawn(self._sweep_again(facts), f"sweep again:{facts.server.name}")
-
-    async def _sweep_again(self, facts: ServerFacts) -> None:
-        await asyncio.sleep(facts.server.claimer.releaser.second_look)
-        facts.sweep_soon()
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
         """Map episodes that several groups have claimed to the group that did so last.
@@ -177,7 +171,7 @@ class Recovery:
         server = facts.server
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
         if group.sealed_at is None:
-            live = {one.episode_uuid for one in mine} if server.observes else held
+            live = held if server.intent_is_durable else {one.episode_uuid for one in mine}
             if group.rating is None and group.votes:  # its time has ended: these votes count
                 event = combined_event(server.name, group.group_id, group.votes)
                 self.context.bus.publish(event)
@@ -215,7 +209,7 @@ class Recovery:
         )
         if facts.holds(one.episode_uuid):
             outcome, text = "expired", SUPERSEDED
-        elif one.episode_uuid in held or server.observes:
+        elif one.episode_uuid in held or not server.intent_is_durable:
             facts.hold(one.episode_uuid, owner)
             try:
                 now = self.context.clock()

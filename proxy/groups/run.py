@@ -337,7 +337,7 @@ class GroupRun(msgspec.Struct, eq=False):
         """
         if self.phase in ("QUEUED", "CLAIMING"):
             soon = self.facts.server.watcher.current.is_in(ROLLING)
-            return None if soon and not self.facts.server.observes else ""
+            return None if soon and self.facts.server.trains else ""
         return weights_of(self, self.candidates)
 
     def leave_queue(self) -> None:
@@ -380,7 +380,7 @@ class GroupRun(msgspec.Struct, eq=False):
             self.resolve(best, "provisional")
             return now
         generates = self.phase == "GENERATING" and not waiter.stream
-        if generates and not self.facts.server.observes:
+        if generates and self.facts.server.intent_is_durable:
             end = min(end, now + self.clock - self.context.clock())
         if now < end and waiter.late_error is None:
             return end
@@ -474,7 +474,7 @@ def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate
 
 def weights_of(run: GroupRun, candidates: Iterable[Candidate]) -> str:
     """Return the versions of the weights of some candidates; empty where nothing is trained."""
-    if run.facts.server.observes:
+    if not run.facts.server.trains:
         return ""
     state, name = run.context.bus.state, run.facts.server.name
     versions = {}

@@ -140,7 +140,7 @@ class Sealing:
         if run.sheet is not None or run.votes.ballots:
             return False
         others = sum(unscored.values())
-        room = capacity_of(run.facts.server, run.context.settings)
+        room = capacity_of(run.facts.server)
         held = len(run.held)
         rates = others == 0 and run.context.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
@@ -170,7 +170,7 @@ def sealed(
         [(one.index, one.uuid, rewards[one.index]) for one in sendable],
         best,
         source,
-        run.facts.damping,
+        run.facts.server.info.damping,
         run.sheet.version if run.sheet is not None else "",
         unrated,
     )

@@ -96,7 +96,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     if not server.watcher.current.reachable:  # do not wait for it
         why = "the server is not there"
         certain, doubtful = [], set()
-        run.facts.sweep_soon()
+        server.claimer.releaser.sweep_soon()
     if doubtful:
         held = await _certainly_held(server)
         if held is None:

@@ -1,7 +1,7 @@
 """HTTP calls to an upstream in observe mode: address, key, request body, errors."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,46 @@ class ModelList(msgspec.Struct, frozen=True):
     """Response of `/v1/models`."""
 
     data: list[ListedModel] = []
+
+
+class UpstreamTransport:
+    """A transport that authenticates the proxy, and replaces models that the upstream lacks.
+
+    Args:
+        transport: The transport that sends the requests.
+        key: The upstream's key; empty for none.
+        models: Returns the upstream's models, the default first; empty if unknown.
+    """
+
+    def __init__(
+        self, transport: Transport, key: str, models: Callable[[], tuple[str, ...]]
+    ) -> None:
+        self._transport = transport
+        self._authorization = {"Authorization": f"Bearer {key or NO_KEY}"}
+        self._models = models
+
+    async def request(self, request: Request) -> Response:
+        body = request.body
+        return await self._transport.request(
+            msgspec.structs.replace(
+                request,
+                headers={**(request.headers or {}), **self._authorization},
+                body=body and _with_known_model(body, self._models()),
+            )
+        )
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Streamed]:
+        return self._transport.stream(request)
+
+
+def _with_known_model(data: bytes, models: tuple[str, ...]) -> bytes:
+    try:
+        body = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return data  # the upstream returns the error
+    if not models or body.get("model") in (None, *models):
+        return data
+    return msgspec.json.encode({**body, "model": models[0]})
 
 
 class ErrorMappingTransport:

@@ -5,10 +5,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request
-from core.control_payloads import EpisodeTokens, HardwareFacts
+from core.control_payloads import EngineInfo, EpisodeTokens
 from core.events import Checkpoint, CheckpointsListed
 from proxy.context import ProxyContext, ServerHandle
 
@@ -25,6 +26,8 @@ LISTED = 30
 """Maximum number of checkpoints in an event; the command line lists them all."""
 LIMIT = 60.0
 """Maximum number of seconds for an engine to write or read a checkpoint."""
+INFO_LIMIT = 10.0
+"""The same for what an engine reports of itself."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -37,10 +40,6 @@ class CheckpointResult(msgspec.Struct, frozen=True):
 
     step: int = 0
     deleted: tuple[str, ...] = ()
-
-
-class _EngineInfo(msgspec.Struct, frozen=True):
-    job: dict[str, Any] | None = None
 
 
 async def offers(server: ServerHandle, path: str) -> bool:
@@ -66,7 +65,7 @@ async def ask(
     Args:
         server: The embedded engine.
         kind: Type of the answer.
-        path: The route.
+        path: The route, with a query if it needs one.
         body: JSON object to send.
         limit: Maximum seconds of the answer.
         at: Values of the parameters in `path`.
@@ -75,7 +74,7 @@ async def ask(
         NotOffered: The server has no such route.
         SwarmError: The server refused with a reason, or did not answer.
     """
-    if not await offers(server, path):
+    if not await offers(server, path.partition("?")[0]):
         what = "token log" if path == TOKENS else "checkpoints"
         raise NotOffered(
             f"this server has no {what}", server.name, "Only the embedded engine has this"
@@ -95,24 +94,16 @@ async def ask(
     return decoded(response, kind, server.name)
 
 
-async def has_job(server: ServerHandle) -> bool:
-    """Return whether the engine has a job with which it can be started."""
-    return (await ask(server, _EngineInfo, INFO)).job is not None
-
-
-class _HardwareInfo(msgspec.Struct, frozen=True):
-    hardware: HardwareFacts | None = None
-
-
-async def hardware(server: ServerHandle) -> HardwareFacts | None:
-    """Return what the policy of an embedded engine runs on; None where that is not measured.
+async def engine_info(client: SwarmApi) -> EngineInfo:
+    """Return what a server reports of itself.
 
     Raises:
         SwarmError: The server refused with a reason, or did not answer.
     """
-    if not await offers(server, INFO):
-        return None
-    return (await ask(server, _HardwareInfo, INFO)).hardware
+    if INFO not in await client.features():
+        return EngineInfo()
+    request = Request("GET", client.url + INFO, timeout=INFO_LIMIT, repeatable=True)
+    return decoded(await client.transport.request(request), EngineInfo, client.name)
 
 
 async def refresh_checkpoints(

@@ -7,12 +7,8 @@ from collections import deque
 from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
-import msgspec
-
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.http.interface import Request
-from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
 from proxy.context import ServerHandle
@@ -28,8 +24,6 @@ CROWDED_AFTER = 0.25
 """Seconds that a request waits for its turn before the server counts as crowded."""
 CLEAN_UP = 10.0
 """Seconds that claims wait, once the engine rolls, for the clean-up after a killed proxy."""
-INFO = "/ajetc/info"
-"""Route of servers that report more about themselves than AgentJet does."""
 
 ANSWERS = 64
 """Number of recent answers whose durations are stored."""
@@ -47,15 +41,6 @@ class EpisodeOwner(Protocol):
     """Another owner has claimed the episode since."""
     ending: bool
     """Its end was sent, and the outcome is not known yet."""
-
-
-class _ServerInfo(msgspec.Struct, frozen=True):
-    """The used part of the response of `INFO`."""
-
-    damping: float = 0.0
-    context: int | None = None
-    strict_context: bool = False
-    bare_prompts: bool = False
 
 
 def is_starting(server: Server | None, now: float) -> bool:
@@ -91,10 +76,6 @@ class ServerFacts:
     """Facts of one server, cached while they are valid.
 
     Attributes:
-        damping: The engine's addition to a group's standard deviation; 0 if unknown.
-        context_length: Context window in tokens; None if unknown.
-        strict: Whether it refuses prompts that are too long.
-        bare_prompts: Whether it completes a prompt without a chat template.
         sync_agreement: Agreement to the weight sync between groups.
         not_fitting: Candidates of the newest group that needed more episodes than the server has.
         fitting: Number of groups since then that needed fewer.
@@ -103,20 +84,12 @@ class ServerFacts:
 
     def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
         self.server = server
-        self.damping = 0.0
-        self.context_length: int | None = None
-        self.strict = False
         self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
         """Durations of the newest answers in seconds."""
-        self.bare_prompts = False
         self._tasks = tasks
         self._asking = asyncio.Lock()
         self._unanswered_since = -1.0
         """`ServerStatus.since` of the state in which the server did not report its repeats."""
-        self._sweeping = self._sweep_again = False
-        self._reading = False
-        self._info_read = False
-        self._last_state: EngineState | None = None
         self._last_pool: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of `_last_pool`."""
@@ -250,14 +223,16 @@ class ServerFacts:
     async def repeats(self) -> int:
         """Return the number of candidates a task needs in the current step; poll if unknown.
 
-        Waits while the engine does not roll, when the pool is that of its last run. Then bounded:
-        after `REPEATS_TIMEOUT` seconds the last known number, else `DEFAULT_REPEATS`.
+        Waits while the engine does not roll, when the pool is that of its last run, and while the
+        server is away. Then bounded: after `REPEATS_TIMEOUT` seconds the last known number, else
+        `DEFAULT_REPEATS`.
         """
         last_known = self.known_repeats
         if not self._fresh():
             async with self._asking:
-                await self.server.watcher.wait_for(ROLLING)
-                await self._poll_repeats()
+                while not self._fresh():
+                    await self.server.watcher.wait_for(ROLLING)
+                    await self._poll_repeats()
         return self.known_repeats or last_known or DEFAULT_REPEATS
 
     def _fresh(self) -> bool:
@@ -275,62 +250,7 @@ class ServerFacts:
                     if not self._fresh():
                         await asyncio.sleep(0.1)
         except TimeoutError:
+            if not watcher.current.is_in(ROLLING):
+                return
             self._unanswered_since = watcher.current.since
             log.warning("%s does not report how many candidates a task needs", self.server.name)
-
-    # --- more facts ----------------------------------------------------------------------------
-
-    def engine_changed(self, status: ServerStatus) -> None:
-        """Handle a change of the server."""
-        if not status.reachable or status.state is self._last_state:
-            return
-        restarted = self._last_state in (None, EngineState.OFFLINE, EngineState.BOOTING)
-        self._last_state = status.state
-        if status.state is EngineState.ROLLING and (restarted or not self._info_read):
-            self._read_info()
-
-    def _read_info(self) -> None:
-        if not self._reading:
-            self._reading = True
-            self._tasks.spawn(self._fetch_info(), f"info:{self.server.name}")
-
-    async def _fetch_info(self) -> None:
-        client = self.server.client
-        try:
-            if INFO in await client.features():
-                answer = await client.transport.request(
-                    Request("GET", client.url + INFO, timeout=10.0, repeatable=True)
-                )
-                if answer.status == 200:
-                    info = msgspec.json.decode(answer.body, type=_ServerInfo)
-                    self.damping, self.context_length = info.damping, info.context
-                    self.strict = info.strict_context
-                    self.bare_prompts = info.bare_prompts
-            self._info_read = True
-        except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
-            log.info("%s does not report its settings: %s", self.server.name, error)
-        finally:
-            self._reading = False
-
-    # --- tasks between groups ------------------------------------------------------------------
-
-    def sweep_soon(self) -> None:
-        """Return our episodes that no open group owns, as soon as the server answers again."""
-        self._sweep_again = True
-        if not (self._sweeping or self._tasks.closing):
-            self._sweeping = True
-            self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
-
-    async def _sweep(self) -> None:
-        try:
-            while self._sweep_again:
-                await self.server.watcher.wait_for(lambda seen: seen.reachable)
-                self._sweep_again = False
-                try:
-                    await self.server.claimer.reconcile()
-                except SwarmError as error:
-                    log.warning("stray episodes are not returned yet: %s", error)
-                    self._sweep_again = True
-                    await asyncio.sleep(1.0)
-        finally:
-            self._sweeping = False

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
@@ -27,19 +26,6 @@ MAX_NAMED = 3
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchBlocker:
-    """Episodes of one client, or of one of our groups, that keep a batch from ending.
-
-    Attributes:
-        key: Identifies the client or group and the episodes; figures are not part of it.
-        holder: Description for the alert.
-    """
-
-    key: tuple[str, ...]
-    holder: BatchHolder
-
-
 class HeldBatch:
     """Description of what holds up the batch of one server.
 
@@ -51,7 +37,6 @@ class HeldBatch:
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self._context = context
         self._server = server
-        self._key: tuple[tuple[str, ...], ...] = ()
         self._updated_at = 0.0
         self._alert: BatchHeldUp | None = None
         self.foreign: dict[str, float] = {}
@@ -66,22 +51,21 @@ class HeldBatch:
         """
         now = self._context.clock()
         duration = now - status.since
-        self.foreign = {}
+        self.foreign, self.groups = {}, ()
         held = status.is_in({EngineState.ROLLING_POST}) and duration >= HELD_AFTER
-        blockers = self._blockers(status, now) if held else []
-        key = tuple(blocker.key for blocker in blockers)
-        is_due = now - self._updated_at >= UPDATE_EVERY
-        if not blockers:
+        holders = self._holders(status, now) if held else []
+        last = self._alert
+        if not holders:
             self._alert = None
-        elif key != self._key or self._alert is None or is_due:
+        elif last is None or _names(holders) != _names(last.holders) or self._is_due(now):
             self._updated_at = now
             self._alert = BatchHeldUp(
-                seconds=round(duration, 1),
-                holders=tuple([blocker.holder for blocker in blockers]),
-                users=self._waiting_users(),
+                seconds=round(duration, 1), holders=tuple(holders), users=self._waiting_users()
             )
-        self._key = key
         return self._alert
+
+    def _is_due(self, now: float) -> bool:
+        return now - self._updated_at >= UPDATE_EVERY
 
     def _waiting_users(self) -> int:
         """Return the number of requests that wait for episodes of the next batch."""
@@ -89,32 +73,26 @@ class HeldBatch:
         waiting = [group for group in groups if group.phase in ("QUEUED", "CLAIMING")]
         return sum(group.server == self._server.name for group in waiting)
 
-    def _blockers(self, status: ServerStatus, now: float) -> list[BatchBlocker]:
+    def _holders(self, status: ServerStatus, now: float) -> list[BatchHolder]:
         watcher = self._server.watcher
         pool = watcher.pool
         if pool is None or pool.stale or watcher.pool_at < status.since:
             return []
-        details = pool.running_episode_details or {}
         name_all = now - status.since >= NAME_ALL_AFTER
-        ours = self._context.client_uuid
-        mine = {uuid for uuid, episode in details.items() if episode.client_uuid == ours}
-        age = max(0.0, now - watcher.pool_at)
+        mine: set[str] = set()
         others: dict[str, dict[str, RunningEpisode]] = {}
-        for uuid, episode in details.items():
-            if uuid not in mine:
+        for uuid, episode in (pool.running_episode_details or {}).items():
+            if episode.client_uuid == self._context.client_uuid:
+                mine.add(uuid)
+            else:
                 others.setdefault(episode.client_uuid or "", {})[uuid] = episode
-        others_blockers = [
-            self._foreign_blocker(name, held, age, name_all)
-            for name, held in sorted(others.items())
-        ]
-        return [
-            *self._own_blockers(mine, now, name_all),
-            *(episode for episode in others_blockers if episode is not None),
-        ]
+        age = max(0.0, now - watcher.pool_at)
+        foreign = [self._foreign(name, others[name], age, name_all) for name in sorted(others)]
+        return [*self._own(mine, now, name_all), *(holder for holder in foreign if holder)]
 
-    def _foreign_blocker(
+    def _foreign(
         self, name: str, held: dict[str, RunningEpisode], age: float, name_all: bool
-    ) -> BatchBlocker | None:
+    ) -> BatchHolder | None:
         """Describe the episodes of another client; None while the client is active."""
         idle = [episode.idle + age for episode in held.values() if episode.idle is not None]
         silent_seconds = min(idle, default=0.0)
@@ -126,7 +104,7 @@ class HeldBatch:
             for episode in held.values()
             if episode.limit is not None and episode.idle is not None
         ]
-        holder = BatchHolder(
+        return BatchHolder(
             by="client",
             count=len(held),
             name=client_name(name),
@@ -134,38 +112,30 @@ class HeldBatch:
             quiet=round(silent_seconds, 1) if idle else None,
             left=round(max(0.0, *seconds_left), 1) if seconds_left else None,
         )
-        return BatchBlocker((name, *sorted(held)), holder)
 
-    def _own_blockers(self, mine: set[str], now: float, name_all: bool) -> list[BatchBlocker]:
+    def _own(self, mine: set[str], now: float, name_all: bool) -> list[BatchHolder]:
         """Describe our unanswered episodes by group; open ratings have an alert of their own."""
-        blockers: list[BatchBlocker] = []
-        known: set[str] = set()
-        self.groups = ()
+        holders: list[BatchHolder] = []
         for group in self._context.bus.state.open_groups():
             held = [candidate for candidate in group.candidates if candidate.episode_uuid in mine]
-            known.update(candidate.episode_uuid for candidate in held)
+            mine = mine.difference(candidate.episode_uuid for candidate in held)
             silent = [candidate for candidate in held if candidate.phase == "claimed"]
             if not (silent and (name_all or _is_late(group, now))):
                 continue
-            uuids = [candidate.episode_uuid for candidate in silent]
-            since = now - (group.generating_at or now)
             holder = BatchHolder(
                 by="group",
                 count=len(silent),
                 name=group.group_id,
-                episodes=_short_ids(uuids),
-                quiet=round(since, 1),
+                episodes=_short_ids(candidate.episode_uuid for candidate in silent),
+                quiet=round(now - (group.generating_at or now), 1),
             )
-            blockers.append(BatchBlocker((group.group_id, *uuids), holder))
+            holders.append(holder)
             self.groups = (*self.groups, group.group_id)
-        more = len(blockers) - MAX_NAMED
-        if more > 0:
-            key = tuple(part for candidate in blockers[MAX_NAMED:] for part in candidate.key)
-            blockers[MAX_NAMED:] = [BatchBlocker(key, BatchHolder(by="groups", count=more))]
-        if name_all and (strays := mine - known):
-            holder = BatchHolder(by="nobody", count=len(strays), episodes=_short_ids(strays))
-            blockers.append(BatchBlocker(tuple(sorted(strays)), holder))
-        return blockers
+        if (more := len(holders) - MAX_NAMED) > 0:
+            holders[MAX_NAMED:] = [BatchHolder(by="groups", count=more)]
+        if name_all and mine:
+            holders.append(BatchHolder(by="nobody", count=len(mine), episodes=_short_ids(mine)))
+        return holders
 
 
 def client_name(name: str) -> str:
@@ -178,6 +148,11 @@ def _is_late(group: Group, now: float) -> bool:
     if any(candidate.phase == "answered" for candidate in group.candidates):
         return now - (group.answered_at or now) >= HELD_AFTER
     return now - (group.generating_at or now) >= UNANSWERED_AFTER
+
+
+def _names(holders: Iterable[BatchHolder]) -> list[tuple[str, str, int, tuple[str, ...]]]:
+    """Return what identifies the holders; their figures do not."""
+    return [(holder.by, holder.name, holder.count, holder.episodes) for holder in holders]
 
 
 def _short_ids(uuids: Iterable[str]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ from proxy.http.upstream_transport import (
     NO_KEY,
     ErrorMappingTransport,
     ModelList,
+    UpstreamTransport,
     addresses,
     key_of,
     upstream_request,
@@ -137,7 +138,6 @@ class ObserveClient(NoEngine):
         models: The upstream's models, the default first; empty if unknown.
         context_length: Context window in tokens; None if unknown.
         trouble: What is wrong with it, for the operator; empty if nothing is.
-        announced: Whether the operator was informed about observe mode.
         episodes: The simulated episodes.
     """
 
@@ -153,7 +153,6 @@ class ObserveClient(NoEngine):
     ) -> None:
         self.base, root = addresses(settings.url)
         self.url = root.rstrip("/")
-        self.transport = transport
         self.client_uuid = client_uuid
         self.name = name or self.url
         self.stopped_at = 0.0
@@ -162,8 +161,8 @@ class ObserveClient(NoEngine):
         self.repeats = repeats
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
         self.context_length: int | None = None
+        self.transport: Transport = UpstreamTransport(transport, self.key, lambda: self.models)
         self.trouble = ""
-        self.announced = False
         self._transport = ErrorMappingTransport(transport, self.key)
         self._completions_transport = CompletionsTransport(self._transport)
         self._features: frozenset[str] | None = None
@@ -227,13 +226,7 @@ class ObserveClient(NoEngine):
         self.context_length = next((model.window for model in models if model.id == chosen), None)
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
-        return self.transport.request(
-            Request("GET", url, headers=self.credentials(), timeout=timeout, repeatable=True)
-        )
-
-    def credentials(self) -> dict[str, str]:
-        """Return the headers that authenticate the proxy."""
-        return {"Authorization": f"Bearer {self.key or NO_KEY}"}
+        return self.transport.request(Request("GET", url, timeout=timeout, repeatable=True))
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the number of candidates of a group, and the name of the model."""
@@ -261,7 +254,7 @@ class ObserveClient(NoEngine):
             except SwarmError:  # an HTML page, for example
                 pass
             model = self.models[0] if self.models else ""
-            self._features = await token_paths(self.transport, self.url, model, self.credentials())
+            self._features = await token_paths(self.transport, self.url, model)
         return self._features
 
     async def is_embedded(self) -> bool:
@@ -406,16 +399,13 @@ class ObserveClient(NoEngine):
             self.trouble = f"too many requests for it ({error.status})"
 
 
-async def token_paths(
-    transport: Transport, url: str, model: str, headers: Mapping[str, str]
-) -> frozenset[str]:
+async def token_paths(transport: Transport, url: str, model: str) -> frozenset[str]:
     """Return the token routes of an upstream without an OpenAPI document, if it has them.
 
     Args:
         transport: The transport that sends the request.
         url: The upstream's root URL.
         model: One of its models; empty if unknown.
-        headers: Headers with the credentials.
 
     Raises:
         SwarmError: There was no response.
@@ -425,7 +415,7 @@ async def token_paths(
             "POST",
             f"{url}/tokenize",
             body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
-            headers={**headers, "Content-Type": "application/json"},
+            headers={"Content-Type": "application/json"},
             timeout=QUICK,
             repeatable=True,
         )

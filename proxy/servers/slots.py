@@ -16,7 +16,7 @@ from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode,
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import ClientSeen, SlotsSeen
 from proxy.context import ProxyContext, ServerHandle
-from proxy.servers.extensions import hardware
+from proxy.servers.extensions import engine_info
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     server = context.servers.get(name)
     if server is None:
         raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, context.servers))
-    if server.observes:
+    if not server.trains:
         raise AjetError("an upstream has no pool of episodes", server.name)
     client = server.client
     missing: list[str] = []
@@ -105,8 +105,8 @@ async def read_details(context: ProxyContext, name: str) -> ServerDetails:
         lines = group.create_task(_optional(client.verbose_logs(), "its log", missing))
         folder = group.create_task(_optional(client.experiment_dir(), "its folder", missing))
         call = group.create_task(_optional(_latest_call(server), "its newest call", missing))
-        device = group.create_task(_optional(hardware(server), "its hardware", missing))
-    held, batch = records.result(), pool.result()
+        device = group.create_task(_optional(engine_info(client), "its hardware", missing))
+    held, batch, info = records.result(), pool.result(), device.result()
     fresh = batch if batch is not None and not batch.stale else None
     question, answer = call.result() or ("", "")
     return ServerDetails(
@@ -122,7 +122,7 @@ async def read_details(context: ProxyContext, name: str) -> ServerDetails:
         log=_lines(lines.result() or ()),
         asked=question,
         answered=answer,
-        hardware=device.result(),
+        hardware=None if info is None else info.hardware,
         missing=tuple(missing),
     )
 

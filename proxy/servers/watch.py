@@ -14,9 +14,11 @@ from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import (
     AlertParams,
     BootStalled,
+    ObserveMode,
     RatingsHoldUp,
     ServerLost,
     ServerOff,
+    UpstreamTrouble,
     UsersRefused,
 )
 from core.runtime.home import Home, running
@@ -26,11 +28,8 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.memory_probe import probe_result
-from proxy.servers.observe_client import STATE
-from proxy.servers.observe_mode import update_alerts
+from proxy.servers.reader import ServerReader
 from proxy.servers.restart_loss import RestartLoss
-from proxy.servers.training_run import TrainingRunReader
-from proxy.servers.updates import UpdateReader
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +75,7 @@ class ServerWatch:
         """When the batch was last checked, on the loop's clock."""
         self._lost = True
         self._last_pool: PoolChanged | None = None
-        self._updates = UpdateReader(context, server)
-        self._training_run = TrainingRunReader(context, server)
+        self._reader = ServerReader(context, server)
         self._abort_watch = AbortWatch(context, server)
         self._held_batch = HeldBatch(context, server)
         self._foreign_aborts: dict[str, float] = {}
@@ -95,7 +93,7 @@ class ServerWatch:
         watcher.add_pool_listener(self._on_pool)
         loops = {
             "status": watcher.run,
-            "updates": self._updates.run,
+            "updates": self._reader.run,
             "checks": self._check_periodically,
         }
         async with asyncio.TaskGroup() as group:
@@ -117,7 +115,7 @@ class ServerWatch:
             return
         known = bus.state.servers.get(name)
         others = known.pool.other_clients if known is not None and known.pool is not None else ()
-        state = STATE if self.server.observes else status.state.value
+        state = self.server.state
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
             state,
             status.raw,
@@ -139,15 +137,24 @@ class ServerWatch:
                     step=status.step,
                 )
             )
-            if self.server.observes:
-                update_alerts(bus, self.server)
+            self._update_upstream_alerts()
         if status.trouble in STOPPED:
             clients, probe = self._other_clients(others), self._probes.get(status.since, "")
             self._alert(
                 ServerOff(server=name, trouble=status.trouble, clients=clients, probe=probe)
             )
-        self._updates.on_status(status)
-        self._training_run.on_status(status)
+        self._reader.on_status(status)
+
+    def _update_upstream_alerts(self) -> None:
+        """Report that nothing is trained, and what is wrong with an upstream."""
+        bus, name, trouble = self.context.bus, self.server.name, self.server.client.trouble
+        if not self.server.trains:
+            show_alert(bus, f"observe:{name}", ObserveMode(), level="info", server=name)
+        if trouble:
+            params = UpstreamTrouble(error=trouble)
+            show_alert(bus, f"upstream:{name}", params, level="error", server=name)
+        else:
+            clear_alert(bus, f"upstream:{name}")
 
     def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return the other clients at the time of the stop; keep them as long as the alert."""
@@ -185,7 +192,7 @@ class ServerWatch:
                 status,
                 self.server.watcher.pool,
                 self.server.watcher.pool_at,
-                knows_checkpoints=self._updates.has_read,
+                knows_checkpoints=self._reader.has_read,
             )
             last_seen = status.seen_at or self.context.bus.state.started_at
             unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
@@ -298,7 +305,7 @@ class ServerWatch:
             self._on_pool(pool)
 
     def _on_pool(self, pool: PoolInfo) -> None:
-        self._updates.on_pool(pool)
+        self._reader.on_pool(pool)
         self._abort_watch.on_pool(pool)
         ours = self.context.client_uuid
         details = pool.running_episode_details or {}

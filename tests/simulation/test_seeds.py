@@ -19,7 +19,7 @@ FOUND_BY = {
     "no-abort-after-cancel": 4,
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,
-    "straggler-never-aborted": 132,
+    "straggler-never-aborted": 1425,
     "recovery-ends-twice": 74,
     "answer-without-text": 0,
 }

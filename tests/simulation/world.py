@@ -244,7 +244,7 @@ class World:
                         group.create_task(self._fault(happening))
         await self.proxy.ready.wait()
         until = loop.time() + SETTLE
-        while self.proxy.groups.open_count and loop.time() < until:
+        while (self.proxy.groups.open_count or self._is_troubled()) and loop.time() < until:
             await asyncio.sleep(1.0)
         await asyncio.sleep(REST)
         if self.proxy.groups.open_count:
@@ -253,6 +253,10 @@ class World:
         await self.proxy.stop()
         self.outcome.log = loop.log
         return self.outcome
+
+    def _is_troubled(self) -> bool:
+        """Return whether a fault goes on: a proxy that is stopped then may reach no server."""
+        return any(trouble.until > self.loop.time() for trouble in self.server.troubles)
 
     # --- users ----------------------------------------------------------------------------------
 

@@ -1,6 +1,9 @@
 """The examples of the page for authors of scripts, and of the package, run as they stand."""
 
 import re
+import signal
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,8 @@ from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[3] / "docs" / "library" / "README.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "library" / "README.md"
 SCREEN = 42
 """Lines of the page."""
 
@@ -61,3 +65,41 @@ def test_a_late_reward_raises_but_not_for_a_script_of_agentjet(swarm: ThreadedSw
             client.end_episode(Task(task_id="t"), ours, WorkflowOutput(reward=1))
         outcome = lenient.end_episode(Task(task_id="t"), theirs, WorkflowOutput(reward=1))
         assert outcome.kind is EndKind.SYNCING
+
+
+SCRIPT = """
+import signal, sys, time
+from ajet_swarm import SwarmClient
+
+{handler}
+with SwarmClient(sys.argv[1]) as client:
+    for _ in range(4):
+        client.begin_episode()
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.1)  # a signal just before a long sleep would wait for its end
+"""
+
+
+def test_a_script_with_the_handler_of_the_page_gives_back_all_at_sigterm(
+    swarm: ThreadedSwarm,
+) -> None:
+    swarm.do(lambda: swarm.server.set_state("ROLLING"))
+    page = PAGE.with_name("details.md").read_text("utf-8")
+    [handler] = re.findall(r"`(signal\.signal\(.*?\))`", page)
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(handler=handler), swarm.url],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            assert len(swarm.server.claimed()) == 4
+            child.send_signal(signal.SIGTERM)
+            child.wait(90)
+            assert not swarm.server.claimed()
+        finally:
+            child.kill()

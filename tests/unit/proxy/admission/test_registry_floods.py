@@ -212,7 +212,7 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
             lag = 0.0 if idle else None
             request = msgspec.structs.replace(read_request(body, headers, ONE), lag=lag)
-            newcomers.append(classify(request, None, "s", RequestCount()).newcomer)
+            newcomers.append(classify(request, None, w.server, RequestCount()).newcomer)
         assert newcomers == [True, False, False, True, False]
 
 

@@ -216,13 +216,12 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         await driver.start(batch=8, repeat=2)
         await driver.until("ROLLING")
         swarm: Any = SimpleNamespace(url=url)
-        w = await stack.enter_async_context(world(home, swarm))
+        w = await stack.enter_async_context(world(home, swarm, watched=True))
         front = create_app(w.context, w.groups, handler=RequestHandler(w.context, w.groups))
         base = await stack.enter_async_context(
             served(front, http_config(w.context.settings.proxy, front))
         )
-        facts = w.groups.server_facts["s"]
-        await w.until(lambda: facts.context_length)
+        await w.until(lambda: w.server.info.context)
         yield await stack.enter_async_context(client(base)), engine
 
 

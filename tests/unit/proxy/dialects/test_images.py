@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.commands.refusal import NotNow
+from core.control_payloads import EngineInfo
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load
 from proxy.dialects.images import image_labels, without_images
@@ -148,7 +149,7 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
 
 async def test_the_embedded_engine_is_text_only_whatever_is_set(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=SEES) as f:
-        f.world.groups.server_facts["s"].context_length = 2048
+        f.world.server.info = EngineInfo(context=2048)
         answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
         assert answer.status_code == 400
         assert (

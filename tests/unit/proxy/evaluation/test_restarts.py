@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.events import LookStarted, TrainingRunIdentified
-from proxy.servers.training_run import TrainingRunReader
+from proxy.servers.reader import ServerReader
 from tests.support.proxy.measured import Policy, ended, measured, progress
 from tests.support.proxy.world import World
 
@@ -14,7 +14,7 @@ from tests.support.proxy.world import World
 def no_run_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the test alone report training runs, as `identify` does: the reader would number the
     same start a second time."""
-    monkeypatch.setattr(TrainingRunReader, "on_status", lambda reader, status: None)
+    monkeypatch.setattr(ServerReader, "on_status", lambda reader, status: None)
 
 
 def identify(w: World, number: int, name: str, start: str = "") -> None:

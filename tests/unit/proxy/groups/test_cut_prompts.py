@@ -8,6 +8,7 @@ import pytest
 import proxy.groups.cut_prompts
 from console.session.filters import parse
 from console.views.events import event_line
+from core.control_payloads import EngineInfo
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
 from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.world import settings, texts, world
@@ -23,7 +24,7 @@ def answered(text: str, truncated: bool) -> dict[str, Any]:
 
 async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.groups.server_facts["s"].context_length = 512
+        w.server.info = EngineInfo(context=512)
         w.swarm.answer = texts(answered("whole", False), answered("cut", True))
         ticket = await w.ask()
         reply = await w.reply(ticket)

@@ -22,7 +22,7 @@ from core.events import (
 from proxy.dataset_rows import Row
 from proxy.groups.waiter import FinalAnswer
 from proxy.rewards.source import RequestReport
-from tests.support.capped_clock import loop_time
+from tests.support.capped_clock import loop_time, skip
 from tests.support.proxy.world import FAST, sent, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -103,6 +103,23 @@ async def test_n_is_read_again_after_an_engine_was_stopped_while_a_group_waits_f
             await watcher.refresh(20)
         swarm.set_state("ROLLING", 2)
         assert await asking == 8
+
+
+async def test_n_is_read_after_a_server_was_away_since_its_first_answer(tmp_path: Path) -> None:
+    pool = "/get_current_batch_rollout_pool_information"
+    async with ScriptedSwarm(repeat=8, automatic=False) as swarm:
+        swarm.fail_always(pool, "drop")
+        async with world(tmp_path, swarm) as w:
+            watcher = w.server.watcher
+            asking = w.context.tasks.spawn(w.groups.server_facts["s"].repeats(), "repeats")
+            await w.until(lambda: swarm.requests[pool])
+            swarm.fail_always("/get_engine_status", "drop")
+            await watcher.wait_for(lambda status: not status.reachable, 20)
+            skip(proxy.servers.facts.REPEATS_TIMEOUT)
+            await asyncio.wait({asking}, timeout=0.01)
+            swarm.fail_always(pool, None)
+            swarm.fail_always("/get_engine_status", None)
+            assert await asking == 8
 
 
 async def test_n_comes_from_the_server_and_is_only_raised(tmp_path: Path) -> None:

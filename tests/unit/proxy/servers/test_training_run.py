@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import JobSent, TrainingRunIdentified, WorkChanged
-from proxy.servers.training_run import experiment_of
+from proxy.servers.reader import experiment_of
 from tests.support.proxy.world import World, world
 from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -9,7 +9,7 @@ import pytest
 
 from ajet_swarm.protocol.schemas import PoolInfo
 from core.events import UpdateDone
-from proxy.servers.updates import UpdateReader, figures, pool_stats
+from proxy.servers.reader import ServerReader, figures, pool_stats
 from tests.support.proxy.world import World, world
 from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -36,7 +36,7 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, AjetcTr
         if keeps:
             client.transport = stored
             await client.features(again=True)
-        reader = UpdateReader(made.context, made.server)
+        reader = ServerReader(made.context, made.server)
         watcher.add_listener(reader.on_status)
         watcher.add_pool_listener(reader.on_pool)
         made.context.tasks.spawn(reader.run(), "reader")

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-import proxy.servers.updates
+import proxy.servers.reader
 import proxy.servers.watch
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.common import tasks
 from core.events.alerts import PartFailed
+from proxy.servers.reader import ServerReader
 from proxy.servers.restart_loss import RestartLoss
-from proxy.servers.updates import UpdateReader
 from tests.support.proxy.world import world
 
 PARTS = {
-    "updates": (UpdateReader, "_read"),
+    "updates": (ServerReader, "_read"),
     "checks": (RestartLoss, "check"),
 }
 """Part of the watch -> a method of its loop."""
@@ -39,7 +39,7 @@ async def test_it_is_started_again_and_shown(
 
     monkeypatch.setattr(tasks, "RESTART_AFTER", 0.01)
     monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.01)
-    monkeypatch.setattr(proxy.servers.updates, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(proxy.servers.reader, "POLL_EVERY", 0.01)
     monkeypatch.setattr(owner, name, fails)
     async with world(tmp_path, watched=True) as w:
         w.swarm.automatic = False

@@ -6,8 +6,7 @@ import pytest
 
 from ajet_swarm.protocol.job import LEARNING_RATE, MODEL, get
 from core.settings import EngineSettings
-from proxy.control.embedded_engine import engine_of
-from proxy.control.job_info import presets
+from proxy.control.job_info import engine_of, presets
 from tests.support.proxy.world import world
 from tests.support.scripted.ajetc_transport import AjetcTransport
 
