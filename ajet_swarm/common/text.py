@@ -100,3 +100,15 @@ def ended_words(how: str, cause: str) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """Return the number with its noun: `1 group`, `2 groups`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def ago(seconds: float) -> str:
+    """Format an age in coarse steps: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
+    whole = max(0, int(seconds))
+    if whole < 10:
+        return "just now"
+    if whole < 60:
+        return f"{whole // 10 * 10}s ago"
+    if whole < 3600:
+        return f"{whole // 60}m ago"
+    return f"{whole // 3600}h ago" if whole < 48 * 3600 else f"{whole // 86400}d ago"

@@ -18,8 +18,7 @@ from console.cli.options import add_yes
 from console.cli.output import output
 from core.commands import COMMANDS
 from core.runtime.home import Home, running
-
-PROXY_LOSS = "no request: it finishes those in flight and refuses new ones meanwhile"
+from core.state import State
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +40,8 @@ def restart(args: argparse.Namespace) -> int:
         raise NotRunning(
             f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console {role}`"
         )
-    lost = "the claimed episodes, and what was trained since its last update"
-    if role == "proxy":
-        lost = PROXY_LOSS if args.yes else asyncio.run(proxy_loss(info.url, home))
-    if not confirm(f"Restart the {role} (pid {info.pid})", lost, args.yes):
+    lost = [] if args.yes else asyncio.run(losses(role, home))
+    if not confirm(f"Restart the {role} (pid {info.pid})", "", args.yes, consequences=lost):
         say("nothing was changed")
         return 1
     if output().dry_run:
@@ -67,20 +64,22 @@ def restart(args: argparse.Namespace) -> int:
     return 0
 
 
-async def proxy_loss(url: str, home: Home) -> str:
-    """Return what a restart of the proxy loses; also when it hangs."""
-    from console.models.consequences import waiting_loss
+async def losses(role: str, home: Home) -> list[str]:
+    """Return what a restart of the proxy or of the engine loses; also when the proxy hangs."""
+    from core.commands.plan_engines import restart_loss
     from proxy.control.client import ControlClient
 
+    info = running(home, "proxy")
+    if info is None:
+        return restart_loss(State(), role)
     try:
         async with (
             asyncio.timeout(5),
-            ControlClient(url, home.token(), cert=cert_of(home)) as client,
+            ControlClient(info.url, home.token(), cert=cert_of(home)) as client,
         ):
-            waiting = waiting_loss(await client.snapshot())
+            return restart_loss(await client.snapshot(), role)
     except (AjetError, TimeoutError):
-        waiting = ["it does not answer, so the groups that wait for a rating are unknown"]
-    return "; ".join([PROXY_LOSS, *waiting])
+        return ["The proxy does not answer, so the groups that wait for a rating are unknown."]
 
 
 async def _restart(home: Home, role: str) -> tuple[int, str]:

@@ -16,15 +16,12 @@ from console.models.progress.pause import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
 from core.commands.plan import Plan
+from core.commands.plan_engines import restart_loss
 from core.runtime.home import Home, running
 from core.settings import Settings
 from core.state import State
 
 _ROLES = {"proxy.restart": "proxy", "engine.restart_process": "engine"}
-_LOSSES = {
-    "proxy": "No request: those in flight are finished, new ones are refused meanwhile.",
-    "engine": "The claimed episodes, and what was trained since the last update.",
-}
 
 
 Snapshot = Callable[[], Awaitable[State]]
@@ -78,11 +75,14 @@ class Processes:
         if info is None:
             what = f"no {role} runs in this home"
             raise AjetError(what, str(self._home.root), f"Start it: `ajet-console {role}`")
+        state = State()
+        with contextlib.suppress(AjetError):  # no proxy runs: nothing more is known
+            state = await snapshot()
         return Plan(
             name,
             checked,
             f"would execute “{title}”, pid {info.pid}",
-            consequences=(_LOSSES[role],),
+            consequences=tuple(restart_loss(state, role)),
             targets=(str(info.pid),),
         )
 

@@ -7,15 +7,16 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.models.alerts import held_up
-from console.models.consequences import server_of
 from console.models.group_obstacles import arguments, obstacle
-from console.models.job_commands import commands_for_all, commands_of, servers_text
 from console.session.app_state import Session
 from console.session.command_plans import refusal
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
 from core.state import Group, Server
+
+NAMES = 6
+"""Most servers that a title or a question names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +150,17 @@ def _group(session: Session, group: Group) -> Iterator[AvailableCommand]:
 
 
 def _servers(session: Session, name: str | None) -> list[Server]:
-    if name is not None:
-        server = server_of(session, name)
-        return [server] if server is not None else []
-    return list(session.state.servers.values())
+    servers = session.state.servers
+    return list(servers.values()) if name is None else [servers[name]] if name in servers else []
 
 
 def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
+    """Yield the commands on an engine; none for a server that does not answer."""
     if server.lost:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
-    if "engine.start" in commands_of(server):
+    if _fits(session, "engine.start", server):
         yield _offer("engine.start", where, args=args)
         yield _offer(
             "engine.start",
@@ -168,11 +168,28 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
             help_text="One task per step, a higher learning rate: each rating takes effect soon",
             args={**args, "preset": "hand"},
         )
-    for name in commands_of(server):
-        if name != "engine.start":
+    for name in ("engine.cancel", "engine.stop", "engine.apply", "engine.resume"):
+        if _fits(session, name, server):
             yield _offer(name, where, args=args)
-    if server.checkpoints is not None:
-        yield from _checkpoints(server, where, args)
+    saved = server.checkpoints or ()
+    named = [one for one in saved if not one.kept]
+    newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
+    asked = {"engine.save": ("name", save_name(server))}
+    if saved:
+        asked |= {"engine.restore": ("name", newest), "engine.reset": ("", "")}
+    if named:
+        asked["engine.prune"] = ("keep", str(len(named)))
+    for name, (ask, value) in asked.items():
+        if _fits(session, name, server, **({ask: value} if ask else {})):
+            yield _offer(name, where, args=args, ask=ask, value=value)
+
+
+def _fits(session: Session, name: str, server: Server, /, **more: Any) -> bool:
+    """Return whether a command has an effect now; an engine that is OFFLINE is started instead of
+    replacing its job."""
+    if name == "engine.apply" and server.state == "OFFLINE":
+        return False
+    return refusal(session, name, server=server.name, **more) is None
 
 
 def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
@@ -193,24 +210,23 @@ def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
 
 def _several_servers(session: Session) -> Iterator[AvailableCommand]:
     """Yield commands that apply to several servers."""
-    for name, fit in commands_for_all(session):
-        yield _offer(name, f" {servers_text(fit, len(session.state.servers))}", servers=fit)
+    servers = session.state.servers
+    if len(servers) < 2:
+        return
+    for name in ("engine.start", "engine.stop", "engine.apply"):
+        fit = tuple(
+            one.name for one in servers.values() if not one.lost and _fits(session, name, one)
+        )
+        if fit:
+            yield _offer(name, f" {_servers_text(fit, len(servers))}", servers=fit)
 
 
-def _checkpoints(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
-    """Return commands about the checkpoints of a server."""
-    saved = server.checkpoints or ()
-    named = [one for one in saved if not one.kept]
-    if server.state == "OFFLINE":
-        yield _offer("engine.resume", where, args=args)
-    if server.state != "BOOTING" and (saved or server.state != "OFFLINE"):
-        yield _offer("engine.save", where, args=args, ask="name", value=save_name(server))
-    if saved:
-        newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
-        yield _offer("engine.restore", where, args=args, ask="name", value=newest)
-        yield _offer("engine.reset", where, args=args)
-    if named:
-        yield _offer("engine.prune", where, args=args, ask="keep", value=str(len(named)))
+def _servers_text(names: tuple[str, ...], of: int) -> str:
+    """Return `all 3 servers`, or their names."""
+    if len(names) == of:
+        return f"all {of} servers"
+    text = ", ".join(one_line(name, 24) for name in names[:NAMES])
+    return text + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 def save_name(server: Server) -> str:
@@ -249,9 +265,6 @@ def _mock(session: Session) -> Iterator[AvailableCommand]:
         if session.processes is not None:
             yield _offer("mock.start")
         return
-    if mock.phase == "running":
-        yield _offer("mock.pause")
-    if mock.phase == "paused":
-        yield _offer("mock.resume")
-    if mock.phase in ("running", "paused"):
-        yield _offer("mock.stop")
+    for name in ("mock.pause", "mock.resume", "mock.stop"):
+        if refusal(session, name) is None:
+            yield _offer(name)

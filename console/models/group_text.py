@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.text import content_text
+from ajet_swarm.common.text import content_text, one_line
+from console.session.app_state import Session
+from console.session.command_plans import consequences
 from core.events import CandidatesAnswered, Event, GroupOpened
 from core.state import Group
 
@@ -47,3 +49,15 @@ def copy_text(group: Group, index: int, whole: str = "") -> str:
         return ""
     one = group.candidates[index]
     return whole or one.text or one.tool_calls
+
+
+def abort_question(session: Session, group: Group, details: str) -> str:
+    """Return the body of the question before the abort of one group.
+
+    Args:
+        session: The session.
+        group: The group.
+        details: What its user received; may be empty.
+    """
+    lost = consequences(session, "group.abort", group_id=group.group_id)
+    return "\n".join(filter(None, [f"“{one_line(group.query, 60)}”", lost, details]))

@@ -12,12 +12,12 @@ from textual.widget import Widget
 
 from ajet_swarm.common.errors import AjetError
 from console.models.available_commands import AvailableCommand, available_commands, is_available
-from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
 from console.screens.job import JobScreen
 from console.screens.run_command import run_available
 from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
+from console.session.command_plans import consequences
 from console.text.sections import Room
 from console.views.engine import no_server, processes, server_panel
 from console.widgets.checkpoints import CheckpointPanel
@@ -395,5 +395,6 @@ class EngineScreen(ConsoleScreen):
     async def _confirm_and_send(self, name: str, args: dict[str, Any]) -> None:
         title = COMMANDS[name].title
         verb = title.partition(": ")[2].partition(" ")[0]
-        if await self.host.confirm(title, loss(self.session, name, args), verb):
+        body = consequences(self.session, name, **args)
+        if await self.host.confirm(title, body, verb):
             await self.host.send_command(name, **args)

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
-from console.models.consequences import abort_loss
 from console.models.group_obstacles import obstacle
-from console.models.group_text import copy_text
+from console.models.group_text import abort_question, copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.parts import CommandSender, ScreenPart, in_background
@@ -238,8 +237,7 @@ class GroupActions(ScreenPart):
         group = self.target.group
         if group is None:
             return
-        parts = (abort_loss(self.session.state, group), self.target.abort_details(group))
-        body = "\n".join(text for text in parts if text)
+        body = abort_question(self.session, group, self.target.abort_details(group))
         reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
         if reason is not None:
             self.commands.send(

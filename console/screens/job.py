@@ -11,10 +11,10 @@ from textual.widgets import TextArea
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plural
-from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
+from console.screens.run_command import loss_of
 from console.session.server_facts import as_ended
 from console.text.format import state_word
 from console.text.lines import Line
@@ -337,7 +337,7 @@ class JobScreen(ConsoleScreen):
         if not self.editor.read_valid():
             return
         names = list(self.session.state.servers) if everywhere else [self._server]
-        cost = loss_of_all(self.session, "engine.apply", tuple(names))
+        cost = loss_of(self.session, "engine.apply", tuple(names))
         body = f"{describe_changes(self.editor.draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]

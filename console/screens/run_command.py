@@ -1,18 +1,20 @@
 """Run an available command: ask for a missing argument, confirm a loss, then send it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from ajet_swarm.common.text import known_names, one_line
+from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
-from console.models.available_commands import AvailableCommand
-from console.models.consequences import loss, server_of
-from console.models.job_commands import loss_of_all
+from console.models.available_commands import NAMES, AvailableCommand
+from console.models.group_text import abort_question
 from console.models.progress.pause import mock_start_args
-from console.models.progress.standing import trust_loss
+from console.models.progress.standing import rewind_words, trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
+from console.session.app_state import Session
+from console.session.command_plans import consequences, refusal
 from console.views.group_detail import abort_extra
 from core.commands import COMMANDS
 from core.commands.plan_groups import abort_all_consequences
@@ -42,8 +44,8 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
         if answer is None:
             return
         args[offer.ask] = answer
-        if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
-            app.say(why, "error")
+        if why := refusal(app.session, offer.command, **args):
+            app.say(f"{why.what[:1].upper()}{why.what[1:]}. {why.todo}".strip(), "error")
             return
     if offer.command in WITH_REASON:
         reason = await app.push_screen_wait(AbortScreen(f"{offer.title}?", _abort_body(app, offer)))
@@ -68,24 +70,11 @@ async def _agreed(app: AppHost, offer: AvailableCommand, args: Mapping[str, Any]
     if not offer.danger:
         return True
     verb = offer.title.partition(": ")[2]
-    body = (
-        loss_of_all(app.session, offer.command, offer.servers)
-        if offer.servers
-        else loss(app.session, offer.command, args)
-    )
+    body = loss_of(app.session, offer.command, offer.servers or (args.get("server"),), args)
+    if offer.command == "progress.rewind":
+        progress = app.session.state.progress[str(args["server"])]
+        body = f"{rewind_words(progress)}\n\n{body}"
     return await app.confirm(offer.title, body, verb.partition(" ")[0])
-
-
-def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
-    """Return why the checkpoint does not exist; empty when it exists or may exist."""
-    server = server_of(app.session, args.get("server"))
-    name = str(args.get("name", "")).strip()
-    if server is None or server.checkpoints is None or server.checkpoints_more:
-        return ""
-    names = ["base", *(one.name for one in server.checkpoints)]
-    if name in names:
-        return ""
-    return f"There is no checkpoint `{one_line(name, 64)}`. {known_names(name, names)}"
 
 
 def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
@@ -93,8 +82,28 @@ def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
     if offer.command == "rating.abort_all":
         return "\n".join(abort_all_consequences(state, [offer.args["server"]]))
     group = state.groups.get(str(offer.args["group_id"]))
-    describe = getattr(
-        app.front, "abort_details", abort_extra
-    )  # the rating screen hides the winner while blind
-    more = describe(group) if group is not None else ""
-    return "\n".join(text for text in (loss(app.session, offer.command, offer.args), more) if text)
+    if group is None:
+        return ""
+    # the rating screen hides the winner while blind
+    describe = getattr(app.front, "abort_details", abort_extra)
+    return abort_question(app.session, group, describe(group))
+
+
+def loss_of(
+    session: Session,
+    command: str,
+    servers: Sequence[str | None],
+    args: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Return the body of the question before a command, on one server or on several."""
+    if len(servers) == 1:
+        named = {} if servers[0] is None else {"server": servers[0]}
+        return consequences(session, command, **{**args, **named})
+    losses = []
+    for name in servers[:NAMES]:
+        body = consequences(session, command, **{**args, "server": name})
+        title = one_line(str(name), 30)
+        losses.append(f"{title}:\n{body}" if body else title)
+    if len(servers) > NAMES:
+        losses.append(f"and {len(servers) - NAMES} more servers")
+    return "\n\n".join(losses)

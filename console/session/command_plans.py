@@ -7,6 +7,9 @@ from console.session.app_state import Session
 from core.commands import plan as plans
 from core.state import Group
 
+_RESTARTED = {"proxy.restart": "proxy", "engine.restart_process": "engine"}
+"""Command -> the process that it restarts."""
+
 
 def refusal(
     session: Session, name: str, group: Group | None = None, /, **args: Any
@@ -20,3 +23,16 @@ def refusal(
         **args: Its arguments.
     """
     return plans.refusal(session.state, name, args, session.now(), session.identity, group)
+
+
+def consequences(session: Session, name: str, /, **args: Any) -> str:
+    """Return what a command would destroy, for the question before it; empty for nothing."""
+    try:
+        planned = plans.plan(session.state, name, args, session.now(), session.identity)
+    except AjetError:
+        return ""  # the proxy says why when it is sent
+    child = session.children.get(_RESTARTED.get(name, ""))
+    lines = list(planned.consequences)
+    if child is not None and child.pid is not None:
+        lines.insert(0, f"pid {child.pid} is stopped and started again.")
+    return "\n".join(lines)

@@ -124,18 +124,6 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if size < 1_000 else f"{value:.0f}" if size < 1e6 else f"{value:.0e}"
 
 
-def ago(seconds: float) -> str:
-    """Format an age in coarse steps: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
-    whole = max(0, int(seconds))
-    if whole < 10:
-        return "just now"
-    if whole < 60:
-        return f"{whole // 10 * 10}s ago"
-    if whole < 3600:
-        return f"{whole // 60}m ago"
-    return f"{whole // 3600}h ago" if whole < 48 * 3600 else f"{whole // 86400}d ago"
-
-
 def percent(part: int, whole: int) -> str:
     """Format a share in percent; a dash when `whole` is 0."""
     return f"{100 * part / whole:.0f}%" if whole else UNKNOWN

@@ -6,9 +6,8 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain, plural
 from console.models.advice import context_of
-from console.models.consequences import boot_trouble
 from console.session.app_state import ChildProcess, Session
-from console.session.server_facts import as_ended
+from console.session.server_facts import as_ended, boot_trouble
 from console.text.causes import exit_text
 from console.text.contact import address_of, is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, progress, rule, state_text

@@ -9,8 +9,8 @@ from ajet_swarm.common.text import one_line
 from console.clients import installed as clients
 from console.clients.programs import PROGRAMS
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
-from console.models.job_commands import commands_of
 from console.session.app_state import Session
+from console.session.command_plans import refusal
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from core.state import Server
@@ -110,7 +110,7 @@ def to_start(session: Session) -> Server | None:
         (
             one
             for one in session.state.servers.values()
-            if one.state == "OFFLINE" and not one.lost and "engine.start" in commands_of(one)
+            if refusal(session, "engine.start", server=one.name) is None
         ),
         None,
     )

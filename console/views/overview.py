@@ -10,9 +10,8 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of, press_words
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
-from console.models.consequences import boot_trouble
 from console.session.app_state import Session
-from console.session.server_facts import as_ended
+from console.session.server_facts import as_ended, boot_trouble
 from console.text.contact import is_starting
 from console.text.format import (
     UNKNOWN,

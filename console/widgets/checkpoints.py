@@ -5,9 +5,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import ago, one_line
 from console.session.app_state import EVERYTHING, Session
-from console.text.format import ago
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.widgets.section import Section

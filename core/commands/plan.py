@@ -52,7 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def loses(self) -> str:
         """What it would destroy, on one line."""
-        return " ".join(self.consequences)
+        return " ".join(filter(None, self.consequences))
 
 
 def plan(
@@ -89,7 +89,7 @@ def plan(
     message = f"would execute “{COMMANDS[name].title}”" + (
         f" with {with_args}" if with_args else ""
     )
-    lost = _consequences(state, name, checked, group, server)
+    lost = _consequences(state, name, checked, now, group, server)
     return Plan(name, checked, message, consequences=lost, targets=targets)
 
 
@@ -185,7 +185,7 @@ def _check(
         if rule := groups.RULES.get(name):
             rule(state, group, args, now)
     elif server is not None and (engine_rule := engines.RULES.get(name)):
-        engine_rule(state, server, args)
+        engine_rule(server, args)
     elif other := _RULES.get(name):
         other(state, args)
 
@@ -242,7 +242,12 @@ _RULES: Mapping[str, Callable[[State, Mapping[str, Any]], None]] = {
 
 
 def _consequences(
-    state: State, name: str, args: Mapping[str, Any], group: Group | None, server: Server | None
+    state: State,
+    name: str,
+    args: Mapping[str, Any],
+    now: float,
+    group: Group | None,
+    server: Server | None,
 ) -> tuple[str, ...]:
     if name == "group.abort" and group is not None:
         return tuple(groups.abort_consequences(state, [group]))
@@ -250,9 +255,11 @@ def _consequences(
         return tuple(groups.abort_all_consequences(state, [args.get("server")]))
     if name == "journal.prune":
         return ("History that cannot be restored.",)
+    if name in ("proxy.restart", "engine.restart_process"):
+        return tuple(engines.restart_loss(state, "proxy" if name == "proxy.restart" else "engine"))
     if server is None:
         return ()
-    return tuple(engines.consequences(state, name, args, server))
+    return tuple(engines.consequences(state, name, args, server, now))
 
 
 def _targets(

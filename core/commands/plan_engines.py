@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ajet_swarm.common.errors import UsageError
-from ajet_swarm.common.text import known_names, one_line, plural
-from core.commands.refusal import NotNow
+from ajet_swarm.common.text import ago, known_names, one_line, plural
+from core.commands import CommandError
+from core.commands.refusal import NoChange, NotNow
 from core.state import Group, Pool, Server, State
 
 Args = Mapping[str, Any]
+BASE = "base"
+"""Name of the weights a policy starts with."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
 """States in which a server fills the pool of its next update."""
 
@@ -17,13 +19,13 @@ def find_server(state: State, name: str | None) -> Server:
     """Return the server of that name; the first one for None.
 
     Raises:
-        UsageError: There is none of that name.
+        CommandError: There is none of that name.
         NotNow: There is none at all.
     """
     servers = state.servers
     if name and name not in servers:
         what = f"there is no server `{one_line(name, 60)}`"
-        raise UsageError(what, todo=known_names(name, servers))
+        raise CommandError(what, todo=known_names(name, servers))
     if not servers:
         raise NotNow("the proxy knows no swarm server")
     return servers[name] if name else next(iter(servers.values()))
@@ -33,83 +35,150 @@ def require_not_negative(args: Args) -> None:
     """Refuse numbers below 0.
 
     Raises:
-        UsageError: There is one.
+        CommandError: There is one.
     """
     for name, value in args.items():
         if isinstance(value, int | float) and value < 0:
-            raise UsageError(f"`{name}` cannot be {value}", todo="Give 0 or more")
+            raise CommandError(f"`{name}` cannot be {value}", todo="Give 0 or more")
 
 
 # --- rules ---------------------------------------------------------------------------------------
 
 
-def _answers(state: State, server: Server, args: Args) -> None:
+def _busy(server: Server) -> str:
+    """Return the title of the operation that runs on a server; empty without one."""
+    return server.work.title if server.work is not None and not server.work.over else ""
+
+
+def _require_answer(server: Server) -> None:
     if server.lost:
         raise NotNow(f"the server does not answer: {one_line(server.lost, 200)}", server.name)
 
 
-def _start(state: State, server: Server, args: Args) -> None:
-    _answers(state, server, args)
-    if server.state != "OFFLINE" and any(args.get(key) for key in ("job", "preset")):
-        todo = "Stop it first, or apply the job"
-        raise NotNow(f"the engine is {server.state}, not OFFLINE", server.name, todo)
+def _require_idle(server: Server) -> None:
+    if title := _busy(server):
+        todo = "Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`"
+        raise NotNow(f"`{title}` runs on {server.name}", todo=todo)
 
 
-def _with_checkpoints(state: State, server: Server, args: Args) -> None:
-    _answers(state, server, args)
+def _require_engine(server: Server) -> None:
+    if server.state == "OBSERVING":
+        raise NotNow("there is no engine: in observe mode nothing is trained", server.name)
+
+
+def _require_checkpoints(server: Server) -> None:
+    _require_answer(server)
     if server.checkpoints is None:
-        raise NotNow("this server has no checkpoints", server.name)
+        todo = "An AgentJet server saves by its own job: see save_freq there"
+        raise NotNow("this server has no checkpoints", server.name, todo)
 
 
-def _prune(state: State, server: Server, args: Args) -> None:
-    _with_checkpoints(state, server, args)
+def _start(server: Server, args: Args) -> None:
+    _require_engine(server)
+    off = server.state in ("OFFLINE", "CANNOT_CONNECT")
+    if not (args.get("job") or args.get("preset")):
+        if _busy(server) in ("Start", "Resume"):
+            raise NoChange(f"{server.name} is starting already")
+        if not (_busy(server) or server.lost or off):
+            raise NoChange(f"{server.name} is {server.state} already, with the job it has")
+    _require_idle(server)
+    _require_answer(server)
+    if not off:
+        todo = "Stop it first, or apply the job, which does that"
+        raise NotNow(f"the engine of {server.name} is {server.state}, not OFFLINE", todo=todo)
+
+
+def _stop(server: Server, args: Args) -> None:
+    _require_engine(server)
+    if server.state == "OFFLINE" and not (server.lost or _busy(server)):
+        raise NoChange(f"{server.name} is OFFLINE already")
+
+
+def _apply(server: Server, args: Args) -> None:
+    _require_engine(server)
+    _require_idle(server)
+
+
+def _cancel(server: Server, args: Args) -> None:
+    if not _busy(server):
+        raise NoChange(f"nothing runs on {server.name} that could be cancelled")
+
+
+def _resume(server: Server, args: Args) -> None:
+    _require_checkpoints(server)
+    _start(server, {})
+
+
+def _save(server: Server, args: Args) -> None:
+    _require_checkpoints(server)
+    if server.state == "BOOTING" or (server.state == "OFFLINE" and not server.checkpoints):
+        raise NotNow(f"the engine is {server.state}: it has no policy yet", server.name)
+
+
+def _reset(server: Server, args: Args) -> None:
+    _require_checkpoints(server)
+    _require_idle(server)
+
+
+def _restore(server: Server, args: Args) -> None:
+    _reset(server, args)
+    name, saved = args["name"].strip(), {one.name: one for one in server.checkpoints or ()}
+    if name in saved and saved[name].damaged:
+        raise NotNow(
+            f"the checkpoint {one_line(name, 80)} is damaged", server.name, "Choose another"
+        )
+    if name not in {*saved, BASE} and not server.checkpoints_more:
+        what = f"there is no checkpoint `{one_line(name, 80)}`"
+        raise NotNow(what, server.name, known_names(name, [*saved, BASE]))
+
+
+def _prune(server: Server, args: Args) -> None:
     require_not_negative(args)
+    _require_checkpoints(server)
 
 
-def _restore(state: State, server: Server, args: Args) -> None:
-    _with_checkpoints(state, server, args)
-    names = [*(one.name for one in server.checkpoints or ()), "base"]
-    if args["name"].strip() not in names and not server.checkpoints_more:
-        what = f"there is no checkpoint `{one_line(args['name'], 80)}`"
-        raise NotNow(what, server.name, known_names(args["name"], names))
-
-
-RULES: Mapping[str, Callable[[State, Server, Args], None]] = {
+RULES: Mapping[str, Callable[[Server, Args], None]] = {
     "engine.start": _start,
-    "engine.stop": _answers,
-    "engine.apply": _answers,
-    "engine.resume": _answers,
-    "engine.save": _with_checkpoints,
+    "engine.stop": _stop,
+    "engine.apply": _apply,
+    "engine.cancel": _cancel,
+    "engine.resume": _resume,
+    "engine.save": _save,
     "engine.restore": _restore,
-    "engine.reset": _with_checkpoints,
+    "engine.reset": _reset,
     "engine.prune": _prune,
-    "engine.try": _answers,
+    "engine.try": lambda server, _: _require_answer(server),
 }
-"""Command -> its rule: state, server, arguments."""
+"""Command -> its rule: server, arguments."""
 
 
 # --- what is lost --------------------------------------------------------------------------------
 
 
-def consequences(state: State, name: str, args: Args, server: Server) -> list[str]:
-    """Return the cost of a command on an engine."""
+def consequences(state: State, name: str, args: Args, server: Server, now: float) -> list[str]:
+    """Return the cost of a command on an engine; an empty line begins a paragraph."""
+    progress = state.progress.get(server.name)
+    best = progress.best if progress is not None else None
     if name == "engine.stop" and server.state != "OFFLINE":
         return stop_loss(state, server)
-    if name == "engine.apply":
-        return apply_loss(state, server)
     if name == "engine.prune":
         return prune_loss(server, args["keep"])
-    if name in ("engine.restore", "engine.reset", "progress.rewind"):
-        loss = ["The present policy; it is kept as a checkpoint."]
-        return loss if server.state == "OFFLINE" else [*loss, *stop_loss(state, server)]
+    if name == "engine.restore":
+        return restore_loss(state, server, args["name"].strip(), now)
+    if name == "engine.reset":
+        return restore_loss(state, server, BASE, now)
+    if name == "progress.rewind" and best is not None and best.checkpoint:
+        return restore_loss(state, server, best.checkpoint, now)
+    if name in ("engine.apply", "progress.rewind"):
+        return apply_loss(state, server)
     if name == "engine.abort_episode":
-        return ["The client that holds the episode loses it, with its answers."]
+        return ["The client that holds it loses it, with its answers."]
     return []
 
 
 def stop_loss(state: State, server: Server) -> list[str]:
     """Return what stopping an engine costs everyone who uses it."""
-    return [*stop_costs(state, server), "What was trained up to the last update is kept."]
+    return [*_stop_costs(state, server), "What was trained up to the last update is kept."]
 
 
 def apply_loss(state: State, server: Server) -> list[str]:
@@ -117,10 +186,10 @@ def apply_loss(state: State, server: Server) -> list[str]:
     if server.state == "OFFLINE" and not server.lost:
         return ["The engine is OFFLINE: it starts with the job, nothing is lost."]
     sent = "Once the engine is OFFLINE, the job is sent and the engine started."
-    return [*stop_loss(state, server), sent]
+    return [*stop_loss(state, server), "", sent]
 
 
-def stop_costs(state: State, server: Server) -> list[str]:
+def _stop_costs(state: State, server: Server) -> list[str]:
     """Return the episodes, groups and pool that are lost when an engine stops."""
     ours = [group for group in state.open_groups() if group.server == server.name]
     unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
@@ -184,13 +253,10 @@ def _in_pool(group: Group, server: str, began: float) -> bool:
     )
 
 
-def prune_loss(server: Server, keep: object) -> list[str]:
+def prune_loss(server: Server, keep: int) -> list[str]:
     """Return the cost of deleting all but the newest `keep` named checkpoints."""
     named = [one.name for one in server.checkpoints or () if not one.kept]
-    try:
-        gone = named[max(0, int(str(keep))) :]
-    except ValueError:
-        return [f"“{one_line(str(keep), 20)}” is not a number."]
+    gone = named[max(0, keep) :]
     count = len(gone) + server.checkpoints_more
     if not count:
         return [f"Nothing: there are only {plural(len(named), 'named checkpoint')}."]
@@ -199,6 +265,71 @@ def prune_loss(server: Server, keep: object) -> list[str]:
     return [
         f"{plural(count, 'checkpoint')} {are(count)} deleted permanently: {names}{more}.",
         "The engine's own checkpoints stay.",
+    ]
+
+
+def restore_loss(state: State, server: Server, name: str, now: float) -> list[str]:
+    """Return the cost of restoring a checkpoint, or the weights that the policy began with."""
+    saved = {one.name: one for one in server.checkpoints or ()}
+    target, latest = saved.get(name), saved.get("latest")
+    lines = []
+    if name == BASE:
+        lines.append("Base weights, step 0, a fresh optimizer.")
+    elif target is not None:
+        age = ago(now - target.at)
+        lines.append(f"{one_line(name, 64)}: saved {age}, after update {target.step}.")
+    if name == BASE or target is not None:
+        step = latest.step if latest is not None else 0
+        lines += _distance(step - (target.step if target is not None else 0))
+    backup = "before-reset" if name == BASE else "before-restore"
+    lines.append(f"The present policy is kept as {backup}; an older {backup} is replaced.")
+    if server.state == "OFFLINE":
+        lines.append("The engine stays OFFLINE: resume it to continue from there.")
+    else:
+        lines += ["", "The engine is stopped for it and continues from there:"]
+        lines += _stop_costs(state, server)
+    return lines
+
+
+def _distance(given_up: int) -> list[str]:
+    if given_up > 0:
+        return [f"{plural(given_up, 'update')} since then {are(given_up)} given up."]
+    if given_up < 0:
+        return [f"That is {plural(-given_up, 'update')} ahead of the present policy."]
+    return []
+
+
+def waiting_loss(state: State) -> list[str]:
+    """Return what an orderly stop of the proxy costs groups that wait for a rating."""
+    waits = [
+        group for group in state.waiting() if group.rating is None and group.awaiting != "window"
+    ]
+    accepted = [group for group in waits if group.fallback == "accept"]
+    lines = []
+    if accepted:
+        waiting = _waiting(len(accepted))
+        lines.append(f"{waiting}: after 10 s the automatic rewards are sent for unrated groups.")
+    if gone := len(waits) - len(accepted):
+        lines.append(f"{_waiting(gone)}: after 10 s unrated groups are given up, nothing is sent.")
+    return lines
+
+
+def _waiting(count: int) -> str:
+    return f"{plural(count, 'group')} {'waits' if count == 1 else 'wait'} for your rating"
+
+
+def restart_loss(state: State, role: str) -> list[str]:
+    """Return what a restart of the home's proxy or engine costs."""
+    open_groups = len(state.open_groups())
+    if role == "engine":
+        return [
+            "It continues from its last update; episodes claimed in this step are lost.",
+            f"{plural(open_groups, 'open group')} of yours {are(open_groups)} given up.",
+        ]
+    return [
+        "New requests are refused until it is back; those in flight are finished first.",
+        f"{plural(open_groups, 'open group')} at the moment.",
+        *waiting_loss(state),
     ]
 
 

@@ -54,6 +54,7 @@ def _size(name: str, value: Any) -> str:
 CommandResult = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
 Handler = Callable[[dict[str, Any]], Awaitable[str | CommandResult]]
+Refresh = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
 class CommandHandler:
@@ -62,10 +63,14 @@ class CommandHandler:
     Args:
         context: The proxy's shared parts.
         table: Command -> its handler.
+        refresh: Reads what the plan of a command needs, as `EngineCommands.refresh`.
     """
 
-    def __init__(self, context: ProxyContext, table: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, context: ProxyContext, table: Mapping[str, Handler], refresh: Refresh | None = None
+    ) -> None:
         self.context = context
+        self._refresh = refresh
         self._table = {**table, "alert.dismiss": self._dismiss}
 
     async def plan(self, name: str, args: Mapping[str, Any], identity: Identity = OWNER) -> Plan:
@@ -74,12 +79,15 @@ class CommandHandler:
         Raises:
             AjetError: it would be refused; gives the reason.
         """
-        state, stored = self._newest_state(), None
-        group_id = args.get("group_id")
-        if group_id and not any(known.startswith(str(group_id)) for known in state.groups):
-            admitted(state, name, args, identity)
-            stored = await asyncio.to_thread(read_group, self.context.journal, str(group_id))
-        return plan(state, name, args, self.context.clock(), identity, stored)
+        checked = admitted(self.context.bus.state, name, args, identity)
+        if self._refresh is not None:
+            await self._refresh(name, checked)
+        group_id, stored = checked.get("group_id", ""), None
+        groups = self.context.bus.state.groups
+        if group_id and not any(known.startswith(group_id) for known in groups):
+            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+        now = self.context.clock()
+        return plan(self._newest_state(), name, checked, now, identity, stored)
 
     async def execute(
         self, name: str, args: Mapping[str, Any], identity: Identity = OWNER
@@ -89,21 +97,17 @@ class CommandHandler:
         Raises:
             AjetError: it is refused; gives the reason.
         """
-        if name.startswith("engine."):
-            checked = admitted(self.context.bus.state, name, args, identity)
-        else:
-            planned = await self.plan(name, args, identity)
-            if planned.done:
-                return planned.message, {}
-            checked = planned.args
+        planned = await self.plan(name, args, identity)
+        if planned.done:
+            return planned.message, {}
         handler = self._table.get(name)
         if handler is None:
             raise CommandError(
                 f"`{name}` is not a command of the proxy",
                 todo="Use the console or the command line",
             )
-        log.info("command %s %s", name, without_texts(checked))
-        result = await handler(checked)
+        log.info("command %s %s", name, without_texts(planned.args))
+        result = await handler(planned.args)
         return (result, {}) if isinstance(result, str) else result
 
     def _newest_state(self) -> State:
@@ -151,7 +155,7 @@ class CommandDispatcher(CommandHandler):
             **group_commands.table,
             **engine_commands.table,
             **PromptProbes(context, groups, group_commands).table,
-            **ProgressCommands(evaluation or Evaluation({}), engine_commands, group_commands).table,
+            **ProgressCommands(evaluation or Evaluation({}), self.execute, group_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,
@@ -161,7 +165,7 @@ class CommandDispatcher(CommandHandler):
             "mock.stop": self._mock_stop,
             "proxy.drain": self._drain,
         }
-        super().__init__(context, table)
+        super().__init__(context, table, engine_commands.refresh)
 
     # --- the mock user --------------------------------------------------------------------------
 

@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import known_names
 from ajet_swarm.protocol.schemas import EngineState
-from core.commands import CommandError
 from core.events import AlertCleared, JobSent
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.job_commands import POLL_LIMIT, START, JobCommands, must_be_off
+from proxy.control.job_commands import POLL_LIMIT, START, JobCommands
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
@@ -21,7 +19,6 @@ from proxy.servers.extensions import (
     CheckpointResult,
     ask,
     engine_info,
-    offers,
     refresh_checkpoints,
 )
 
@@ -29,8 +26,8 @@ log = logging.getLogger(__name__)
 
 STOP_LIMIT = 30.0
 """Seconds until a stopped engine must be OFFLINE; a real server does not respond for 19 of them."""
-BASE = "base"
-"""Name of the weights that the policy came with; it always exists."""
+_ON_STATE = frozenset({"start", "stop", "apply", "resume", "save"})
+_ON_CHECKPOINTS = frozenset({"resume", "save", "restore", "reset", "prune"})
 
 
 class EngineCommands:
@@ -51,16 +48,26 @@ class EngineCommands:
         }
 
     def server(self, args: Mapping[str, Any]) -> ServerHandle:
-        """Return the named server, or the first one.
+        """Return the named server, or the first one."""
+        servers = self.context.servers
+        return servers[args.get("server") or next(iter(servers))]
+
+    async def refresh(self, name: str, args: Mapping[str, Any]) -> None:
+        """Read what the plan of a command needs: its engine's state may just have changed.
 
         Raises:
-            CommandError: there is no server of that name.
+            AjetError: the server does not answer.
         """
-        servers = self.context.servers
-        name = args.get("server") or next(iter(servers), "")
-        if name not in servers:
-            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
-        return servers[name]
+        servers, verb = self.context.servers, name.removeprefix("engine.")
+        known = (args.get("server") or next(iter(servers), "")) in servers
+        if not known or verb not in _ON_STATE | _ON_CHECKPOINTS:
+            return
+        server = self.server(args)
+        if server.may_be_commanded:
+            with contextlib.suppress(TimeoutError):
+                await server.watcher.refresh(POLL_LIMIT)
+        if verb in _ON_CHECKPOINTS:
+            await refresh_checkpoints(self.context, server)
 
     # --- start and stop -------------------------------------------------------------------------
 
@@ -91,11 +98,7 @@ class EngineCommands:
         return f"{server.name} is stopped"
 
     async def _resume(self, args: dict[str, Any]) -> str:
-        server = await self._with_checkpoints(args)
-        if already := await self.jobs.running_as(server):
-            return already
-        self.jobs.must_be_idle(server)
-        await must_be_off(server)
+        server = self.server(args)
         if (await engine_info(server.client)).job is not None:
             await self._start(server)
             return f"{server.name} continues"
@@ -138,52 +141,24 @@ class EngineCommands:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    async def _with_checkpoints(self, args: Mapping[str, Any]) -> ServerHandle:
-        """Return the server if it has checkpoints.
-
-        Raises:
-            AjetError: it has none.
-        """
-        server = self.server(args)
-        if not await offers(server, CHECKPOINTS):
-            raise AjetError(
-                "this server has no checkpoints",
-                server.name,
-                "An AgentJet server saves by its own job: see save_freq there",
-            )
-        return server
-
     async def _save(self, args: dict[str, Any]) -> str:
-        server = await self._with_checkpoints(args)
-        name = args["name"].strip()
+        server, name = self.server(args), args["name"].strip()
         done = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
         await refresh_checkpoints(self.context, server)
         return f"{server.name}: checkpoint {name} saved, step {done.step}"
 
     async def _restore(self, args: dict[str, Any]) -> str:
-        server = await self._with_checkpoints(args)
-        name = args["name"].strip()
-        checkpoints = {one.name: one for one in await refresh_checkpoints(self.context, server)}
-        if name != BASE and name not in checkpoints:
-            raise AjetError(
-                f"there is no checkpoint `{name:.80}`",
-                server.name,
-                known_names(name, [*checkpoints, BASE]),
-            )
-        if name in checkpoints and checkpoints[name].damaged:
-            raise AjetError(f"the checkpoint {name} is damaged", server.name, "Choose another")
+        server, name = self.server(args), args["name"].strip()
         done, next_step = await self._while_off(server, RESTORE, {"name": name})
         return f"{server.name} is back at {name}, step {done.step}; {next_step}"
 
     async def _reset(self, args: dict[str, Any]) -> str:
-        server = await self._with_checkpoints(args)
+        server = self.server(args)
         _, next_step = await self._while_off(server, RESET, {})
         return f"{server.name} is back at its base weights; {next_step}"
 
     async def _prune(self, args: dict[str, Any]) -> str:
-        server = await self._with_checkpoints(args)
-        if args["keep"] < 0:
-            raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
+        server = self.server(args)
         done = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
         await refresh_checkpoints(self.context, server)
         if not done.deleted:
@@ -194,7 +169,6 @@ class EngineCommands:
         self, server: ServerHandle, path: str, body: Mapping[str, Any]
     ) -> tuple[CheckpointResult, str]:
         """Send a request that requires OFFLINE; a running engine is stopped and then resumed."""
-        self.jobs.must_be_idle(server)
         was_running = await self._stop_if_running(server)
         try:
             done = await ask(server, CheckpointResult, path, body)

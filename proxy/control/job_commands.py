@@ -134,49 +134,15 @@ class JobCommands:
         operation = self._operations.get(server.name)
         return operation if operation is not None and not operation.ended else None
 
-    def must_be_idle(self, server: ServerHandle) -> None:
-        """Refuse a command while another operation runs.
-
-        Raises:
-            AjetError: an operation runs.
-        """
-        if (operation := self.running(server)) is not None:
-            raise AjetError(
-                f"`{operation.title}` runs on {server.name}",
-                todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
-            )
-
-    async def running_as(self, server: ServerHandle) -> str:
-        """Return that the engine runs or is being started; empty if it must be started."""
-        operation = self.running(server)
-        if operation is not None:
-            starts = operation.title in ("Start", "Resume")
-            return f"{server.name} is starting already" if starts else ""
-        if not server.may_be_commanded:
-            return ""
-        with contextlib.suppress(TimeoutError):  # its state may just have changed
-            await server.watcher.refresh(POLL_LIMIT)
-        status = server.watcher.current
-        if status.error or status.state in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
-            return ""
-        return f"{server.name} is {status.state} already, with the job it has"
-
     async def _cancel(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         operation = self.running(server)
-        if operation is None:
-            return f"nothing runs on {server.name} that could be cancelled"
+        assert operation is not None
         operation.cancel()
         return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        if not (args.get("job") or args.get("preset")) and (
-            already := await self.running_as(server)
-        ):
-            return already
-        self.must_be_idle(server)
-        await must_be_off(server)
         if await self._keeps_present_job(server, args):
             operation = await self.begin_start(server, "Start", (START, BOOT))
             await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
@@ -191,9 +157,6 @@ class JobCommands:
 
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        self.must_be_idle(server)
-        if not server.may_be_commanded:
-            raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
         text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
         await self._run(server, operation, lambda: self._replace(server, operation, text, origin))
@@ -438,24 +401,3 @@ _JOB_SUFFIX: Final = {
     "last": " with the job last sent from here",
 }
 """Suffix of the message about a start, by the job's origin; none for the default job."""
-
-
-async def must_be_off(server: ServerHandle) -> None:
-    """Check that the engine can be started.
-
-    Raises:
-        AjetError: it is not OFFLINE.
-    """
-    if not server.may_be_commanded:
-        raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
-    try:  # its state may just have changed
-        status = await server.watcher.refresh(POLL_LIMIT)
-    except TimeoutError:
-        status = server.watcher.current
-    if status.error:
-        raise AjetError(f"{server.name} does not answer: {status.error}", todo="Check that it runs")
-    if status.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
-        raise AjetError(
-            f"the engine of {server.name} is {status.state}, not OFFLINE",
-            todo="Stop it first, or apply the job, which does that",
-        )

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from core.journal.prune import PruneResult, Retention
 from proxy.context import ProxyContext
 
@@ -30,7 +30,7 @@ class JournalCommands:
         """Prune now, by the limits in the arguments, else by those of the settings.
 
         Raises:
-            AjetError: a limit is below 0, the journal cannot be written, or is being pruned.
+            AjetError: the journal cannot be written, or is being pruned.
         """
         pruner = self._context.pruner
         if pruner is None:
@@ -38,8 +38,6 @@ class JournalCommands:
         if self._task is not None and not self._task.done():
             raise AjetError("the journal is being pruned", todo="See `ajet-console journal stats`")
         days, size = args.get("days", pruner.keep.days), args.get("bytes", pruner.keep.bytes)
-        if days < 0 or size < 0:
-            raise UsageError("a limit is below 0", todo="0 means no limit")
         keep = Retention(days, size, bool(args.get("rated")))
         self._task = self._context.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
         await asyncio.wait([self._task], timeout=REPLY_WAIT)

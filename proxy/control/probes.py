@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.text import known_names
 from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.events import TryAnswered, TryAsked
@@ -58,7 +57,8 @@ class PromptProbes:
             raise CommandError("there is nothing to try", todo="Give a prompt")
         if len(prompt) > MAX_PROMPT:
             raise CommandError(f"a prompt to try has at most {MAX_PROMPT} characters")
-        server = self._server(args.get("server"))
+        servers = self.context.servers
+        server = servers[args.get("server") or next(iter(servers))]
         try_id = args.get("try_id") or self.context.runtime.chance.token(4)
         if any(one.try_id == try_id for one in self.context.bus.state.tries):
             raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
@@ -83,13 +83,6 @@ class PromptProbes:
         self._running[try_id] = waiter
         self.context.tasks.spawn(self._wait(try_id, server, waiter), f"try:{try_id}")
         return f"{server.name} is asked: try {try_id}, group {waiter.group_id}"
-
-    def _server(self, name: str | None) -> ServerHandle:
-        servers = self.context.servers
-        name = name or next(iter(servers), "")
-        if name not in servers:
-            raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
-        return servers[name]
 
     def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
         # A request selects its server by its model field; a model name selects the first server.

@@ -10,7 +10,6 @@ from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.events import GroupOpened, ProbePrompt
 from core.journal.writer import JournalError
-from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rewind import Rewinder
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
@@ -19,6 +18,7 @@ from proxy.groups.rerun import opened_by
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
+Execute = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 
 
 class ProgressCommands:
@@ -26,22 +26,21 @@ class ProgressCommands:
 
     Args:
         evaluation: The looks at the probe sets.
-        engine_commands: Restores checkpoints, applies jobs.
+        execute: Executes a command: restores checkpoints, applies jobs.
         group_commands: Finds groups.
     """
 
     def __init__(
         self,
         evaluation: Evaluation,
-        engine_commands: EngineCommands,
+        execute: Execute,
         group_commands: GroupCommands,
     ) -> None:
         self._group_commands = group_commands
         self._services = evaluation.services
-        restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
-            service.reaction.restore = _restorer(restore, name)
-        self._rewinder = Rewinder(engine_commands.context, engine_commands.table["engine.apply"])
+            service.reaction.restore = _restorer(execute, name)
+        self._rewinder = Rewinder(group_commands.context, execute)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
             "group.pin": self._pin,
             "progress.look": self._look,
@@ -118,10 +117,8 @@ def prompt_of(opened: GroupOpened) -> ProbePrompt:
     )
 
 
-def _restorer(
-    restore: Callable[[dict[str, Any]], Awaitable[str]], server: str
-) -> Callable[[str], Awaitable[str]]:
+def _restorer(execute: Execute, server: str) -> Callable[[str], Awaitable[str]]:
     async def run(name: str) -> str:
-        return await restore({"server": server, "name": name})
+        return (await execute("engine.restore", {"server": server, "name": name}))[0]
 
     return run

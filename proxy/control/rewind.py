@@ -304,14 +304,16 @@ class Rewinder:
 
     Args:
         context: The shared parts of the proxy.
-        apply: Replaces the job of a server; arguments as of `engine.apply`.
+        execute: Executes a command.
     """
 
     def __init__(
-        self, context: ProxyContext, apply: Callable[[dict[str, Any]], Awaitable[str]]
+        self,
+        context: ProxyContext,
+        execute: Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]],
     ) -> None:
         self._context = context
-        self._apply = apply
+        self._execute = execute
 
     async def rewind(self, service: ProgressService, path: str = "", plan_id: str = "") -> str:
         """Rewind the server of a service; return a message.
@@ -340,6 +342,7 @@ class Rewinder:
         if not plan.job:
             return await service.reaction.rewind()
         with service.reaction.hold_looks():
-            result = await self._apply({"server": server.name, "job": plan.job})
+            args = {"server": server.name, "job": plan.job}
+            result, _ = await self._execute("engine.apply", args)
             service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
         return f"{result}; {step_words(plan.step, plan.effect)}"

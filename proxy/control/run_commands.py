@@ -58,14 +58,8 @@ class RunCommands:
         return f"run {number} is not pinned any more"
 
     def _run(self, number: int) -> EngineRun:
-        """Return a run.
-
-        Raises:
-            CommandError: There is no such run.
-        """
         run = self._context.bus.state.engine_runs.numbered(number)
-        if run is None:
-            raise CommandError(f"there is no run {number}", todo="`ajet-console runs` lists them")
+        assert run is not None  # its plan has found it
         return run
 
     async def _publish(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import confirm, existing_home, say, say_json, settings_of
 from console.cli.options import add_json, add_note
 from console.cli.output import output
-from console.cli.restart import proxy_loss
+from console.cli.restart import losses
 from console.cli.setup import config, servers, trial
 from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
 from console.cli.setup.dialog import Dialog, progress, say_notes
@@ -278,8 +278,8 @@ class Setup:
         text = f"A proxy runs with the previous settings (pid {info.pid})"
         agreed = self._args.restart
         if self._asks and not agreed:
-            loss = asyncio.run(proxy_loss(info.url, self._home))
-            agreed = confirm(f"\n{text}. Restart it now", loss, yes=False)
+            lost = asyncio.run(losses("proxy", self._home))
+            agreed = confirm(f"\n{text}. Restart it now", "", yes=False, consequences=lost)
         if not agreed:
             say(f"{text}: it keeps them. With --restart it is started again")
         return info.port if agreed else 0

@@ -1,5 +1,6 @@
 """Quitting while child processes run."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -10,9 +11,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.consequences import quit_loss, unsent
 from console.session.app_state import ChildProcess, ProcessManager, Session
 from console.text.format import elapsed
+from core.commands.plan_engines import pool_costs
+from core.state import State
 
 Choice = Literal["stop", "now", "leave", "stay"]
 
@@ -210,3 +212,27 @@ async def stop_and_leave(
         stopping.leave()
         raise
     app.exit(code)
+
+
+def quit_loss(session: Session) -> str:
+    """Return what stopping the home's own engine after its proxy costs; empty for nothing."""
+    lines = []
+    for server in session.state.servers.values():
+        pool = server.pool
+        if server.own and pool is not None and (pool.completed_tasks or pool.other_clients):
+            lines += pool_costs(session.state, server, pool)
+    return " ".join(lines)
+
+
+def unsent(state: State) -> list[str]:
+    """Return which finished groups are not sent yet, and what a stop means for their rewards."""
+    counts = Counter(group.server for group in state.open_groups() if group.phase == "SUBMITTING")
+    lines = []
+    for name, number in counts.items():
+        server = state.servers.get(name)
+        fate = "the next start sends them if the server still holds their episodes"
+        if server is not None and server.own:
+            fate = "they are lost if its engine is stopped before it takes them"
+        rewards = f"The rewards of {plural(number, 'finished group')}"
+        lines.append(f"{rewards} are not on {one_line(name, 24)} yet: {fate}.")
+    return lines

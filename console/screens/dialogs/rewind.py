@@ -3,7 +3,7 @@
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
-from console.models.consequences import apply_words
+from console.session.command_plans import consequences
 from console.views.job import describe_changes
 from core.control_payloads import RewindPlan
 from core.state import Server
@@ -70,6 +70,6 @@ def plan_question(app: AppHost, server: Server, plan: RewindPlan) -> tuple[str, 
     if plan.effect is not None:
         why = f"It is better than the baseline by {plan.effect:.2f}."
     lost = "\n".join(one_line(line, 600) for line in plan.loss)
-    body = f"{why} {lost}\n\n{apply_words(app.session.state, server)}"
+    body = f"{why} {lost}\n\n{consequences(app.session, 'engine.apply', server=server.name)}"
     changes = difference(plan.before, plan.job, True)
     return title, body, describe_changes(changes, _CHANGE)

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ajet_swarm.common.text import one_line, plural
-from console.text.format import ago, clock
+from ajet_swarm.common.text import ago, one_line, plural
+from console.text.format import clock
 from console.text.lines import Line, fit
 from console.text.wrap import wrapped
 from core.state import RewardFault, State

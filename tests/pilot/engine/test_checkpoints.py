@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from console.models.available_commands import available_commands, save_name
-from console.models.consequences import restore_loss
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.run_command import run_available
 from console.session.app_state import Session
 from console.shell.palette import entries
 from console.widgets.checkpoints import CheckpointPanel
-from core.commands.plan_engines import prune_loss
+from core.commands.plan_engines import prune_loss, restore_loss
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
-from core.state import Server
+from core.state import Server, State
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -236,16 +235,15 @@ def test_the_proposed_name_of_a_save_contains_the_step() -> None:
 
 
 def test_pruning_lists_the_checkpoints_it_deletes() -> None:
-    assert "Nothing: there are only 3 named" in " ".join(prune_loss(server(), "3"))
-    assert "“x” is not a number" in " ".join(prune_loss(server(), "x"))
+    assert "Nothing: there are only 3 named" in " ".join(prune_loss(server(), 3))
     assert "1 checkpoint is deleted permanently: step-000005." in " ".join(prune_loss(server(), 2))
     more = " ".join(prune_loss(server(checkpoints_more=9), 3))
     assert "9 checkpoints are deleted permanently: and 9 more" in " ".join(more.split())
 
 
 def test_restoring_a_newer_checkpoint_says_so() -> None:
-    session = Session(clock=Clock())
-    text = restore_loss(session, server(state="OFFLINE"), "before-reset")
+    off = server(state="OFFLINE")
+    text = " ".join(restore_loss(State(), off, "before-reset", Clock()()))
     assert "29 updates ahead" in text
     assert "saved 25h ago" in text
 

@@ -108,7 +108,9 @@ def arguments(command: Command) -> dict[str, Any]:
     return {arg.name: value_of(arg) for arg in command.args if arg.required}
 
 
-NOT_NOW = {"group.refill", "group.repeat", "group.settle", "mock.resume"}
+NOT_NOW = {
+    "group.refill", "group.repeat", "group.settle", "mock.resume", "engine.stop", "engine.cancel",
+}  # fmt: skip
 """Commands that the state of `make_ready` refuses, or that change nothing in it."""
 
 

@@ -153,7 +153,7 @@ def proxied(world: World, home: Home) -> Iterator[World]:
 
 
 def _group(group_id: str = "g1", **more: Any) -> Group:
-    candidates = [Candidate(index=n, phase="answered") for n in range(4)]
+    candidates = [Candidate(index=n, phase="answered", episode_uuid=f"ep-{n}") for n in range(4)]
     return Group(
         group_id=group_id,
         request_id="r",
@@ -234,7 +234,7 @@ def test_abort_all_needs_confirmation(proxied: World, capsys: pytest.CaptureFixt
         "g2": _group("g2", rating=Rating(rating="tie")),
     }
     assert main(["abort-all"]) == 2
-    assert "1 group with 4 episodes" in capsys.readouterr().err
+    assert "1 group without a rating, 4 episodes" in capsys.readouterr().err
     assert proxied.orders == []
 
 
@@ -333,7 +333,8 @@ def test_an_abort_shows_the_loss_and_needs_confirmation(
     proxied.state.groups["g1"] = _group(rating=Rating(rating="best"))
     assert main(["abort", "g"]) == 2
     error_output = capsys.readouterr().err
-    assert "its rating and 4 episodes (they are deleted" in error_output
+    assert "4 episodes: they are deleted" in error_output
+    assert "Its rating is dropped" in error_output
     assert "--yes" in error_output
     assert proxied.orders == []
 

@@ -1,15 +1,29 @@
-"""What a dry run of a command says, and what it refuses."""
+"""The plan of a command: one answer for handler, keys and palette, command line and MCP."""
 
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError
+from console.cli.common import send_command
+from console.cli.output import output
+from console.mcp.content import ContentPolicy
+from console.mcp.schema import tool_name
+from console.mcp.tools import Tools
+from console.models.available_commands import available_commands
+from console.session.app_state import Session
+from console.session.command_plans import refusal as refusal_of
 from core.commands import COMMANDS
 from core.commands.plan import plan, refusal, shown_args
 from core.events import CandidateFailed
-from core.roles import Identity
-from core.state import Rating, Server, State
+from core.roles import AccessRole, Identity
+from core.state import Group, Lease, Operation, Rating, Server, State
+from proxy.control.client import ControlClient, ControlError
+from tests.support.proxy.guarded import Guarded, guarded, make_ready
 from tests.support.sample import group_events, state_of
 
 NOW = 1_700_000_100.0
@@ -125,3 +139,188 @@ def test_a_job_is_shown_by_its_size() -> None:
         "job": "(11 characters)",
         "server": "gpu",
     }
+
+
+# --- the same answer everywhere ------------------------------------------------------------------
+
+G: dict[str, Any] = {"group_id": "g0001"}
+S: dict[str, Any] = {"server": "embedded"}
+VOTE = {**G, "rating": "tie"}
+Change = Callable[[Group, Server, State], object]
+
+
+def group(**fields: Any) -> Change:
+    return lambda one, _, __: [setattr(one, name, value) for name, value in fields.items()]
+
+
+def server(**fields: Any) -> Change:
+    return lambda _, one, __: [setattr(one, name, value) for name, value in fields.items()]
+
+
+def mock(phase: str) -> Change:
+    return lambda _, __, state: setattr(state.mock, "phase", phase)
+
+
+def unscored(one: Group, _: Server, __: State) -> None:
+    one.rating, one.scored_at = None, None
+    for candidate in one.candidates:
+        candidate.auto_reward = None
+
+
+def short(one: Group, engine: Server, _: State) -> None:
+    one.rating, engine.state = None, "ROLLING"
+    one.candidates[0].phase, one.candidates[0].text, one.candidates[0].finish_reason = (
+        "failed",
+        "",
+        "",
+    )
+
+
+def nothing(*_: object) -> None:
+    return None
+
+
+IN_PALETTE = {
+    "group.unrate", "group.accept", "group.abort", "group.rescore", "group.refill", "group.rerun",
+    "engine.start", "engine.stop", "engine.cancel", "engine.resume", "mock.pause", "mock.resume",
+    "mock.stop",
+}  # fmt: skip
+"""Commands that the palette offers when they have an effect."""
+BORIS = Rating(rating="tie", rater="boris", rewards=(0.5, 0.5))
+LEASED = [Lease(holder="theirs", rater="boris", until=1e12)]
+TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
+    ("group.rate", VOTE, nothing, ""),
+    ("group.rate", VOTE, group(phase="GENERATING"), "Its candidates are not complete yet"),
+    ("group.rate", VOTE, group(phase="DONE"), "Already finished"),
+    ("group.rate", VOTE, group(phase="ABORTED"), "Already aborted"),
+    ("group.rate", VOTE, group(episode_type="eval"), "not trained on"),
+    ("group.rate", VOTE, group(rating=None, leases=LEASED), "boris is rating group g0001"),
+    ("group.rate", VOTE, group(overlap=2, votes=[BORIS, BORIS]), "has its 2 votes"),
+    ("group.rate", {**G, "rating": "best"}, nothing, "needs `order`"),
+    ("group.unrate", G, nothing, ""),
+    ("group.unrate", G, group(rating=None), "There is no vote to undo"),
+    ("group.unrate", G, group(until=1.0), "too late to undo it"),
+    ("group.accept", G, nothing, ""),
+    ("group.accept", G, unscored, "no automatic reward to accept yet"),
+    ("group.accept", G, group(phase="DONE"), "Already finished"),
+    ("group.abort", G, nothing, ""),
+    ("group.abort", G, group(phase="SUBMITTING"), "nothing left to abort"),
+    ("group.abort", G, group(phase="ABORTED"), "nothing left to abort"),
+    ("group.rescore", G, nothing, ""),
+    ("group.rescore", G, unscored, "It was not scored yet"),
+    ("group.refill", G, nothing, "It is complete"),
+    ("group.refill", G, short, ""),
+    ("group.refill", G, group(phase="DONE"), "It is closed"),
+    ("group.rerun", G, nothing, ""),
+    ("group.rerun", G, group(request_id=""), "no longer stored"),
+    ("group.note", {**G, "note": "x"}, group(phase="DONE"), ""),
+    ("group.edit", {**G, "index": 9, "edited": "x"}, nothing, "has no candidate 10"),
+    ("group.settle", VOTE, nothing, "do not disagree"),
+    ("group.repeat", VOTE, nothing, "no rating that was sent"),
+    ("group.abort", {"group_id": "nope"}, nothing, "there is no group `nope`"),
+    ("engine.start", S, nothing, ""),
+    ("engine.start", S, server(state="ROLLING"), "ROLLING already"),
+    ("engine.start", {**S, "preset": "hand"}, server(state="ROLLING"), "ROLLING, not OFFLINE"),
+    ("engine.start", S, server(lost="gone"), "does not answer"),
+    ("engine.start", S, server(state="OBSERVING"), "there is no engine"),
+    ("engine.start", S, server(work=Operation(title="Apply a job")), "`Apply a job` runs on"),
+    ("engine.stop", S, server(state="ROLLING"), ""),
+    ("engine.stop", S, nothing, "OFFLINE already"),
+    ("engine.apply", S, server(state="ROLLING"), ""),
+    ("engine.apply", S, server(state="ROLLING", work=Operation(title="Start")), "`Start` runs on"),
+    ("engine.cancel", S, server(work=Operation(title="Start")), ""),
+    ("engine.cancel", S, nothing, "nothing runs on embedded"),
+    ("engine.resume", S, nothing, ""),
+    ("engine.resume", S, server(checkpoints=None), "has no checkpoints"),
+    ("engine.save", {**S, "name": "a"}, server(state="BOOTING"), "it has no policy yet"),
+    ("engine.restore", {**S, "name": "x"}, nothing, ""),
+    ("engine.restore", {**S, "name": "y"}, nothing, "there is no checkpoint `y`"),
+    ("engine.prune", {**S, "keep": -1}, nothing, "`keep` cannot be -1"),
+    ("engine.stop", {"server": "none"}, nothing, "there is no server `none`"),
+    ("run.pin", {"number": 7}, nothing, "there is no run 7"),
+    ("rewards.gate", {"part": "nope", "on": True}, nothing, "have no part `nope`"),
+    ("mock.pause", {}, nothing, ""),
+    ("mock.pause", {}, mock("stopping"), "the mock user is stopping"),
+    ("mock.resume", {}, mock("paused"), ""),
+    ("mock.stop", {}, mock("finished"), "no mock user is running"),
+]
+"""Command, arguments, change of the state, what the answer contains; empty if it is executed."""
+OF_RATERS: list[tuple[str, dict[str, Any], Change, str]] = [
+    ("group.unrate", G, nothing, ""),
+    ("group.unrate", G, group(rating=BORIS), "the vote on group g0001 is of boris"),
+    ("group.accept", G, group(rating=BORIS), "does not wait for your vote alone"),
+    ("group.rate", {**VOTE, "override": True}, nothing, "needs the role operator"),
+    ("group.abort", G, nothing, "needs the role operator"),
+]
+ROWS = [("operator", *row) for row in TABLE] + [("rater", *row) for row in OF_RATERS]
+
+
+@pytest.mark.slow
+async def test_each_way_gives_the_same_answer(tmp_path: Path) -> None:
+    """Handler, keys and palette, `--dry-run` and MCP, for each row of the table."""
+    async with guarded(tmp_path) as api:
+        make_ready(api)
+        base = api.context.bus.state
+        for role, name, args, change, expected in ROWS:
+            state = api.context.bus.state = deepcopy(base)
+            engine = state.servers["embedded"]
+            change(state.groups["g0001"], engine, state)
+            async with api.client(role) as client:
+                answers = {
+                    "dry run": await dry_run(api, role, name, args),
+                    "MCP": await by_mcp(client, name, args),
+                    "console": await by_console(client, name, args),
+                    "handler": await by_handler(api, client, name, args),
+                }
+            for way, answer in answers.items():
+                case = f"{name} {args} of {role}, {way}: {answer!r}"
+                assert expected in answer, case
+                assert bool(answer) == bool(expected), case
+
+
+async def by_handler(
+    api: Guarded, client: ControlClient, name: str, args: Mapping[str, Any]
+) -> str:
+    api.recorder.executed.clear()
+    try:
+        reply = await client.command(name, args)
+    except ControlError as error:
+        return str(error)
+    return "" if api.recorder.executed else reply.message
+
+
+async def dry_run(api: Guarded, role: AccessRole, name: str, args: Mapping[str, Any]) -> str:
+    output().dry_run = True
+    try:
+        message = await send_command(api.url, api.tokens[role], name, args)
+    except AjetError as error:
+        return str(error)
+    finally:
+        output().dry_run = False
+    return "" if message.startswith("would execute") else message
+
+
+async def by_mcp(client: ControlClient, name: str, args: Mapping[str, Any]) -> str:
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[ControlClient]:
+        yield client
+
+    tools = Tools(connect, role="act", content=ContentPolicy(shown=True))
+    named = {"rater": ""} if "rater" in {arg.name for arg in COMMANDS[name].args} else {}
+    try:
+        result = await tools.call(tool_name(name), {**args, **named, "dry_run": True})
+    except AjetError as error:
+        return str(error)
+    return "" if result["would"].startswith("would execute") else str(result["would"])
+
+
+async def by_console(client: ControlClient, name: str, args: Mapping[str, Any]) -> str:
+    """The answer to keys; the palette offers a command with these arguments if there is none."""
+    session = Session(link=cast(Any, client))
+    session.state, session.seen = await client.snapshot(), True
+    session.identity = client.identity
+    why = refusal_of(session, name, **args)
+    offered = {one.command for one in available_commands(session, "g0001", "embedded")}
+    if name in IN_PALETTE and args in (G, S, {}):
+        assert (name in offered) == (why is None), f"palette: {name} {args}: {why}"
+    return str(why) if why is not None else ""

@@ -131,7 +131,7 @@ async def test_a_failed_start_raises_an_alert(tmp_path: Path) -> None:
 
 async def test_prune_lists_the_deleted_checkpoints(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
-        with pytest.raises(CommandError, match="negative"):
+        with pytest.raises(CommandError, match="`keep` cannot be -1"):
             await order(made, "engine.prune", keep=-1)
         assert await order(made, "engine.prune", keep="1") == "s: there is nothing to delete"
         assert await order(made, "engine.prune", keep="0") == "s: deleted step-000005"

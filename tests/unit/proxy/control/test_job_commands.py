@@ -23,9 +23,10 @@ from ajet_swarm.protocol.job import (
 )
 from ajet_swarm.protocol.job_schema import REQUIRED
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
-from core.commands import CommandError, validate
+from core.commands import CommandError
 from core.events import AlertRaised, JobSent, WorkChanged
 from core.state import Operation
+from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
 from tests.support.alerts import todo_of
@@ -59,7 +60,8 @@ async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCo
 
 
 async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
-    return await commands.table[name](validate(name, args))
+    handler = CommandHandler(commands.context, commands.table, commands.refresh)
+    return (await handler.execute(name, args))[0]
 
 
 def work(made: World) -> Operation:

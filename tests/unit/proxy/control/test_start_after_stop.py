@@ -11,8 +11,8 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job import dump_job
 from ajet_swarm.protocol.server_job import server_job
-from core.commands import validate
 from core.state import Operation
+from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from tests.support.proxy.world import World, world
 from tests.support.scripted.ajetc_transport import AjetcTransport
@@ -34,7 +34,8 @@ async def orders(
 
 
 async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
-    return await commands.table[name](validate(name, args))
+    handler = CommandHandler(commands.context, commands.table, commands.refresh)
+    return (await handler.execute(name, args))[0]
 
 
 def work(made: World) -> Operation:

@@ -175,16 +175,16 @@ def test_a_restart_of_the_proxy_says_what_it_loses(
     info = RunInfo(role="proxy", pid=7, started_at=0.0, port=9, url="http://127.0.0.1:9")
     monkeypatch.setattr("console.cli.setup.command.running", lambda *_: info)
 
-    async def waiting(url: str, home: Home) -> str:
-        return "no request; 2 groups wait for your rating"
+    async def waiting(role: str, home: Home) -> list[str]:
+        return [f"2 groups wait for the {role}."]
 
-    monkeypatch.setattr("console.cli.setup.command.proxy_loss", waiting)
+    monkeypatch.setattr("console.cli.setup.command.losses", waiting)
     monkeypatch.setattr(sys, "stdin", TerminalInput("n\n"))
     args = parse(["setup", "--home", str(home.root)])
     one = Setup(args, home, asks=True)
     assert one._restart_port() == 0
     shown = "".join(capsys.readouterr())
-    assert "Restart it now? It loses no request; 2 groups wait for your rating. [y/N]" in shown
+    assert "Restart it now? 2 groups wait for the proxy. [y/N]" in shown
     assert "it keeps them" in shown
     assert not NOT_OF_PROXY & {"rewards", "engine", "rating"}
     assert "model" in NOT_OF_PROXY
