@@ -58,7 +58,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Low level: single requests, without waiting": {
         "api.engine": ("AsyncSwarmClient",),
         "api.watcher": ("Watcher", "ServerStatus"),
-        "claims.claimer": ("GroupClaimer",),
+        "episodes.claim": ("EpisodeClaimer",),
         "api.interface": ("SwarmApi",),
         "http.interface": (),
         "http.transport": (),

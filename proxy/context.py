@@ -9,9 +9,9 @@ from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.control_payloads import EngineInfo
@@ -49,7 +49,7 @@ class ServerHandle:
     url: str
     client: SwarmApi
     watcher: Watcher
-    claimer: GroupClaimer
+    claimer: EpisodeClaimer
     evaluating: dict[str, Claimed] = field(default_factory=dict)
     """Eval episodes that looks and the canary hold: uuid -> its last claim."""
     paused: str = ""

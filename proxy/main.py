@@ -19,8 +19,8 @@ import uvicorn
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, gather_fast
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
@@ -432,7 +432,7 @@ def _create_handle(
     )
     watcher = Watcher(client, runtime.clock.wall)
     evaluating: dict[str, Claimed] = {}
-    claimer = GroupClaimer(
+    claimer = EpisodeClaimer(
         client, watcher, known=lambda: _held(bus, name) | evaluating.keys(), runtime=runtime
     )
     return ServerHandle(

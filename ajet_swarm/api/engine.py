@@ -1,7 +1,7 @@
 """Asynchronous client of one swarm server: a method for each route.
 
 It does not retry, wait for a state or track episodes. `ajet_swarm.api.watcher` polls the status,
-and `ajet_swarm.claims.claimer` claims groups.
+and `ajet_swarm.episodes.claim` claims groups.
 """
 
 import os

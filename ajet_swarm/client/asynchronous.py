@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndOutcome, RefusedKind
-from ajet_swarm.claims.deadlines import EpisodeDeadline
-from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim
 from ajet_swarm.client.episode_ends import EpisodeEnds
 from ajet_swarm.client.throttle import BatchPlace
+from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.episodes.deadlines import EpisodeDeadline
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NONE_FREE = (0.05, 0.25)
+NONE_FREE = (0.1, 0.5)
 """Seconds between two claims while no episode is free, drawn at random each time."""
 OTHERWISE = (0.25, 1.0)
 """Seconds before the next claim after a refusal of an unknown kind."""
@@ -108,13 +108,12 @@ class AsyncSwarm(EngineOrders):
 
         times: EpisodeDeadline | None = None
 
-        def remember(claimed: Claimed) -> None:
+        def remember(uuid: str) -> None:
             nonlocal times
-            counts = kind == "train"
-            times = self._deadlines.add(claimed.episode_uuid, idle, seconds, counts=counts)
+            times = self._deadlines.add(uuid, idle, seconds, counts=kind == "train")
 
-        def forget(claimed: Claimed) -> None:
-            self._deadlines.drop(claimed.episode_uuid, times)
+        def forget(uuids: Sequence[str], _: str) -> None:
+            self._deadlines.drop(uuids[0], times)
 
         while True:
             seen = await self._until_rolling(since)
@@ -124,17 +123,18 @@ class AsyncSwarm(EngineOrders):
                 continue
             wire = policy.wire if policy is not None else None
             try:
-                async with self._claims.concurrency:
+                async with self._claims.queue.entry() as entry:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
                     answer = await self._claims.claim_one(kind, idle, wire, remember, forget)
                     if isinstance(answer, Claimed):
-                        self._claims.concurrency.widen()
+                        entry.claimed()
                         if place is not None:
                             place.claimed()
                         assert times is not None  # `remember` was called
                         return answer, times
                     last[:] = [answer]
+                    entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
                     await self._wait_after(answer)
             finally:
                 if place is not None:
@@ -142,12 +142,11 @@ class AsyncSwarm(EngineOrders):
             since = max(since, self.watcher.current.seen_at)
 
     async def _wait_after(self, refused: ClaimRefused) -> None:
-        """Wait as long as a refusal requires, while holding a place of the concurrency limit.
+        """Wait as long as a refusal requires, before the next caller claims.
 
         Other callers are thereby held back, so that only a few repeat their claims.
         """
         if refused.kind is RefusedKind.NONE_AVAILABLE:
-            self._claims.concurrency.narrow()
             with self.watcher.eager():
                 await asyncio.sleep(self._chance.uniform(*NONE_FREE))
         elif refused.kind is RefusedKind.OTHER:

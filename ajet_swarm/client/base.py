@@ -11,11 +11,11 @@ from typing import Any, Final, Self
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus, Watcher
-from ajet_swarm.claims.deadlines import EpisodeDeadlines
-from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.episodes.deadlines import EpisodeDeadlines
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import (
     EngineOff,
@@ -133,10 +133,6 @@ class SwarmBase:
         self._watcher.add_listener(self._trainer_ends.note)
         self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)
         self._throttling = asyncio.Lock()
-        concurrency = self._claimer.concurrency
-        self._watcher.add_listener(
-            lambda seen: concurrency.reopen() if seen.state is EngineState.ROLLING else None
-        )
         self._tasks.spawn(self._watcher.run(), "watcher")
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -154,7 +150,7 @@ class SwarmBase:
                 async with asyncio.timeout(seconds):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(seconds / 4):
-                            await self._claimer.close()
+                            await self._claimer.refuse_claims()
                     await self._work.drain(seconds / 2)
                     if self._deadlines.ever_claimed and (
                         len(self._deadlines) or self.watcher.current.reachable

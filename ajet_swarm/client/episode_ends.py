@@ -9,10 +9,10 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import RUNNER
-from ajet_swarm.claims.deadlines import EpisodeDeadline, EpisodeDeadlines
-from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.client.episode import wire_output
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.deadlines import EpisodeDeadline, EpisodeDeadlines
+from ajet_swarm.episodes.releases import EpisodeReleaser
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.protocol.task import Task, WorkflowOutput

@@ -8,16 +8,15 @@ a `GroupRun`. Nothing here claims an episode or waits.
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.text import one_line
+from ajet_swarm.episodes.lane_queue import Lane
 from core.events import GroupOpened, RequestJoined, RequestRefused, RequestReplayed
 from core.events.alerts import KeyLimited, SessionLimited, UsersRefused
 from core.settings import ProxySettings
@@ -31,7 +30,6 @@ from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
 from proxy.groups.capacity import check_servable
-from proxy.groups.claim_gate import ClaimGate, ClaimTurn
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
@@ -147,7 +145,6 @@ class Admission:
         )
         self.keys = RequestLimits(limits.key_open, limits.key_minute, clock, limits.names)
         """The same limits for API keys, by the name that `key_of` gives them."""
-        self._gates = defaultdict[str, ClaimGate](partial(ClaimGate, limits.groups))
         self._counts: dict[str, RequestCount] = {}
         """Group id of an open run -> its request in the limits."""
         self._alerts: dict[str, asyncio.TimerHandle] = {}
@@ -235,7 +232,6 @@ class Admission:
         waiter = run.join(request.stream)
         self._joinable[request.key] = run
         self._counts[run.group_id] = count
-        run.gate = self._gates[server.name].turn()
         self._groups.begin(run)
         return waiter
 
@@ -348,8 +344,6 @@ class Admission:
         """Record that a run has ended."""
         if self._joinable.get(run.request.key) is run:
             del self._joinable[run.request.key]
-        if isinstance(run.gate, ClaimTurn):
-            run.gate.leave()
         count = self._counts.pop(run.group_id)
         if run.request.session:
             self.sessions.close(run.request.session, count)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.claims.lane_queue import Lane, item_to_displace
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.lane_queue import Lane, item_to_displace
 from core.events import (
     ConsoleAttached,
     ConsoleDetached,
@@ -55,6 +55,7 @@ class Groups:
         self.server_facts: dict[str, ServerFacts] = {}
         for name, server in context.servers.items():
             self.server_facts[name] = ServerFacts(server, self._background_tasks)
+            server.claimer.queue.limit = self.limits.groups
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         sealing = Sealing(
             draining=lambda: self.draining,
@@ -166,6 +167,7 @@ class Groups:
             if alarm is not None:
                 alarm.cancel()
             self.runs.pop(run.group_id, None)
+            run.leave_queue()
             self.admission.ended(run)
             run.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name

@@ -1,4 +1,4 @@
-"""Claims the episodes of a run in its turn, all or none, and fresh ones for failed ones."""
+"""Claims the episodes of a run, all or none, and fresh ones for failed ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,29 +14,25 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-async def take_turn(run: GroupRun) -> None:
-    """Wait at the fair gate for the turn of the run; it stays inside until it holds no episode.
+async def enter_queue(run: GroupRun) -> None:
+    """Wait until the run may claim; its place is free once it holds no episode.
 
     Raises:
-        TimeoutError: The turn did not come before the deadline of the run.
+        TimeoutError: Its place did not come before the deadline of the run.
     """
-    gate = run.gate
-    if gate is None or run.entered:
+    if run.entry is not None and run.entry.inside:
         return
-    if not gate.enter_at_once(run.lane, run.n, run.newcomer, _arrived(run)):
-        use = run.request.connection or ConnectionUse()
-        use.waited = True
-        with run.facts.queueing():
-            overtook = await gate.enter(
-                run.lane, lambda: run.deadline, run.n, run.newcomer, _arrived(run)
-            )
-        use.waited = not overtook
-    run.entered = True
-
-
-def _arrived(run: GroupRun) -> float:
-    """Return the time that gives a group its place among those that overtake, Unix seconds."""
-    return run.opened_at - (run.request.lag or 0.0)
+    arrived = run.opened_at - (run.request.lag or 0.0)
+    queue = run.facts.server.claimer.queue
+    size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
+    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
+    if entry.take_at_once():
+        return
+    use = run.request.connection or ConnectionUse()
+    use.waited = True
+    with run.facts.queueing():
+        await entry.take(lambda: run.deadline)
+    use.waited = not entry.overtook
 
 
 def claim_at_once(run: GroupRun) -> bool:
@@ -53,6 +49,8 @@ def claim_at_once(run: GroupRun) -> bool:
     )
     if claimed is None:
         return False
+    if run.entry is not None:
+        run.entry.claimed()
     run.reset(run.n)
     for slot, one in zip(run.candidates, claimed, strict=True):
         run.record_claim(slot, one.episode_uuid)
@@ -105,23 +103,16 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         else:
             run.context.bus.publish(event)
 
-    priority = run.facts.claim_priority
-    priority.begin()
-    try:
-        claimed = await server.claimer.claim_group(
-            run.n,
-            episode_type=run.kind,
-            discard_timeout=run.discard_timeout,
-            deadline=lambda: run.deadline,
-            lane=run.lane,
-            newcomer=run.newcomer,
-            arrived=_arrived(run),
-            on_intent=intend,
-            on_claimed=partial(_record_claim, run),
-            on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
-        )
-    finally:
-        priority.end()
+    claimed = await server.claimer.claim_group(
+        run.n,
+        episode_type=run.kind,
+        discard_timeout=run.discard_timeout,
+        deadline=lambda: run.deadline,
+        entry=run.entry,
+        on_intent=intend,
+        on_claimed=partial(_record_claim, run),
+        on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
+    )
     run.episode_events.flush()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:
@@ -165,7 +156,9 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
     run.record_claim(slot, uuid)
     note_claim(run, slot)
     run.episode_events.claimed(slot.index, uuid, slot.attempt, slot.step, slot.training_run)
-    if len(empty) == 1:  # the last slot: most groups get all their episodes in one turn of the loop
+    if (
+        len(empty) == 1
+    ):  # the last slot: most groups get all their episodes in one iteration of the loop
         run.generation_announced = run.episode_events.announce_start(
             run.n, run.context.clock() + run.discard_timeout, run.facts.server.info.damping
         )

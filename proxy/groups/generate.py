@@ -62,8 +62,6 @@ async def generate(run: GroupRun) -> None:
                 damping=run.facts.server.info.damping,
             )
         )
-    if run.gate is not None:
-        run.gate.claimed()
     run.refresh_usable()
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)

@@ -15,7 +15,7 @@ from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, 
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.capacity import fit_to_capacity
-from proxy.groups.claim import claim, claim_at_once, take_turn
+from proxy.groups.claim import claim, claim_at_once, enter_queue
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, shortfall
@@ -77,7 +77,7 @@ class Lifecycle:
             # The rewards are on disk: the next start sends the remaining ones. It also waits for
             # the ends of an eval group that are in flight.
             if run.sealed or (stop is None and any(one.ending for one in run.held)):
-                run.leave_gate()
+                run.leave_queue()
                 raise
             end = (
                 RunEnded(stop.phase, stop.cause)
@@ -114,7 +114,7 @@ class Lifecycle:
         await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
-        run.leave_gate()
+        run.leave_queue()
         run.mark_phase_end("submit" if run.sealed else run.current_span)
         if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
             # It was not answered: the next attempt must match the row again.
@@ -214,7 +214,7 @@ class Lifecycle:
     async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
         if not run.held:  # a new round queues again
-            run.leave_gate()
+            run.leave_queue()
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
@@ -222,7 +222,7 @@ class Lifecycle:
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
-            await take_turn(run)
+            await enter_queue(run)
             if run.kind != "eval":
                 with DeadlineTimeout(lambda: run.deadline, run.loop):
                     run.n = max(run.n, await run.facts.repeats())
@@ -334,10 +334,6 @@ class Lifecycle:
             self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
-        facts = run.facts
-        # Otherwise other requests wait for the episodes of this group.
-        if facts.claim_priority.crowded and not facts.crowded:
-            await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
         if run.rewards_taken == len(outcomes):
             raise RunEnded("DONE", *shortfall(run))

@@ -4,7 +4,6 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.claims.lane_queue import Lane
-from ajet_swarm.common.tasks import Deadline
 from ajet_swarm.common.text import content_text
+from ajet_swarm.episodes.lane_queue import Lane
+from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.commands.refusal import NotNow
 from core.events import AnswerReturned
@@ -43,7 +42,6 @@ __all__ = [
     "Candidate",
     "Delta",
     "FinalAnswer",
-    "Gate",
     "GroupRun",
     "StopReason",
     "best_of",
@@ -142,46 +140,6 @@ class Refill:
     """Why candidates failed."""
 
 
-class Gate(Protocol):
-    """Limits the number of groups that hold episodes, and takes turns between senders."""
-
-    def enter_at_once(
-        self, lane: Lane, size: int = 1, newcomer: bool = False, arrived: float = math.inf
-    ) -> bool:
-        """Take a turn if it comes now, else return False; the arguments are those of `enter`."""
-        ...
-
-    async def enter(
-        self,
-        lane: Lane,
-        deadline: Deadline,
-        size: int = 1,
-        newcomer: bool = False,
-        arrived: float = math.inf,
-    ) -> bool:
-        """Wait for a turn; return whether it overtook others.
-
-        Args:
-            lane: Fairness key: API key, address, session.
-            deadline: On the clock of the loop.
-            size: Number of episodes the group needs.
-            newcomer: Let it overtake others of its key and address in every second turn.
-            arrived: Time at which its request arrived: the newest newcomer overtakes.
-
-        Raises:
-            TimeoutError: The turn did not come before the deadline.
-        """
-        ...
-
-    def claimed(self) -> None:
-        """Let the next group claim: this one has all its episodes."""
-        ...
-
-    def leave(self) -> None:
-        """Record that the group holds no episode any more."""
-        ...
-
-
 class GroupRun(msgspec.Struct, eq=False):
     """A group from its request to its last reward."""
 
@@ -210,9 +168,8 @@ class GroupRun(msgspec.Struct, eq=False):
     """Fairness key: API key, address, session."""
     newcomer: bool = False
     """It overtakes others of its key and address in every second turn."""
-    gate: Gate | None = None
-    """Entered before claiming, left when no episode is held any more."""
-    entered: bool = False
+    entry: QueueEntry | None = None
+    """Its place in the queue of claims, left when no episode is held any more; None before."""
     generation_announced: bool = False
     """Whether the event of its claims also announced the start of generation."""
     final_answer: FinalAnswer | None = None
@@ -383,11 +340,10 @@ class GroupRun(msgspec.Struct, eq=False):
             return None if soon and self.facts.server.trains else ""
         return weights_of(self, self.candidates)
 
-    def leave_gate(self) -> None:
-        """Let the next group in: no episode is held any more."""
-        if self.gate is not None and self.entered:
-            self.entered = False
-            self.gate.leave()
+    def leave_queue(self) -> None:
+        """Let the next group claim: no episode is held any more."""
+        if self.entry is not None:
+            self.entry.leave()
 
     # --- the answer ----------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
 from proxy.context import ServerHandle
-from proxy.servers.claim_priority import ClaimPriority
 from proxy.servers.sync_agreement import SyncAgreement
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,6 @@ class ServerFacts:
     """Facts of one server, cached while they are valid.
 
     Attributes:
-        claim_priority: Delay of ends while many groups claim.
         sync_agreement: Agreement to the weight sync between groups.
         not_fitting: Candidates of the newest group that needed more episodes than the server has.
         fitting: Number of groups since then that needed fewer.
@@ -97,14 +95,13 @@ class ServerFacts:
         """`known_repeats` of `_last_pool`."""
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
-        self.claim_priority = ClaimPriority()
         self.sync_agreement = SyncAgreement(server, tasks)
         self.unscored: dict[str, int] = {}
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
         """Set after the clean-up of a killed proxy's groups; None if there is none."""
-        server.claimer.on_starved = self._close_windows
+        server.claimer.queue.on_starved = self._close_windows
 
     @property
     def usual_seconds(self) -> float:
@@ -123,7 +120,7 @@ class ServerFacts:
     @property
     def crowded(self) -> bool:
         """Whether a request waits for what others hold: for its turn, or for a free episode."""
-        return self._queueing > 0 or self.server.claimer.starved
+        return self._queueing > 0 or self.server.claimer.queue.starved
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:

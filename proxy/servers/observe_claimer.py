@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import SYSTEM, Runtime
 from proxy.servers.observe_client import ObserveClient
@@ -12,13 +12,13 @@ from proxy.servers.observe_client import ObserveClient
 _ROLLING = frozenset({EngineState.ROLLING})
 
 
-class ObserveClaimer(GroupClaimer):
+class ObserveClaimer(EpisodeClaimer):
     """Claims groups at once while the upstream can be called; else they queue as at a swarm server.
 
     Args:
         client: The upstream.
         watcher: Its watcher; `run` must be running.
-        known, runtime: See `GroupClaimer`.
+        known, runtime: See `EpisodeClaimer`.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class ObserveClaimer(GroupClaimer):
     def claim_at_once(
         self, n: int, *, episode_type: str = "train", discard_timeout: float = 240.0
     ) -> list[Claimed] | None:
-        """See `GroupClaimer.claim_at_once`; None while a group waits, so that none is overtaken."""
-        if self.waiting or not self.watcher.current.is_in(_ROLLING):
+        """See `EpisodeClaimer.claim_at_once`; None while a group waits, which it would overtake."""
+        if self.queue.starved or not self.watcher.current.is_in(_ROLLING):
             return None
         claimed = self._episodes.claim(n, episode_type, discard_timeout)
         return None if isinstance(claimed, ClaimRefused) else claimed

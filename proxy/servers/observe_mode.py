@@ -26,7 +26,7 @@ def observe_handle(
         name: Name of the upstream.
         transport: The transport that sends requests.
         client_uuid: Id of this client.
-        known: See `GroupClaimer`.
+        known: See `EpisodeClaimer`.
         runtime: For the times, ids and pauses.
 
     Raises:

@@ -41,8 +41,9 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         facts = groups.server_facts["s"]
         assert not facts._holders
         assert not facts._windows
-        assert not groups._admission._joinable
-        assert all(gate.inside == 0 for gate in groups._admission._gates.values())
+        assert not groups.admission._joinable
+        queue = facts.server.claimer.queue
+        assert (queue.inside, queue.claiming, queue.waiting) == (0, 0, 0)
         assert not front.handler._waiting
         assert front.handler.metrics.open == 0
         # Idle connections to the server stay open for a few seconds.

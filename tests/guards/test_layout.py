@@ -225,7 +225,7 @@ def _imported_by(code: str) -> set[str]:
     [
         ("import core.bus, core.settings, core.commands", {"textual", "fastapi", "httpx", "numpy"}),
         (
-            "import ajet_swarm.api.watcher, ajet_swarm.claims.claimer",
+            "import ajet_swarm.api.watcher, ajet_swarm.episodes.claim",
             {"textual", "fastapi", "numpy"},
         ),
         (

@@ -18,9 +18,9 @@ RECOVERED = 10.0
 """Seconds after a fault in which the proxy finds out what it holds."""
 LEAVE_GRACE = 0.4
 """Seconds for which a group waits for the retry of a user who left."""
-GATHER = 13.0
+KEPT = 4.0
 """Seconds for which a group may hold a part of its episodes while the engine rolls: the longest
-window, `GATHER` times `GATHER_MORE` of `ajet_swarm.claims.request`."""
+window, `KEEP` of `ajet_swarm.episodes.claim`, and `PROMPT`."""
 PART = 2.0
 """The same after the engine has left ROLLING."""
 RATED = 25.0
@@ -73,7 +73,7 @@ def _useless(outcome: Outcome, claim: Claim) -> Iterator[tuple[float, str]]:
         return
     held = claim.released_at if claim.released_at is not None else outcome.log[-1][0]
     if not claim.chats:
-        yield claim.at + GATHER, "it was not used"
+        yield claim.at + KEPT, "it was not used"
         if (left := _left_rolling(outcome, claim.at)) is not None and left < held:
             yield left + PART - PROMPT, "the engine left ROLLING before it was used"
     for asked in outcome.asked:

@@ -14,13 +14,13 @@ from tests.simulation.__main__ import faults
 
 FOUND_BY = {
     "end-before-durable": 0,
-    "turn-kept-after-cancel": 65,
-    "part-kept-in-rolling-post": 65,
+    "turn-kept-after-cancel": 108,
+    "part-kept-in-rolling-post": 60,
     "no-abort-after-cancel": 4,
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,
-    "straggler-never-aborted": 1425,
-    "recovery-ends-twice": 42,
+    "straggler-never-aborted": 3241,
+    "recovery-ends-twice": 74,
     "answer-without-text": 0,
 }
 """A seed that finds each planted fault."""

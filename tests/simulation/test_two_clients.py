@@ -8,7 +8,7 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.simulation.loop import Incarnation, SimulatedLoop, simulated_loop
@@ -33,7 +33,7 @@ class _Client:
         self._client = AsyncSwarmClient(URL, transport, name, runtime=runtime)
         self.watcher = Watcher(self._client, clock.wall)
         self._held: set[str] = set()
-        self._claimer = GroupClaimer(
+        self._claimer = EpisodeClaimer(
             self._client, self.watcher, known=lambda: self._held, runtime=runtime
         )
 

@@ -19,9 +19,9 @@ import msgspec
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from core.bus import Bus
 from core.events import ConsoleAttached, GroupRated, ProxyStarted, ProxyStopped
@@ -129,7 +129,7 @@ class Proxy:
         client = AsyncSwarmClient(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
         evaluating: dict[str, Claimed] = {}
-        claimer = GroupClaimer(
+        claimer = EpisodeClaimer(
             client, watcher, known=partial(known, bus, evaluating), runtime=runtime
         )
         handle = ServerHandle("s", URL, client, watcher, claimer, evaluating)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import ajet_swarm.claims.request
+import ajet_swarm.episodes.claim
 import proxy.groups.submit
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
@@ -112,9 +112,8 @@ async def field_of(
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", FROZEN_FOR)
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.1, 0.3))
     monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.1, 0.3))
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.3)
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.15, 0.45))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.3)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (0.3, 0.9))
 
     async def answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(rng.uniform(0.02, 0.15))

@@ -22,8 +22,8 @@ import msgspec
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
@@ -292,7 +292,7 @@ async def world(
             client = AsyncSwarmClient(one.url, line, "me", name=name, runtime=runtime)
             watcher = Watcher(client, runtime.clock.wall)
             evaluating: dict[str, Claimed] = {}
-            claimer = GroupClaimer(
+            claimer = EpisodeClaimer(
                 client,
                 watcher,
                 known=partial(known, bus, evaluating),

@@ -7,8 +7,8 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import Chance, Runtime
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -55,8 +55,8 @@ def book() -> Book:
 @pytest.fixture
 async def claimer(
     client: AsyncSwarmClient, watcher: Watcher, book: Book
-) -> AsyncIterator[GroupClaimer]:
-    claimer = GroupClaimer(
+) -> AsyncIterator[EpisodeClaimer]:
+    claimer = EpisodeClaimer(
         client,
         watcher,
         known=lambda: book.mine,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import AbortKind, Claimed
-from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
 
@@ -51,7 +51,7 @@ def within(seconds: float) -> float:
 
 
 async def group(
-    claimer: GroupClaimer, book: Book, n: int = 4, seconds: float = 60
+    claimer: EpisodeClaimer, book: Book, n: int = 4, seconds: float = 60
 ) -> list[Claimed]:
     return await claimer.claim_group(
         n, deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
@@ -63,6 +63,12 @@ async def drop(client: AsyncSwarmClient, book: Book, episodes: list[Claimed]) ->
     for episode in episodes:
         assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
         book.mine.discard(episode.episode_uuid)
+
+
+def idle(claimer: EpisodeClaimer) -> bool:
+    """Return whether nobody claims or waits for a claim."""
+    queue = claimer.queue
+    return (queue.inside, queue.claiming, queue.waiting, queue.starved) == (0, 0, 0, False)
 
 
 def uuids(episodes: Sequence[Claimed]) -> set[str]:

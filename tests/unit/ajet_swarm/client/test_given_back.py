@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.claims.deadlines import REMEMBERED
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.episodes.deadlines import REMEMBERED
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput

@@ -19,7 +19,6 @@ from core.events import (
 )
 from proxy.dataset_rows import Row
 from proxy.dialects.chat.request import read_request
-from proxy.groups.claim_gate import CLAIMING
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
@@ -397,10 +396,10 @@ async def test_a_small_group_passes_many_large_ones_that_claim_in_vain(tmp_path:
         ScriptedSwarm(slots=4, repeat=2, automatic=False) as swarm,
         world(tmp_path, swarm) as w,
     ):
-        for number in range(CLAIMING + 4):
+        for number in range(36):
             await w.ask(f"large {number}", n=6)
         await w.until(lambda: swarm.refusals)
         small = await w.ask("small")
         assert (await w.reply(small)).why == "winner"
         still = sum(one.query.startswith("large") for one in w.state.open_groups())
-        assert still == CLAIMING + 4
+        assert still == 36

@@ -47,7 +47,7 @@ async def test_one_busy_session_does_not_keep_another_one_waiting(tmp_path: Path
     async with ScriptedSwarm(batch=400, slots=8) as swarm, world(tmp_path, swarm) as w:
         swarm.delay = 0.15
         busy = [await w.ask(f"a{number}", {"x-session-id": "a"}) for number in range(24)]
-        await w.until(lambda: len(swarm.chats) >= 8 and w.server.claimer.starved)
+        await w.until(lambda: len(swarm.chats) >= 8 and w.server.claimer.queue.starved)
         before = len([group for group in w.state.groups.values() if not group.open])
         other = await w.ask("b", {"x-session-id": "b"})
         await w.reply(other)

@@ -336,7 +336,7 @@ async def test_no_free_episode_is_no_reading_and_never_queues(tmp_path: Path) ->
             await w.server.client.claim("eval", 60.0)
         with pytest.raises(Interrupted, match="no episode is free"):
             await reader(w)()
-        assert not w.server.claimer.starved
+        assert not w.server.claimer.queue.starved
 
 
 async def test_a_cancelled_reading_gives_its_episode_back(tmp_path: Path) -> None:

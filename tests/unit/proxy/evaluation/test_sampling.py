@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response
 from engine.llm.context_length import too_long
 from proxy.context import ServerHandle
@@ -62,7 +62,7 @@ async def opened(engine: Engine) -> SnapshotSampler:
     """A sampler of the engine's present weights."""
     client = AsyncSwarmClient("http://engine", engine, "me", name="s")  # type: ignore[arg-type]
     watcher = Watcher(client)
-    claimer = GroupClaimer(client, watcher, known=lambda: ())
+    claimer = EpisodeClaimer(client, watcher, known=lambda: ())
     server = ServerHandle("s", client.url, client, watcher, claimer, set())
     return await SnapshotSampler.open(server)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import ajet_swarm.claims.request
+import ajet_swarm.episodes.claim
 from core.events import ClaimsReturned, GroupClosed
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -35,14 +35,14 @@ class HungrySwarm(ScriptedSwarm):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (20.0, 20.0))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (20.0, 20.0))
 
 
 def gathered(w: World) -> bool:
     """Whether the group holds three episodes in a window."""
-    request = w.server.claimer.releaser.gathering
-    return request is not None and len(request.held) == 3
+    (group,) = w.state.open_groups()
+    return w.server.claimer.keeping and sum(bool(one.episode_uuid) for one in group.candidates) == 3
 
 
 @pytest.mark.parametrize("end", ["leave", "deadline"])

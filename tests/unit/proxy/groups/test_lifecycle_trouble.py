@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import ajet_swarm.claims.releases
-from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
+import ajet_swarm.episodes.releases
 from core.events import CandidateFailed
 from proxy.http.errors import ApiError
 from proxy.servers.facts import is_down
@@ -27,7 +26,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(ajet_swarm.claims.releases, "RECORDS_TIMEOUT", 0.3)
+    monkeypatch.setattr(ajet_swarm.episodes.releases, "RECORDS_TIMEOUT", 0.3)
 
 
 @contextlib.asynccontextmanager
@@ -293,7 +292,7 @@ async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
         assert w.group(first).source == "auto"
         await w.open("AWAITING_RATING")  # no user waits for the second
         assert w.group(second).phase == "AWAITING_RATING"
-        assert not w.server.claimer.starved
+        assert not w.server.claimer.queue.starved
 
 
 async def test_a_free_episode_leaves_rating_windows_open(tmp_path: Path) -> None:
@@ -314,70 +313,36 @@ async def test_a_free_episode_leaves_rating_windows_open(tmp_path: Path) -> None
 # --- turns --------------------------------------------------------------------------------------
 
 
-class Gate:
-    """Lets in whom a test lets in."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.entered: list[str] = []
-        self.left = 0
-
-    def enter_at_once(
-        self, session: str, size: int = 1, newcomer: bool = False, arrived: float = 0.0
-    ) -> bool:
-        return False
-
-    async def enter(
-        self,
-        session: str,
-        deadline: Deadline,
-        size: int = 1,
-        newcomer: bool = False,
-        arrived: float = 0.0,
-    ) -> None:
-        with DeadlineTimeout(deadline):
-            await self.open.wait()
-        self.entered.append(session)
-
-    def claimed(self) -> None: ...
-
-    def leave(self) -> None:
-        self.left += 1
-
-
-def gated(w: World, group_id: str) -> Gate:
-    run = w.groups.runs[group_id]
-    run.gate = gate = Gate()
-    return gate
-
-
-async def test_a_group_enters_the_gate_before_claiming_and_leaves_it_without_episodes(
+async def test_a_group_waits_for_its_turn_and_leaves_the_queue_without_episodes(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path) as w:
+    async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
+        queue = w.server.claimer.queue
+        first = queue.entry(("", "", ""))
+        await first.take()
+        first.claimed()  # it holds episodes, as another group of this proxy
         ticket = await w.ask("hello", {"x-session-id": "s1"})
-        gate = gated(w, ticket.group_id)
-        await w.until(lambda: w.group(ticket).phase == "QUEUED")
-        await asyncio.sleep(0.03)
+        await w.until(lambda: queue.waiting == 1)
         assert not w.swarm.claims
-        gate.open.set()
+        first.leave()
         await w.reply(ticket)
         await w.closed()
-        assert len(gate.entered) == 1
-        assert gate.left == 1
+        assert (queue.inside, queue.claiming) == (0, 0)
 
 
 async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> None:
     limits = {"answer_budget": 0.2, "answer_limit": 0.2}
     async with world(tmp_path, configured=settings(proxy=limits)) as w:
+        queue = w.server.claimer.queue
+        queue.limit = 1
+        await queue.entry(("", "", "")).take()
         ticket = await w.ask()
-        gate = gated(w, ticket.group_id)
         reply = await w.reply(ticket)
         assert reply.error is not None
         assert reply.error.status == 503
         await w.closed()
         assert not w.swarm.claims
-        assert gate.left == 0
+        assert queue.waiting == 0
 
 
 async def test_a_request_that_waits_for_its_turn_closes_rating_windows(
@@ -389,10 +354,9 @@ async def test_a_request_that_waits_for_its_turn_closes_rating_windows(
         first = await w.ask("first")
         await w.reply(first)
         await w.open("AWAITING_RATING")
+        w.server.claimer.queue.limit = 1
         second = await w.ask("second")
-        gate = gated(w, second.group_id)
         await w.until(lambda: w.group(first).phase == "DONE")
-        gate.open.set()
         await w.reply(second)
         await w.open("AWAITING_RATING")
         assert w.group(second).phase == "AWAITING_RATING"

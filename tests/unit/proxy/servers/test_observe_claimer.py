@@ -32,7 +32,7 @@ async def test_a_group_does_not_overtake_one_that_waits(tmp_path: Path) -> None:
         held = claimer.claim_at_once(3)
         assert held is not None
         waiting = o.world.context.tasks.spawn(claimer.claim_group(4), "waiting")
-        await o.world.until(lambda: claimer.waiting)
+        await o.world.until(lambda: claimer.queue.starved)
         assert claimer.claim_at_once(1) is None
         for one in held:
             await o.observe.abort(one.episode_uuid)

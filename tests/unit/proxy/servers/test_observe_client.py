@@ -225,7 +225,7 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
         o.upstream.gate = asyncio.Event()
         first = asyncio.gather(o.post("one"), o.post("two"), o.post("three"))
         await o.world.until(lambda: o.upstream.running == 4)
-        await o.world.until(lambda: o.world.server.claimer.starved)
+        await o.world.until(lambda: o.world.server.claimer.queue.starved)
         assert len(o.upstream.calls) == 4
         o.upstream.gate.set()
         assert [one.status_code for one in await first] == [200] * 3

@@ -15,7 +15,7 @@ import pytest
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.job import BATCH, GPUS, LEARNING_RATE, MODEL, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_schema import REQUIRED
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server, server_job
@@ -61,7 +61,9 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        server = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
+        server = ServerHandle(
+            "t", t.url, client, watcher, EpisodeClaimer(client, watcher, known=set)
+        )
         made.context.servers["t"] = server
         made.context.tasks.spawn(ServerWatch(made.context, server).run(), "t")
         await watcher.wait_for(lambda status: status.reachable, 60)

@@ -1,4 +1,4 @@
-"""Claims side by side: the line before a full server, and the lock they share."""
+"""Single claims side by side, and the lock that they share."""
 
 import asyncio
 
@@ -7,78 +7,15 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.releases import ReadWriteLock
-from ajet_swarm.claims.single import START, WIDEST, AdaptiveConcurrency, EpisodeClaimer
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.episodes.releases import ReadWriteLock
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
-def nothing(_: Claimed) -> None:
+def nothing(*_: object) -> None:
     """Record nothing."""
-
-
-async def _inside(
-    limit: AdaptiveConcurrency, tasks: Tasks, count: int
-) -> tuple[list[int], asyncio.Event]:
-    """`count` that want in and stay until the event is set; which are in."""
-    within: list[int] = []
-    leave = asyncio.Event()
-
-    async def one(number: int) -> None:
-        async with limit:
-            within.append(number)
-            try:
-                await leave.wait()
-            finally:
-                within.remove(number)
-
-    for number in range(count):
-        tasks.spawn(one(number), f"one{number}")
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    return within, leave
-
-
-async def test_it_widens_and_narrows(tasks: Tasks) -> None:
-    limit = AdaptiveConcurrency()
-    within, leave = await _inside(limit, tasks, 20)
-    assert within == list(range(START)), "in order"
-    limit.widen()
-    leave.set()
-    await tasks.drain(60)
-    assert not within
-    limit.narrow()
-    within, leave = await _inside(limit, tasks, 5)
-    assert within == [0], "one asks for all"
-    limit.reopen()
-    await asyncio.sleep(0)
-    assert len(within) == 5, "the engine rolls anew"
-    leave.set()
-    await tasks.drain(60)
-    for _ in range(200):
-        limit.widen()
-    within, leave = await _inside(limit, tasks, 100)
-    assert len(within) == WIDEST
-    leave.set()
-
-
-async def test_a_cancelled_claim_admits_the_next_one(tasks: Tasks) -> None:
-    limit = AdaptiveConcurrency()
-    limit.narrow()
-    first, leave_first = await _inside(limit, tasks, 1)
-    waiting = tasks.spawn(limit.__aenter__(), "waits")
-    then, leave_then = await _inside(limit, tasks, 1)
-    assert (first, then) == ([0], [])
-    leave_first.set()
-    await asyncio.sleep(0)  # it leaves, and the one that waits is let in
-    waiting.cancel()
-    await asyncio.wait({waiting})
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert then == [0], "the next one, when that one went away"
-    leave_then.set()
-    assert await tasks.drain(60)
 
 
 async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
@@ -114,11 +51,8 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     held: set[str] = set()
     claimer = EpisodeClaimer(client, watcher, known=lambda: held)
 
-    def ours(claimed: Claimed) -> None:
-        held.add(claimed.episode_uuid)
-
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(claimer.claim_one("train", 60, None, ours, ours), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, None, held.add, nothing), "claim")
     await server.until(server.claimed)
     looking = tasks.spawn(claimer.releaser.reconcile(), "look")
     await asyncio.sleep(0.02)
@@ -149,7 +83,7 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     await claimer.releaser.lock.acquire()
     waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing, nothing), "waits")
     await asyncio.sleep(0)
-    closing = tasks.spawn(claimer.close(), "close")
+    closing = tasks.spawn(claimer.refuse_claims(), "close")
     await asyncio.sleep(0)
     if caller_leaves:
         waiting.cancel()

@@ -16,10 +16,9 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import AbortKind, ClaimRefused
+from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, RUNNER
-from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
 
@@ -98,10 +97,9 @@ class EpisodeReleaser:
 
     Attributes:
         abort_timeout: Seconds after which a server has processed an end or an abort.
-        lock: Held while claims are in flight, never between two attempts: exclusively by a group,
-            shared by claims of single episodes.
+        lock: Shared by the claims in flight, never held between two attempts; who holds it
+            exclusively knows that no claim is in flight.
         tasks: Work that continues when its caller is cancelled; `close` ends it.
-        gathering: The request that holds a part of its group; `reconcile` spares its episodes.
     """
 
     def __init__(
@@ -119,7 +117,6 @@ class EpisodeReleaser:
         self.second_look = second_look
         self.lock = ReadWriteLock()
         self.tasks = Tasks(f"claims:{client.name}")
-        self.gathering: ClaimRequest | None = None
         self._client = client
         self._watcher = watcher
         self._known = known
@@ -204,31 +201,13 @@ class EpisodeReleaser:
         if ends:
             await asyncio.wait(ends, timeout=self.timeout)
 
-    def return_held(self, request: ClaimRequest) -> "asyncio.Task[None] | None":
-        """Give back what a stopped request holds, in the background.
-
-        It is reported to the request at once, so that nobody gives it back a second time.
+    def return_soon(self, uuids: Sequence[str], cause: str) -> "asyncio.Task[None]":
+        """Give episodes back in the background; see `give_back`.
 
         Returns:
-            The task; None if the request holds nothing.
+            A task that ends when the server has confirmed it, or after `timeout` seconds.
         """
-        uuids = [claimed.episode_uuid for claimed in request.take_held()]
-        if not uuids:
-            return None
-        cause = request.stop.text or request.stop.kind.value if request.stop else ""
-        work = self.tasks.spawn(self._return(uuids, cause, self._mark(uuids)), "give back")
-        if request.on_returned is not None:
-            try:
-                request.on_returned(uuids, cause)
-            except Exception:  # boundary of the caller's code: the task above gives back anyway
-                log.exception("a return could not be recorded")
-        return work
-
-    def stop_request(self, request: ClaimRequest, why: ClaimRefused) -> None:
-        """Stop the attempt of a request; a background task gives back what the request holds."""
-        request.stop = request.stop or why
-        if (work := self.return_held(request)) is not None:
-            request.releases.append(work)
+        return self.tasks.spawn(self._return(uuids, cause, self._mark(uuids)), "give back")
 
     async def reconcile(self) -> list[str]:
         """Give back the episodes that the server holds in our name and the caller does not know.
@@ -244,7 +223,7 @@ class EpisodeReleaser:
                 # The records are as old as the request: what was given back since is not lost.
                 before, unconfirmed = {*self._known(), *self._returning}, {*self._unconfirmed}
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
-                known = before.union(self._known(), self._gathered())
+                known = before.union(self._known())
                 known = known - (unconfirmed & self._unconfirmed) | self._returning.keys()
                 known |= self._spared.keys()
             me = self._client.client_uuid
@@ -305,10 +284,6 @@ class EpisodeReleaser:
         for alarm in self._spared.values():
             alarm.cancel()
         await self.tasks.close()
-
-    def _gathered(self) -> list[str]:
-        held = self.gathering.held if self.gathering is not None else ()
-        return [claimed.episode_uuid for claimed in held]
 
     def _mark(self, uuids: Sequence[str]) -> "list[asyncio.Future[None]]":
         """Record that these episodes are being given back; `_abort_one` ends that."""

@@ -1,4 +1,4 @@
-"""Claims on kept connections, without a task each: given up, refused, cut and late all at once."""
+"""Claims that are given up, refused, cut and late all at once."""
 
 import asyncio
 import logging
@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-import ajet_swarm.claims.claimer
-import ajet_swarm.claims.request
+import ajet_swarm.episodes.claim
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.capped_clock import CappedClockLoop, loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids, within
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,7 @@ def only(server: ScriptedSwarm, free: int) -> None:
 
 
 async def test_closing_waits_for_cancelled_claims_in_flight(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
@@ -50,7 +49,7 @@ async def test_closing_waits_for_cancelled_claims_in_flight(
 
 
 async def test_closing_has_a_time_limit_and_logs_nothing(
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
@@ -70,7 +69,7 @@ async def test_closing_has_a_time_limit_and_logs_nothing(
 
 
 async def test_a_refusal_and_a_cancel_at_once(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """Three are granted, one of them late; one is refused; then the request is cancelled."""
     only(server, 3)
@@ -82,12 +81,12 @@ async def test_a_refusal_and_a_cancel_at_once(
     assert await claimer.settle(20)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not claimer.waiting
+    assert idle(claimer)
 
 
 @pytest.mark.parametrize("how", ["drop", "drop_after"])
 async def test_connections_lost_during_four_claims(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
     episodes = await group(claimer, book)
@@ -97,7 +96,7 @@ async def test_connections_lost_during_four_claims(
 
 
 async def test_a_cancellation_from_the_callback_of_the_last_grant(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     def last(uuid: str) -> None:
         book.on_claimed(uuid)
@@ -112,11 +111,11 @@ async def test_a_cancellation_from_the_callback_of_the_last_grant(
     assert await claimer.settle(20)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not claimer.waiting
+    assert idle(claimer)
 
 
 async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
     loop = asyncio.get_running_loop()
@@ -137,12 +136,16 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
             episodes = []
         assert await claimer.settle(20)
         assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
-        assert not claimer.waiting
+        assert idle(claimer)
         await drop(client, book, episodes)
 
 
 async def test_a_refill_cancelled_at_any_moment(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer,
+    book: Book,
+    client: AsyncSwarmClient,
+    server: ScriptedSwarm,
+    tasks: Tasks,
 ) -> None:
     for steps in range(0, 40, 2):
         work = tasks.spawn(
@@ -162,16 +165,16 @@ async def test_a_refill_cancelled_at_any_moment(
 
 
 async def test_nothing_is_claimed_while_episodes_are_being_given_back(
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same uuid could be claimed again before its holder learns of the loss."""
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.3))
-    monkeypatch.setattr(ajet_swarm.claims.claimer, "BACK_OFF", (0.0, 0.001))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (0.3, 0.3))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "BACK_OFF", (0.0, 0.001))
     claimer.releaser.timeout = 30.0
     only(server, 3)
     twice: list[str] = []
@@ -184,9 +187,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     work = tasks.spawn(
         claimer.claim_group(4, on_claimed=on_claimed, on_returned=book.on_returned), "group"
     )
-    await server.until(
-        lambda: claimer.releaser.gathering is not None and len(server.claimed()) == 3
-    )
+    await server.until(lambda: claimer.keeping and len(server.claimed()) == 3)
     server.fail_next("/abort_episode", "late", times=3)
     aborts = server.requests["/abort_episode"]
     await server.until(lambda: server.requests["/abort_episode"] == aborts + 3)
@@ -234,7 +235,7 @@ async def test_a_callback_may_send_the_next_request_on_the_same_connection(
 
 @pytest.mark.parametrize("failing", [0, 2])
 async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
@@ -242,7 +243,7 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
     failing: int,
 ) -> None:
     """The group gets the error, what it has is given back, and the next group claims."""
-    original, sent = client.begin_claim, 0
+    original, sent = client.claim, 0
 
     def fails(*args: Any, **options: Any) -> Any:
         nonlocal sent
@@ -252,7 +253,7 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
         return original(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client, "begin_claim", fails)
+        patch.setattr(client, "claim", fails)
         with pytest.raises(ZeroDivisionError):
             await group(claimer, book)
     assert server.claimed() == []
@@ -261,19 +262,16 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
 
 
 async def test_every_waiting_group_gets_an_unexpected_error(
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whether it claims for itself or in the turn of another group."""
-
     def fails(*args: Any, **options: Any) -> Any:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(client, "begin_claim", fails)
         patch.setattr(client, "claim", fails)
         groups = [group(claimer, book) for _ in range(5)]
         errors = await asyncio.gather(*groups, return_exceptions=True)

@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.claims.request import PATIENCE, ClaimRequest
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
 async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
@@ -31,7 +30,7 @@ async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
 
 @pytest.mark.slow
 async def test_all_large_groups_step_aside_together(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
@@ -47,19 +46,3 @@ async def test_all_large_groups_step_aside_together(
         for one in asyncio.as_completed(large):
             await drop(claimer.client, book, await one)
     assert server.claimed() == []
-
-
-def test_the_patience_of_a_yielding_group_grows() -> None:
-    request = ClaimRequest(8, "train", 240.0, None, None)
-    assert not request.yields_to_smaller(PATIENCE[0] - 0.1, [4])
-    assert request.yields_to_smaller(PATIENCE[0], [8, 4])
-    assert not request.yields_to_smaller(PATIENCE[0], [4])
-    for _ in range(9):
-        assert request.yields_to_smaller(PATIENCE[1], [4])
-    assert request.patience == PATIENCE[1]
-
-
-def test_a_group_of_equal_size_does_not_go_first() -> None:
-    request = ClaimRequest(4, "train", 240.0, None, None)
-    assert not request.yields_to_smaller(60.0, [])
-    assert not request.yields_to_smaller(60.0, [4, 8])

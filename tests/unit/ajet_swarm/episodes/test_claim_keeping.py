@@ -1,4 +1,4 @@
-"""Other clients take each episode the moment it is free: a group gathers, in short windows."""
+"""Other clients take each episode the moment it is free: a group keeps a part, in short windows."""
 
 import asyncio
 import random
@@ -6,27 +6,23 @@ from collections import Counter
 
 import pytest
 
-import ajet_swarm.claims.request
+import ajet_swarm.episodes.claim
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.claims.queue import TurnQueue
-from ajet_swarm.claims.request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, GatherBackoff
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from ajet_swarm.runtime import Chance
 from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids, within
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.2)
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
-    monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.1, 0.3))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.2)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (0.3, 0.9))
 
 
 def only(server: ScriptedSwarm, free: int) -> None:
@@ -70,7 +66,7 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     server: ScriptedSwarm,
     transport: HttpTransport,
     tasks: Tasks,
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     spare: int,
 ) -> None:
@@ -90,7 +86,7 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     assert book.mine == set()
 
 
-async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
+async def test_of_two_clients_with_a_part_one_gives_up_and_the_other_completes(
     server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks
 ) -> None:
     only(server, 0)
@@ -100,7 +96,7 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
 
     async def both(number: int) -> None:
         episodes = await group(claimers[number], books[number])
@@ -110,7 +106,7 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):
             running.create_task(both(number))
-        await server.until(lambda: all(claimer.releaser.gathering for claimer in claimers))
+        await server.until(lambda: all(claimer.keeping for claimer in claimers))
         server.register(5)  # enough for one; each has a part of it at first
     for claimer in claimers:
         await claimer.close()
@@ -119,20 +115,18 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
 
 
 @pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
-async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
-    claimer: GroupClaimer,
+async def test_a_part_is_given_back_when_the_engine_leaves_rolling(
+    claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
 ) -> None:
-    monkeypatch.setattr(
-        ajet_swarm.claims.request, "GATHER", (60.0, 60.0)
-    )  # no window ends meanwhile
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (60.0, 60.0))  # no window ends meanwhile
     only(server, 3)
     work = tasks.spawn(group(claimer, book), "group")
-    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
+    await server.until(lambda: claimer.keeping and len(book.mine) == 3)
     server.set_state(state)
     began = loop_time()
     await server.until(lambda: not book.mine and not server.claimed())
@@ -145,24 +139,22 @@ async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
 
 
 @pytest.mark.slow
-async def test_at_the_end_of_a_gather_window_nothing_is_held(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+async def test_at_the_end_of_a_window_nothing_is_held(
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
     work = tasks.spawn(group(claimer, book), "group")
-    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
+    await server.until(lambda: claimer.keeping and len(book.mine) == 3)
     began = loop_time()
     assert await claimer.reconcile() == []  # held episodes are known
     await server.until(lambda: not book.mine)
-    assert (
-        loop_time() - began < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
-    )  # the longest there is
+    assert loop_time() - began < 0.3 + ajet_swarm.episodes.claim.KEEP[1]  # the longest there is
     server.register(1)
     assert len(await work) == 4
 
 
-async def test_a_deadline_or_cancellation_gives_back_gathered_episodes(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+async def test_a_deadline_or_cancellation_gives_back_a_part(
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
     with pytest.raises(ClaimTimedOut):
@@ -170,72 +162,11 @@ async def test_a_deadline_or_cancellation_gives_back_gathered_episodes(
             4, deadline=within(0.45), on_claimed=book.on_claimed, on_returned=book.on_returned
         )
     work = tasks.spawn(group(claimer, book), "group")
-    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
+    await server.until(lambda: claimer.keeping and len(book.mine) == 3)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     assert await claimer.settle(60)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not claimer.waiting
-
-
-def test_unsuccessful_gather_windows_grow_and_have_pauses() -> None:
-    backoff, now = GatherBackoff(Chance(random.Random(1)), 0.0), 0.0
-    assert backoff.window(0.5 * ajet_swarm.claims.request.GATHER_AFTER) == 0.0
-    now = 1.2 * ajet_swarm.claims.request.GATHER_AFTER
-    times = 1.0
-    for _ in range(9):
-        length = backoff.window(now)
-        low, high = ajet_swarm.claims.request.GATHER
-        assert low * times <= length <= high * times
-        backoff.close(now, in_vain=True)
-        assert backoff.window(now + 0.99 * ajet_swarm.claims.request.EMPTY[0] * times) == 0.0
-        now += ajet_swarm.claims.request.EMPTY[1] * times
-        times = min(1.5 * times, GATHER_MORE)
-    backoff.close(now, in_vain=False)
-    assert backoff.window(now) == 0.0
-    assert GATHER[1] * GATHER_MORE <= 12.0
-    assert EMPTY[0] > 0
-
-
-# --- whose turn it is ---------------------------------------------------------------------------
-
-
-async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
-    queue, order = TurnQueue(), []
-
-    async def one(lane: str, name: str) -> None:
-        assert await queue.take(ClaimRequest(4, "train", 240.0, None, None, (lane,)))
-        order.append(name)
-
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(6):
-            tasks.create_task(one("a", f"a{number}"))
-        await asyncio.sleep(0)
-        assert order == ["a0"]
-        for name in ("b0", "b1", "c0"):
-            tasks.create_task(one(name[0], name))
-        cancelled = tasks.create_task(one("b", "gone"))
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        for _ in range(9):
-            await asyncio.sleep(0)
-            queue.release()
-            await asyncio.sleep(0)
-    assert order == ["a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4", "a5"]
-    assert not queue.taken
-
-
-async def test_a_request_cancelled_as_its_turn_comes_passes_the_turn_on() -> None:
-    queue = TurnQueue()
-    assert await queue.take(ClaimRequest(1, "train", 240.0, None, None))
-    async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
-        second = tasks.create_task(queue.take(ClaimRequest(1, "train", 240.0, None, None)))
-        await asyncio.sleep(0)
-        queue.release()
-        first.cancel()
-        assert await second
-    queue.release()
-    assert not queue.taken
+    assert idle(claimer)

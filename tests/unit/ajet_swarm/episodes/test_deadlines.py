@@ -2,7 +2,7 @@
 
 import pytest
 
-from ajet_swarm.claims.deadlines import EpisodeDeadlines
+from ajet_swarm.episodes.deadlines import EpisodeDeadlines
 from ajet_swarm.runtime import Clock
 
 

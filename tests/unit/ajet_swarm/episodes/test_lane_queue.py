@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.claims.lane_queue import Lane, LaneQueue, item_to_displace
+from ajet_swarm.episodes.lane_queue import Lane, LaneQueue, item_to_displace
 
 
 def drained(queue: LaneQueue[str]) -> list[str]:

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-import ajet_swarm.claims.request
+import ajet_swarm.episodes.claim
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.capped_clock import skip
@@ -18,8 +18,8 @@ from tests.unit.ajet_swarm.helpers import Book, claimed, group, within
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
-    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (20.0, 20.0))
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (20.0, 20.0))
 
 
 def aborted(server: ScriptedSwarm) -> list[int]:
@@ -27,11 +27,9 @@ def aborted(server: ScriptedSwarm) -> list[int]:
     return list(Counter(one["episode_uuid"] for one in server.aborts).values())
 
 
-async def gathering(claimer: GroupClaimer, server: ScriptedSwarm) -> None:
+async def keeping(claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm) -> None:
     """Wait until the group holds three episodes in a window; forget the aborts before it."""
-    await server.until(
-        lambda: claimer.releaser.gathering is not None and len(claimer.releaser.gathering.held) == 3
-    )
+    await server.until(lambda: claimer.keeping and len(book.mine) == 3)
     server.aborts.clear()
 
 
@@ -41,7 +39,7 @@ def three_free(server: ScriptedSwarm) -> None:
 
 
 async def test_a_cancelled_group_reports_its_returns_before_it_ends(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """Its caller would give back what it still takes for its own."""
     three_free(server)
@@ -55,7 +53,7 @@ async def test_a_cancelled_group_reports_its_returns_before_it_ends(
             await claimer.give_back(list(book.mine))
 
     waiting = tasks.spawn(work(), "group")
-    await gathering(claimer, server)
+    await keeping(claimer, book, server)
     await cancel(waiting)
     assert left == [set()]
     assert await claimer.settle(20)
@@ -64,13 +62,13 @@ async def test_a_cancelled_group_reports_its_returns_before_it_ends(
 
 
 async def test_a_group_at_its_deadline_reports_its_returns_before_it_ends(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     three_free(server)
     timer = {"deadline": within(60.0)}
 
     async def soon() -> None:
-        await gathering(claimer, server)
+        await keeping(claimer, book, server)
         timer["deadline"] = within(0.0)
 
     async with asyncio.TaskGroup() as both:
@@ -88,7 +86,7 @@ async def test_a_group_at_its_deadline_reports_its_returns_before_it_ends(
 
 
 async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     uuids = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
@@ -104,11 +102,11 @@ async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
 
 
 async def test_reconcile_spares_episodes_that_are_being_given_back(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     three_free(server)
     waiting = tasks.spawn(group(claimer, book), "group")
-    await gathering(claimer, server)
+    await keeping(claimer, book, server)
     server.fail_always("/abort_episode", "stall")
     await cancel(waiting)
     await server.until(lambda: server.requests["/abort_episode"] >= 3)
@@ -121,7 +119,7 @@ async def test_reconcile_spares_episodes_that_are_being_given_back(
 
 
 async def test_reconcile_spares_episodes_given_back_since_it_asked(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The records that it reads are older than the return."""
     uuids = [one.episode_uuid for one in await group(claimer, book)]
@@ -143,11 +141,11 @@ async def test_reconcile_spares_episodes_given_back_since_it_asked(
 
 @pytest.mark.parametrize("how", ["drop", 500])
 async def test_a_return_that_fails_is_swept(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     three_free(server)
     waiting = tasks.spawn(group(claimer, book), "group")
-    await gathering(claimer, server)
+    await keeping(claimer, book, server)
     server.fail_next("/abort_episode", how)
     await cancel(waiting)
     assert await claimer.settle(60)
@@ -157,15 +155,21 @@ async def test_a_return_that_fails_is_swept(
 
 
 async def test_a_return_that_cannot_be_recorded_is_made(
-    claimer: GroupClaimer, server: ScriptedSwarm, tasks: Tasks, caplog: pytest.LogCaptureFixture
+    claimer: EpisodeClaimer,
+    book: Book,
+    server: ScriptedSwarm,
+    tasks: Tasks,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     three_free(server)
 
     def fails(uuids: object, cause: str) -> None:
         raise ValueError("the book is full")
 
-    waiting = tasks.spawn(claimer.claim_group(4, on_returned=fails), "group")
-    await gathering(claimer, server)
+    waiting = tasks.spawn(
+        claimer.claim_group(4, on_claimed=book.on_claimed, on_returned=fails), "group"
+    )
+    await keeping(claimer, book, server)
     await cancel(waiting)
     assert await claimer.settle(20)
     assert "a return could not be recorded" in caplog.text
@@ -173,7 +177,7 @@ async def test_a_return_that_cannot_be_recorded_is_made(
 
 
 async def test_an_episode_is_spared_for_a_time(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     (spared, other) = await group(claimer, book, 2)
     book.mine.clear()
@@ -184,7 +188,7 @@ async def test_an_episode_is_spared_for_a_time(
 
 
 async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     server.unclaimed[1:] = []
@@ -201,7 +205,7 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
 
 
 async def test_an_abort_that_waits_for_the_runner_is_sent_once(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, transport: HttpTransport
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     """The server waits up to 300 s for the runner; once it has the acknowledgement, it grants the
     same uuid to another client, whose episode a second abort would end."""
@@ -226,7 +230,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
 
 
 async def test_a_sweep_does_not_repeat_its_own_aborts(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.releaser.timeout = 0.1
     strays = [one.episode_uuid for one in await group(claimer, book)]
@@ -243,7 +247,7 @@ async def test_a_sweep_does_not_repeat_its_own_aborts(
 
 @pytest.mark.parametrize("how", ["drop", 504])
 async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_may_take(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: int | str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: int | str
 ) -> None:
     """A front with a limit of 60 s ends the wait, not the abort."""
     (one,) = await group(claimer, book, 1)
@@ -266,7 +270,7 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
 
 
 async def test_a_return_after_the_end_raises_nothing(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     held = [one.episode_uuid for one in await group(claimer, book)]
     await claimer.close()

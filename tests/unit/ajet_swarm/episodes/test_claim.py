@@ -6,20 +6,20 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
 from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
+from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, idle, uuids
 
 # -- the plain case -----------------------------------------------------------------------------
 
 
 async def test_a_group_is_claimed_completely_or_not_at_all(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claims_at_intent: list[int] = []
 
@@ -34,14 +34,14 @@ async def test_a_group_is_claimed_completely_or_not_at_all(
     assert uuids(episodes) == set(book.claimed) == {record.uuid for record in server.claimed()}
     assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
     assert server.requests["/abort_episode"] == 0
-    assert not claimer.waiting
+    assert idle(claimer)
 
 
 # -- not enough free ----------------------------------------------------------------------------
 
 
 async def test_an_incomplete_group_is_given_back_while_it_waits(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.slots = 3
     server.set_state("OFFLINE")
@@ -60,7 +60,7 @@ async def test_an_incomplete_group_is_given_back_while_it_waits(
 
 @pytest.mark.parametrize("n", [1, 4])
 async def test_a_deadline_with_claims_in_flight_has_a_readable_reason(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, n: int
 ) -> None:
     for _ in range(n):
         server.fail_next("/claim_episode", "stall")
@@ -73,7 +73,7 @@ async def test_a_deadline_with_claims_in_flight_has_a_readable_reason(
 
 
 async def test_a_group_completes_when_the_missing_episodes_become_free(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[2:], server.unclaimed[:2]
@@ -98,7 +98,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
     books = [Book(), Book()]
     done = 0
 
-    async def one(claimer: GroupClaimer, book: Book, n: int) -> None:
+    async def one(claimer: EpisodeClaimer, book: Book, n: int) -> None:
         nonlocal done
         episodes = await group(claimer, book, n, 100)
         assert len(uuids(episodes)) == n
@@ -111,7 +111,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(claimers[n % 2], books[n % 2], 2 + n % 3))
@@ -124,7 +124,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
 
 async def test_groups_are_served_in_order_of_request(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -148,7 +148,7 @@ async def test_groups_are_served_in_order_of_request(
 
 @pytest.mark.parametrize("state", ["OFFLINE", "BOOTING", "ROLLING_POST", "WEIGHT_SYNCING"])
 async def test_nothing_is_claimed_until_the_engine_rolls(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
 ) -> None:
     server.automatic = False
     server.set_state(state)
@@ -163,7 +163,7 @@ async def test_nothing_is_claimed_until_the_engine_rolls(
 
 
 async def test_a_refusal_that_the_watcher_has_not_seen_yet(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
@@ -187,7 +187,7 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
     await watcher.wait_for({EngineState.ROLLING}, 60)
-    claimer = GroupClaimer(client, watcher, known=lambda: book.mine)
+    claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine)
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
     polls = server.requests["/get_engine_status"]
@@ -203,7 +203,7 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
 
 
 async def test_the_engine_leaves_rolling_between_the_claims(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """One claim hangs; the others must not be held across the boundary until it times out."""
     claimer.releaser.timeout = 1.5
@@ -225,7 +225,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
 
 @pytest.mark.slow
 async def test_groups_over_many_batches(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Groups in a row across boundaries: each batch has its groups whole."""
     server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
@@ -254,7 +254,7 @@ async def test_groups_over_many_batches(
 
 
 async def test_cancelled_while_claims_are_on_their_way(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     claimer.releaser.timeout = 5.0
     server.freeze()
@@ -273,7 +273,11 @@ async def test_cancelled_while_claims_are_on_their_way(
 
 @pytest.mark.slow
 async def test_cancelled_at_any_moment(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer,
+    book: Book,
+    client: AsyncSwarmClient,
+    server: ScriptedSwarm,
+    tasks: Tasks,
 ) -> None:
     """A cancel at every step of the loop: the caller has all episodes or none is claimed."""
     outcomes = set()
@@ -294,7 +298,7 @@ async def test_cancelled_at_any_moment(
 
 
 async def test_cancelled_while_queueing(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -308,7 +312,7 @@ async def test_cancelled_while_queueing(
 
 
 async def test_a_hook_that_fails_leaves_nothing_claimed(
-    claimer: GroupClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
+    claimer: EpisodeClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_: str) -> None:
         raise OSError("disk full")
@@ -321,7 +325,7 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
 
 
 async def test_claims_come_within_a_quarter_second_of_rolling(
-    server: ScriptedSwarm, claimer: GroupClaimer, book: Book
+    server: ScriptedSwarm, claimer: EpisodeClaimer, book: Book
 ) -> None:
     server.automatic = False
     for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
@@ -338,15 +342,15 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
 
 
 async def test_waiting_for_a_free_episode_is_reported(
-    server: ScriptedSwarm, claimer: GroupClaimer, book: Book
+    server: ScriptedSwarm, claimer: EpisodeClaimer, book: Book
 ) -> None:
     flags: list[bool] = []
-    claimer.on_starved = lambda: flags.append(claimer.starved)
+    claimer.queue.on_starved = lambda: flags.append(claimer.queue.starved)
     first = await group(claimer, book, 14)
     work = asyncio.get_running_loop().create_task(group(claimer, book, 4))
     await server.until(lambda: flags)
-    assert claimer.starved
+    assert claimer.queue.starved
     await drop(claimer.client, book, first)
     await work
     assert flags == [True]
-    assert not claimer.starved
+    assert not claimer.queue.starved

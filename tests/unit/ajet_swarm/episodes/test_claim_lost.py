@@ -7,8 +7,8 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from tests.support.capped_clock import loop_time
@@ -21,7 +21,7 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 @pytest.mark.parametrize("how", ["drop_after", "hang"])
 async def test_a_claim_whose_answer_is_lost_is_found_again(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     claimer.releaser.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
@@ -34,7 +34,7 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
 
 
 async def test_closing_does_not_wait_for_the_second_search(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.releaser.timeout = 1.0
     claimer.releaser.second_look = 60.0
@@ -54,7 +54,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
         client = AsyncSwarmClient(far.url, transport, "me", name="test")
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), "watcher")
-        claimer = GroupClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
+        claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
         far.fail_next("/claim_episode", "hang_before")
         waiting = tasks.spawn(group(claimer, book, 1), "group")
         await far.until(lambda: far.requests["/claim_episode"])
@@ -67,7 +67,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
 
 
 async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.releaser.timeout = 1.0
     claimer.releaser.second_look = 0.3
@@ -83,7 +83,7 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
 
 
 async def test_claims_that_a_frozen_server_executes_late_are_given_back(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.releaser.timeout = 0.7
     server.freeze()
@@ -97,7 +97,7 @@ async def test_claims_that_a_frozen_server_executes_late_are_given_back(
 
 
 async def test_reconcile_only_gives_back_our_unknown_episodes(
-    claimer: GroupClaimer,
+    claimer: EpisodeClaimer,
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
@@ -117,7 +117,7 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
 
 
 async def test_reconcile_waits_for_claims_in_flight(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The server has recorded the claims; the claimer does not know them yet."""
     claimer.releaser.timeout = 30.0
@@ -135,7 +135,7 @@ async def test_reconcile_waits_for_claims_in_flight(
 
 @pytest.mark.parametrize("how", ["drop", 500])
 async def test_a_failed_abort_is_repeated(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     episodes = await group(claimer, book)
     server.fail_next("/abort_episode", how, times=2)
@@ -147,7 +147,7 @@ async def test_a_failed_abort_is_repeated(
 
 
 async def test_an_episode_that_came_back_to_us_is_not_swept(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The abort worked but its answer was lost; by then the same uuid is ours in a new group."""
     server.automatic = False
@@ -169,14 +169,14 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
 # -- one more -----------------------------------------------------------------------------------
 
 
-async def refilled(claimer: GroupClaimer, book: Book, seconds: float = 60) -> Claimed | None:
+async def refilled(claimer: EpisodeClaimer, book: Book, seconds: float = 60) -> Claimed | None:
     return await claimer.refill(
         deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )
 
 
 async def test_a_refill_goes_before_a_group_that_waits(
-    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Else the group that holds three waits for the one that waits for it."""
     server.automatic = False
@@ -195,7 +195,7 @@ async def test_a_refill_goes_before_a_group_that_waits(
 
 @pytest.mark.parametrize("refreshed", [True, False])
 async def test_a_refill_does_not_wait_for_a_boundary(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, refreshed: bool
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, refreshed: bool
 ) -> None:
     server.automatic = False
     held = await group(claimer, book, 3)
@@ -207,7 +207,7 @@ async def test_a_refill_does_not_wait_for_a_boundary(
 
 
 async def test_a_refill_has_a_deadline(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.unclaimed.clear()
     assert await refilled(claimer, book, 0.15) is None

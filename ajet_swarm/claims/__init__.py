@@ -1,1 +1,0 @@
-"""All-or-nothing claiming: queue, attempts, shared batches, releases."""

@@ -1,0 +1,311 @@
+"""Order of the claims of one server, and the number of them that are sent at a time.
+
+Example: 64 requests wait, each for a group of four episodes. The first two claim, eight episodes
+together; each group that gets its four widens the queue by four, so that 4, 8 and then 16 groups
+claim at once. After a refusal a single group claims, until `START` episodes are granted.
+
+The order is that of a `LaneQueue`: senders alternate, so that one with a hundred requests does not
+delay one with a single request. A caller without senders uses one lane.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
+from ajet_swarm.episodes.lane_queue import Lane, LaneQueue
+
+START = 8
+"""Number of episodes claimed at a time at first, and when the engine begins to roll."""
+WIDEST = 64
+"""Maximum number of episodes claimed at a time."""
+PATIENCE = (1.0, 8.0)
+"""Seconds of claims in vain after which smaller groups go first: initial value and maximum. The
+value doubles each time, so that many small groups do not starve a large one."""
+
+
+class ClaimQueue:
+    """Queue of the claims of one server. It belongs to one event loop.
+
+    Args:
+        limit: Maximum number of entries that claim or hold episodes; 0 is no limit.
+
+    Attributes:
+        limit: See above.
+        on_starved: Called when an entry begins to wait because no episode is free.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.on_starved: Callable[[], None] | None = None
+        self.inside = 0
+        """Number of entries that claim or hold episodes."""
+        self._width = START
+        """Number of episodes that may be claimed at a time; a single entry may exceed it."""
+        self._to_grant = 0
+        """Number of episodes that have to be granted before it widens."""
+        self._claiming: set[QueueEntry] = set()
+        self._starving: set[QueueEntry] = set()
+        """Entries that claim or wait, and whose last claim was refused as no episode was free."""
+        self._refused: list[QueueEntry] = []
+        """Entries that claimed together in vain; once the others have ended, these go first."""
+        self._waiting: LaneQueue[QueueEntry] = LaneQueue()
+        self._smaller_first = (0, 0)
+        """Size of an entry that let smaller ones go first, and the number of these."""
+        self._admitted = 0
+
+    @property
+    def claiming(self) -> int:
+        """Number of entries that claim."""
+        return len(self._claiming)
+
+    @property
+    def waiting(self) -> int:
+        """Number of entries in the queue."""
+        return len(self._waiting) + len(self._refused)
+
+    @property
+    def starved(self) -> bool:
+        """Whether an entry waits because no episode is free."""
+        return bool(self._starving)
+
+    def entry(
+        self, lane: Lane = (), size: int = 1, newcomer: bool = False, arrived: float = math.inf
+    ) -> "QueueEntry":
+        """Return a new entry, which does not claim yet.
+
+        Args:
+            lane: Its sender: key, address and session, or fewer names. All lanes of a queue have
+                the same number of names.
+            size: Number of episodes.
+            newcomer: Whether it may overtake others of its key and address in every second place.
+            arrived: Time of its arrival, on any clock that is the same for all; of newcomers, the
+                newest overtakes. Infinity counts as the latest.
+        """
+        return QueueEntry(self, lane, size, newcomer, arrived)
+
+    def widen(self, granted: int) -> None:
+        """Record that episodes were granted: more may be claimed at a time.
+
+        Not the first `START` ones after a refusal: on a full server they become free one by one.
+        """
+        self._to_grant -= granted
+        if self._to_grant < 0:
+            self._width = min(self._width + granted, WIDEST)
+
+    def narrow(self) -> None:
+        """Record a refusal: one entry at a time may claim."""
+        self._width, self._to_grant = 1, START
+
+    def reopen(self) -> None:
+        """Record that the engine begins to roll, when many episodes are free."""
+        self._width, self._to_grant = max(self._width, START), 0
+        self._admit()
+
+    def has_smaller(self, size: int) -> bool:
+        """Return whether an entry with fewer episodes waits."""
+        return any(entry.size < size for entry in self._all_waiting())
+
+    def _all_waiting(self) -> "Iterator[QueueEntry]":
+        yield from self._refused
+        for _, entry in self._waiting:
+            yield entry
+
+    def _may_claim(self, entry: "QueueEntry") -> bool:
+        full = bool(self.limit) and self.inside >= self.limit and not entry.inside
+        if self._refused or full:
+            return False
+        asked = sum(claiming.size for claiming in self._claiming)
+        return not asked or asked + entry.size <= self._width
+
+    def _next(self) -> "QueueEntry | None":
+        size, count = self._smaller_first
+        if count:
+            for _, entry in self._waiting:
+                if entry.size < size:
+                    return entry
+            self._smaller_first = (0, 0)
+        return self._waiting.first()
+
+    def _start(self, entry: "QueueEntry") -> None:
+        self._admitted += 1
+        self.inside += not entry.inside
+        entry.number, entry.claims, entry.inside = self._admitted, True, True
+        self._claiming.add(entry)
+
+    def _admit(self) -> None:
+        if self._refused and not self._claiming:
+            for refused in sorted(self._refused, key=lambda entry: -entry.number):
+                self._waiting.put_back(refused.lane, refused, refused.newcomer, refused.arrived)
+            self._refused.clear()
+        while (entry := self._next()) is not None and self._may_claim(entry):
+            if entry.opened.done():  # cancelled, and about to leave
+                self._waiting.remove(entry.lane, entry)
+                continue
+            size, count = self._smaller_first
+            self._smaller_first = (size, count - 1) if count else (0, 0)
+            entry.overtook = self._waiting.end_turn(entry.lane, entry)
+            self._waiting.remove(entry.lane, entry)
+            self._start(entry)
+            entry.opened.set_result(None)
+
+    async def _wait(self, entry: "QueueEntry") -> None:
+        """Wait until a queued entry may claim."""
+        self._admit()
+        try:
+            await entry.opened
+        except asyncio.CancelledError:
+            if entry.claims:  # it was admitted at the same moment
+                entry.leave()
+            else:
+                self._starving.discard(entry)
+                if entry in self._refused:
+                    self._refused.remove(entry)
+                else:
+                    self._waiting.remove(entry.lane, entry)
+                self._admit()
+            raise
+
+    def _set_starved(self, entry: "QueueEntry", starved: bool) -> None:
+        begins = starved and not self._starving
+        if starved:
+            self._starving.add(entry)
+        else:
+            self._starving.discard(entry)
+        if begins and self.on_starved is not None:
+            self.on_starved()
+
+
+class QueueEntry:
+    """One group in the queue, or a single episode.
+
+    Attributes:
+        lane, newcomer, arrived: See `ClaimQueue.entry`.
+        size: Number of its episodes.
+        claims: Whether it may claim now.
+        inside: Whether it claims or holds episodes.
+        overtook: Whether it overtook others in its last wait.
+        number: Its place in the order in which entries were admitted.
+        opened: Done when it may claim.
+    """
+
+    def __init__(
+        self, queue: ClaimQueue, lane: Lane, size: int, newcomer: bool, arrived: float
+    ) -> None:
+        self._queue = queue
+        self.lane = lane
+        self.size = size
+        self.newcomer = newcomer
+        self.arrived = arrived
+        self.claims = self.inside = self.overtook = False
+        self.number = 0
+        self.opened: asyncio.Future[None]
+        self._patience = PATIENCE[0]
+
+    def take_at_once(self) -> bool:
+        """Begin to claim if it may now; return whether it claims."""
+        queue = self._queue
+        if self.claims:
+            return True
+        if queue.waiting or not queue._may_claim(self):
+            return False
+        queue._waiting.end_turn(self.lane)
+        queue._start(self)
+        return True
+
+    async def take(self, deadline: Deadline | None = None) -> None:
+        """Wait until it may claim.
+
+        Args:
+            deadline: Time on the loop's clock; see `DeadlineTimeout`.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+        """
+        if self.take_at_once():
+            return
+        with DeadlineTimeout(deadline):
+            await self._queue_up()
+
+    async def _queue_up(self) -> None:
+        self.opened = asyncio.get_running_loop().create_future()
+        self._queue._waiting.push(self.lane, self, self.newcomer, self.arrived)
+        await self._queue._wait(self)
+
+    def refused(self, none_free: bool) -> None:
+        """Record a refusal of one of its claims.
+
+        Args:
+            none_free: Whether no episode was free; False if the engine does not roll, for example.
+        """
+        self._queue.narrow()
+        self._queue._set_starved(self, none_free)
+
+    def must_not_hold_parts(self) -> bool:
+        """Return whether a smaller entry waits, and this one never let another one go first."""
+        return self._patience == PATIENCE[0] and self._queue.has_smaller(self.size)
+
+    async def again(self, waited: float) -> bool:
+        """Wait for the next attempt after a refusal.
+
+        It is its own at once if no other entry claims, unless smaller ones go first.
+
+        Args:
+            waited: Seconds for which it has claimed in vain.
+
+        Returns:
+            Whether smaller entries went first.
+        """
+        queue = self._queue
+        yields = waited >= self._patience and queue.has_smaller(self.size)
+        if not yields and queue._claiming == {self} and not queue._refused:
+            return False
+        queue._claiming.discard(self)
+        queue.inside -= 1
+        self.claims = self.inside = False
+        if yields:
+            self._patience = min(2 * self._patience, PATIENCE[1])
+            smaller = sum(entry.size < self.size for entry in queue._all_waiting())
+            queue._smaller_first = (self.size, smaller)
+            await self._queue_up()
+        else:
+            self.opened = asyncio.get_running_loop().create_future()
+            queue._refused.append(self)
+            await queue._wait(self)
+        return yields
+
+    def claimed(self) -> None:
+        """Let the next entry claim: this one has all its episodes."""
+        if self.claims:
+            self._queue.widen(self.size)
+            self.end_claims()
+
+    def end_claims(self) -> None:
+        """Let the next entry claim; this one may still hold episodes."""
+        self._queue._set_starved(self, False)
+        if self.claims:
+            self.claims = False
+            self._queue._claiming.discard(self)
+            self._queue._admit()
+
+    def leave(self) -> None:
+        """Leave the queue, if inside: it holds no episode any more."""
+        if self.inside:
+            self.inside = False
+            self._queue.inside -= 1
+        self.end_claims()
+        self._queue._admit()
+
+    async def __aenter__(self) -> Self:
+        await self.take()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()

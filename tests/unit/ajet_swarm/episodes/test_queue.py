@@ -1,0 +1,427 @@
+"""The queue of claims: who claims next, how many claim at a time, nothing lost when one leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.queue import START, WIDEST, ClaimQueue, QueueEntry
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    async with Tasks("test") as owner:
+        yield owner
+
+
+async def settle() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + 5.0
+
+
+def idle(queue: ClaimQueue) -> bool:
+    return (queue.inside, queue.claiming, queue.waiting, queue.starved) == (0, 0, 0, False)
+
+
+class Line:
+    """Who claimed, in order; each keeps its place until it leaves."""
+
+    def __init__(self, queue: ClaimQueue) -> None:
+        self.queue = queue
+        self.inside: list[QueueEntry] = []
+        self.order: list[str] = []
+
+    async def claim(self, name: str, lane: str) -> None:
+        entry = self.queue.entry((lane,))
+        await entry.take(soon())
+        entry.claimed()
+        self.order.append(name)
+        self.inside.append(entry)
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+async def test_a_sender_with_one_request_does_not_wait_for_one_with_a_hundred() -> None:
+    line = Line(ClaimQueue(1))
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(line.claim(f"a{number}", "a"))
+        await settle()
+        group.create_task(line.claim("b0", "b"))
+        group.create_task(line.claim("b1", "b"))
+        group.create_task(line.claim("c0", "c"))
+        await settle()
+        assert line.order == ["a0"]
+        assert line.queue.waiting == 102
+        for _ in range(103):
+            line.inside.pop(0).leave()
+            await settle()
+    assert line.order[:7] == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
+    assert line.order[7:] == [f"a{number}" for number in range(4, 100)]  # in their own order
+    assert idle(line.queue)
+
+
+async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    many = [queue.entry(("a",), 4) for _ in range(40)]
+    waits = [tasks.spawn(entry.take(), "a") for entry in many]
+    await settle()
+    assert queue.claiming == START // 4
+    other = queue.entry(("b",), 4)
+    waiting = tasks.spawn(other.take(), "b")
+    await settle()
+    many[0].end_claims()
+    await settle()
+    assert waiting.done()
+    other.leave()
+    for entry in many:
+        await settle()
+        entry.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first = queue.entry(("", "", "a"))
+    await first.take()
+    old = [queue.entry(("", "", "a")) for _ in range(2)]
+    new = [queue.entry(("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
+    waits = [tasks.spawn(entry.take(), "entry") for entry in (*old, *new)]
+    order: list[int] = []
+    every = [first, *old, *new]
+    for _ in range(5):
+        await settle()
+        (entry,) = [entry for entry in every if entry.claims]
+        order.append(every.index(entry))
+        entry.leave()
+    await asyncio.gather(*waits)
+    assert order == [0, 4, 1, 3, 2]
+    assert [entry.overtook for entry in every] == [False, False, False, True, True]
+
+
+# --- how many claim at a time -------------------------------------------------------------------
+
+
+async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    entries = [queue.entry() for _ in range(200)]
+    waits = [tasks.spawn(entry.take(), "entry") for entry in entries]
+    await settle()
+    assert [entry.claims for entry in entries[: START + 1]] == [True] * START + [False]
+    entries[0].claimed()
+    await settle()
+    assert queue.claiming == START + 1
+    for entry in entries[1:100]:
+        await settle()
+        entry.claimed()
+    await settle()
+    assert queue.claiming == WIDEST
+    (refused, *others) = [entry for entry in entries if entry.claims]
+    refused.refused(True)
+    for entry in others:
+        entry.leave()
+    await settle()
+    assert queue.claiming == 1
+    refused.leave()
+    await settle()
+    assert queue.claiming == 1
+    queue.reopen()
+    await settle()
+    assert queue.claiming == START
+    for entry in entries:
+        await settle()
+        entry.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    large, small = queue.entry((), 3 * START), queue.entry((), 1)
+    await large.take()
+    waiting = tasks.spawn(small.take(), "small")
+    await settle()
+    assert not waiting.done()
+    large.claimed()
+    await waiting
+
+
+async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second = queue.entry(), queue.entry()
+    await first.take()
+    first.claimed()
+    assert first.inside
+    assert not second.take_at_once()
+    waiting = tasks.spawn(second.take(), "second")
+    await settle()
+    assert not waiting.done()
+    first.leave()
+    await waiting
+    second.leave()
+    assert idle(queue)
+
+
+async def test_an_entry_that_has_ended_its_claims_may_claim_again_within_the_limit() -> None:
+    queue = ClaimQueue(1)
+    entry = queue.entry()
+    await entry.take()
+    entry.end_claims()
+    assert entry.take_at_once()
+    assert queue.inside == 1
+    entry.leave()
+    assert idle(queue)
+
+
+# --- after a refusal ----------------------------------------------------------------------------
+
+
+async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
+    tasks: Tasks,
+) -> None:
+    queue = ClaimQueue()
+    entries = [queue.entry((), 2) for _ in range(4)]
+    later = queue.entry((), 2)
+    for entry in entries:
+        await entry.take()
+    waiting = tasks.spawn(later.take(), "later")
+    for entry in entries:
+        entry.refused(True)
+    again = {
+        entry: tasks.spawn(entry.again(0.0), "again") for entry in (entries[n] for n in (2, 0, 3))
+    }
+    await settle()
+    assert not any(task.done() for task in again.values())
+    again[entries[1]] = tasks.spawn(entries[1].again(0.0), "again")
+    for entry in entries:
+        await settle()
+        assert [other for other in (*entries, later) if other.claims] == [entry]
+        assert await again[entry] is False
+        entry.leave()
+    await waiting
+    later.leave()
+    assert idle(queue)
+
+
+async def test_a_turn_refused_alone_tries_again_at_once() -> None:
+    queue = ClaimQueue()
+    entry = queue.entry((), 4)
+    await entry.take()
+    entry.refused(True)
+    assert queue.starved
+    assert not await entry.again(60.0)
+    entry.refused(False)
+    assert not queue.starved
+    assert entry.claims
+    entry.leave()
+    assert idle(queue)
+
+
+async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    large = [queue.entry(("a",), 8) for _ in range(6)]
+    waits = [tasks.spawn(entry.take(), "large") for entry in large]
+    small = [queue.entry(("a",), 4) for _ in range(2)]
+    waits += [tasks.spawn(entry.take(), "small") for entry in small]
+    await settle()
+    large[0].refused(True)
+    assert large[0].must_not_hold_parts()
+    assert not await large[0].again(0.5)  # its patience lasts
+    yielding = tasks.spawn(large[0].again(1.0), "yields")
+    for entry in small:
+        await settle()
+        assert entry.claims
+        entry.leave()
+    for entry in large[1:]:
+        await settle()
+        assert entry.claims
+        entry.leave()
+    assert await yielding
+    newest = queue.entry(("a",), 4)
+    waits.append(tasks.spawn(newest.take(), "small"))
+    await settle()
+    assert not large[0].must_not_hold_parts()
+    assert not await large[0].again(1.5)  # it has twice the patience now
+    large[0].leave()
+    await settle()
+    newest.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    first, second = queue.entry((), 8), queue.entry((), 8)
+    await first.take()
+    waiting = tasks.spawn(second.take(), "second")
+    await settle()
+    first.refused(True)
+    assert not await first.again(60.0)
+    first.leave()
+    await waiting
+
+
+# --- leaving ------------------------------------------------------------------------------------
+
+
+async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    await first.take(soon())
+    for late in (0.01, -1.0):
+        with pytest.raises(TimeoutError):
+            await second.take(asyncio.get_running_loop().time() + late)
+    assert queue.waiting == 0
+    second.leave()
+    assert queue.inside == 1
+    first.leave()
+    await third.take(asyncio.get_running_loop().time() - 1.0)  # free: no wait, no timeout
+    assert queue.inside == 1
+
+
+async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    await first.take(soon())
+    cancelled = tasks.spawn(second.take(soon()), "second")
+    waits = tasks.spawn(third.take(soon()), "third")
+    await settle()
+    first.leave()
+    cancelled.cancel()
+    await settle()
+    assert cancelled.cancelled()
+    assert waits.done()
+    third.leave()
+    assert idle(queue)
+
+
+async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    await first.take(soon())
+    cancelled = tasks.spawn(second.take(soon()), "second")
+    waits = tasks.spawn(third.take(soon()), "third")
+    await settle()
+    cancelled.cancel()
+    first.leave()
+    await waits
+    assert cancelled.cancelled()
+    third.leave()
+    assert idle(queue)
+
+
+async def test_a_large_turn_that_leaves_the_queue_lets_a_smaller_one_claim(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    first, large, small = queue.entry((), 4), queue.entry((), 8), queue.entry((), 4)
+    await first.take()
+    leaves = tasks.spawn(large.take(), "large")
+    waits = tasks.spawn(small.take(), "small")
+    await settle()
+    assert not waits.done()
+    leaves.cancel()
+    await waits
+
+
+Move = tuple[str, int]
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("come", "claimed", "refused", "again", "yield", "leave", "cancel", "reopen", "settle")
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(moves, st.integers(0, 3))
+def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
+    story: list[Move], limit: int
+) -> None:
+    asyncio.run(_story(story, limit))
+
+
+async def _story(story: list[Move], limit: int) -> None:
+    queue = ClaimQueue(limit)
+    waiting: list[tuple[QueueEntry, asyncio.Task[object]]] = []
+    inside: list[QueueEntry] = []
+
+    async def rest() -> None:
+        for _ in range(2):  # what is cancelled may let others in
+            await settle()
+            for entry, task in tuple(waiting):
+                if task.done():
+                    waiting.remove((entry, task))
+                    if task.cancelled():
+                        entry.leave()  # as its caller does
+                    else:
+                        inside.append(entry)
+
+    def come(number: int) -> None:
+        entry = queue.entry((f"s{number % 2}",), 1 + number % 3)
+        waiting.append((entry, tasks.spawn(entry.take(), "take")))
+
+    def claiming(number: int) -> QueueEntry | None:
+        entries = [entry for entry in inside if entry.claims]
+        return entries[number % len(entries)] if entries else None
+
+    def retry(number: int, waited: float) -> None:
+        if (entry := claiming(number)) is not None:
+            inside.remove(entry)
+            waiting.append((entry, tasks.spawn(entry.again(waited), "again")))
+
+    def claimed(number: int) -> None:
+        if (entry := claiming(number)) is not None:
+            entry.claimed()
+
+    def refused(number: int) -> None:
+        if (entry := claiming(number)) is not None:
+            entry.refused(number % 2 == 0)
+
+    def leave(number: int) -> None:
+        if inside:
+            inside.pop(number % len(inside)).leave()
+
+    def cancel(number: int) -> None:
+        if waiting:
+            waiting[number % len(waiting)][1].cancel()
+
+    acts: dict[str, Callable[[int], None]] = {
+        "come": come,
+        "claimed": claimed,
+        "refused": refused,
+        "again": lambda number: retry(number, 0.0),
+        "yield": lambda number: retry(number, 60.0),
+        "leave": leave,
+        "cancel": cancel,
+        "reopen": lambda _: queue.reopen(),
+    }
+    async with Tasks("story") as tasks:
+        for what, number in story:
+            if what != "settle":
+                acts[what](number)
+                continue
+            await rest()
+            assert queue.inside == len(inside)
+            assert queue.waiting == len(waiting)
+            assert queue.claiming == sum(entry.claims for entry in inside)
+            assert not limit or queue.inside <= limit
+            if waiting and not (limit and queue.inside >= limit):
+                assert queue.claiming  # else the first one could claim
+        await rest()
+        while inside or waiting:
+            assert inside  # else nobody lets the waiting ones in
+            leave(0)
+            await rest()
+        assert idle(queue)
