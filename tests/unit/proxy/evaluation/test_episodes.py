@@ -31,6 +31,7 @@ async def occupy(w: World) -> str:
     """Take the only episode; return its uuid."""
     claimed = await w.server.client.claim("eval", 60.0)
     assert isinstance(claimed, Claimed)
+    w.server.evaluating[claimed.episode_uuid] = claimed  # else the proxy gives it back
     return claimed.episode_uuid
 
 
