@@ -2,9 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -171,71 +172,32 @@ Deadline = float | Callable[[], float]
 """A time on the loop's clock, or a function that returns it: a deadline may be postponed."""
 
 
-class DeadlineTimeout:
-    """`asyncio.timeout_at` at half its cost: a plain context that is cancelled at a time.
+@contextlib.asynccontextmanager
+async def timeout_at(deadline: Deadline | None) -> AsyncIterator[None]:
+    """Cancel the body at a deadline that may be postponed meanwhile.
 
     Args:
-        when: Time on the loop's clock; None for never. A function is called again at the time it
-            returned, and may return a later one.
-        loop: The running loop, if known: looking it up costs a system call.
+        deadline: Time on the loop's clock; None for never. A function is called again at the time
+            it returned, and may return a later one.
 
     Raises:
         TimeoutError: on leaving the context, if the time has come.
     """
+    loop = asyncio.get_running_loop()
+    alarm: asyncio.TimerHandle | None = None
 
-    __slots__ = ("_alarm", "_cancelling", "_later", "_loop", "_rang", "_task", "_when")
+    def check() -> None:
+        nonlocal alarm
+        when = deadline() if callable(deadline) else deadline
+        if when is not None and when > loop.time():
+            alarm = loop.call_at(when, check)
+        else:
+            scope.reschedule(when)
 
-    def __init__(
-        self, when: Deadline | None, loop: asyncio.AbstractEventLoop | None = None
-    ) -> None:
-        self._loop = loop or asyncio.get_running_loop()
-        self._later = when if callable(when) else None
-        self._when = when() if callable(when) else when
-        self._rang = False
-        self._alarm: asyncio.TimerHandle | None = None
-
-    def when(self) -> float | None:
-        """Return the time."""
-        return self._when
-
-    def expired(self) -> bool:
-        """Return whether the time has come."""
-        return self._rang
-
-    def reschedule(self, when: float | None) -> None:
-        """Change the time; without effect once it has come."""
-        self._when = when
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if when is not None and not self._rang:
-            self._alarm = self._loop.call_at(when, self._ring)
-
-    def _ring(self) -> None:
-        if self._later is not None and (when := self._later()) > self._loop.time():
-            self.reschedule(when)
-            return
-        self._rang, self._alarm = True, None
-        self._task.cancel()
-
-    def __enter__(self) -> Self:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        self._task, self._cancelling = task, task.cancelling()
-        self.reschedule(self._when)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if not self._rang:
-            return
-        ours = self._task.uncancel() <= self._cancelling
-        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
-            raise TimeoutError from error
+    async with asyncio.timeout(None) as scope:
+        check()
+        try:
+            yield
+        finally:
+            if alarm is not None:
+                alarm.cancel()

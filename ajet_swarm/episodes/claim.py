@@ -27,7 +27,7 @@ from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL
-from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
+from ajet_swarm.common.tasks import Deadline, timeout_at
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import ClaimQueue, QueueEntry
 from ajet_swarm.episodes.releases import SECOND_LOOK, EpisodeReleaser
@@ -217,7 +217,7 @@ class EpisodeClaimer:
         place = entry or self.queue.entry(lane)
         place.size = n
         try:
-            with DeadlineTimeout(deadline):
+            async with timeout_at(deadline):
                 if on_intent is not None:
                     await on_intent()
                 await place.take()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
+from ajet_swarm.common.tasks import Deadline, timeout_at
 from ajet_swarm.episodes.lane_queue import Lane, LaneQueue
 
 START = 8
@@ -219,14 +219,14 @@ class QueueEntry:
         """Wait until it may claim.
 
         Args:
-            deadline: Time on the loop's clock; see `DeadlineTimeout`.
+            deadline: Time on the loop's clock; see `timeout_at`.
 
         Raises:
             TimeoutError: The deadline has passed.
         """
         if self.take_at_once():
             return
-        with DeadlineTimeout(deadline):
+        async with timeout_at(deadline):
             await self._queue_up()
 
     async def _queue_up(self) -> None:

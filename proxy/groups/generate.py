@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.common.tasks import DeadlineTimeout, run_all
+from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
@@ -61,10 +61,10 @@ async def generate(run: GroupRun) -> None:
         )
     run.refresh_usable()
     run.cut_stragglers = False
-    scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
+    scope = asyncio.timeout(limit)
     calls = _CandidateCalls(run, scope, limit)
     try:
-        with scope:
+        async with scope:
             await calls.fill_all()
     except TimeoutError:
         calls.cut_off()
@@ -77,7 +77,7 @@ async def generate(run: GroupRun) -> None:
 class _CandidateCalls:
     """The model calls of one run."""
 
-    def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
+    def __init__(self, run: GroupRun, scope: asyncio.Timeout, limit: float) -> None:
         self.run = run
         self._body: bytes | None = None
         """The encoded body, if several candidates share it."""

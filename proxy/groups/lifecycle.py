@@ -7,7 +7,7 @@ or FAILED with a cause. The answer to the user is independent of these phases.
 import asyncio
 import logging
 
-from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end
+from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
 from core.events.alerts import HookFailed, JournalFailed
@@ -218,13 +218,13 @@ class Lifecycle:
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
-                with DeadlineTimeout(lambda: run.deadline, run.loop):
+                async with timeout_at(lambda: run.deadline):
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await enter_queue(run)
             if run.kind != "eval":
-                with DeadlineTimeout(lambda: run.deadline, run.loop):
+                async with timeout_at(lambda: run.deadline):
                     run.n = max(run.n, await run.facts.repeats())
         except TimeoutError:
             status = watcher.current

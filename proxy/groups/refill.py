@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.common.tasks import DeadlineTimeout, run_all
+from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed
@@ -84,7 +84,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
     loop, remaining = run.loop, _seconds_left(run)
     scoring = min(run.context.settings.reward_limit, remaining / 2)
     budget = run.context.settings.proxy.stream_budget
-    scope = DeadlineTimeout(loop.time() + min(budget, remaining - scoring))
+    scope = asyncio.timeout_at(loop.time() + min(budget, remaining - scoring))
 
     def on_status(status: ServerStatus) -> None:
         if (status.down or has_lost_all(status)) and not scope.expired():
@@ -92,7 +92,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
 
     remove = run.facts.server.watcher.add_listener(on_status)
     try:
-        with scope:
+        async with scope:
             await run.returned()  # a slot is empty once its failed episode is returned
             await run_all(*(_fill(run, pending, one, scope.when()) for one in slots))
     except TimeoutError:
