@@ -110,7 +110,7 @@ def test_the_wheel_contains_only_the_library(wheel: Path) -> None:
     held = {name for name in names if name.startswith("ajet_swarm/")}
     assert held == sources | {"ajet_swarm/py.typed"}
     needed = re.findall(r"^Requires-Dist: (\w+)[^;\n]*$", text, re.MULTILINE)  # without extras
-    assert sorted(needed) == ["httpx", "msgspec"]
+    assert sorted(needed) == ["aiohttp", "httpx", "msgspec"]
 
 
 def test_both_distributions_take_their_version_from_the_library() -> None:
