@@ -75,7 +75,7 @@ class ClaimEpisodeRequest(Model):
             ) from None
         policy: Any = self.throttle_policy
         if isinstance(policy, Mapping):
-            names = [one.name for one in fields(SwarmThrottlePolicy)]
+            names = [field.name for field in fields(SwarmThrottlePolicy)]
             known = {name: policy[name] for name in names if name in policy}
             try:
                 self.throttle_policy = SwarmThrottlePolicy(**known)

@@ -149,7 +149,7 @@ async def _send(
             state = await client.snapshot()
             if group_filter is not None:
                 ids = _matching(state, args.order_name, values, client.identity, group_filter)
-            groups = [find_group(state, one) for one in ids]
+            groups = [find_group(state, group_id) for group_id in ids]
             if confirms and ids and not confirm_abort(state, groups):
                 say("nothing was changed")
                 return 1

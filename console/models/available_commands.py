@@ -172,7 +172,7 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
         if _fits(session, name, server):
             yield _offer(name, where, args=args)
     saved = server.checkpoints or ()
-    named = [one for one in saved if not one.kept]
+    named = [checkpoint for checkpoint in saved if not checkpoint.kept]
     newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
     asked = {"engine.save": ("name", save_name(server))}
     if saved:

@@ -281,7 +281,7 @@ def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> 
 
 def missing_text(group: Group) -> str:
     """Return the candidates that cannot be rated, in words; empty when there are none."""
-    missing = sum(not one.has_answer for one in group.candidates)
+    missing = sum(not candidate.has_answer for candidate in group.candidates)
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 

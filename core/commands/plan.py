@@ -269,10 +269,10 @@ def _targets(
     if group is not None:
         return (group.group_id, group.phase, "rated" if group.rating is not None else "")
     if name == "rating.abort_all":
-        return tuple(one.group_id for one in groups.unrated(state, args.get("server")))
+        return tuple(group.group_id for group in groups.unrated(state, args.get("server")))
     if server is None:
         return ()
     saved: list[str] = []
     if name in ("engine.prune", "engine.restore"):
-        saved = [f"{one.name} {one.at}" for one in server.checkpoints or ()]
+        saved = [f"{checkpoint.name} {checkpoint.at}" for checkpoint in server.checkpoints or ()]
     return (server.name, server.state, str(server.engine_run), *saved)

@@ -249,13 +249,13 @@ def _in_pool(group: Group, server: str, began: float) -> bool:
         and group.source == "human"
         and group.episode_type == "train"
         and (group.sealed_at or 0.0) >= began
-        and any(one.phase == "ended" for one in group.candidates)
+        and any(candidate.phase == "ended" for candidate in group.candidates)
     )
 
 
 def prune_loss(server: Server, keep: int) -> list[str]:
     """Return the cost of deleting all but the newest `keep` named checkpoints."""
-    named = [one.name for one in server.checkpoints or () if not one.kept]
+    named = [checkpoint.name for checkpoint in server.checkpoints or () if not checkpoint.kept]
     gone = named[max(0, keep) :]
     count = len(gone) + server.checkpoints_more
     if not count:
@@ -270,7 +270,7 @@ def prune_loss(server: Server, keep: int) -> list[str]:
 
 def restore_loss(state: State, server: Server, name: str, now: float) -> list[str]:
     """Return the cost of restoring a checkpoint, or the weights that the policy began with."""
-    saved = {one.name: one for one in server.checkpoints or ()}
+    saved = {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()}
     target, latest = saved.get(name), saved.get("latest")
     lines = []
     if name == BASE:

@@ -42,7 +42,7 @@ def find_group(state: State, group_id: str) -> Group:
 
 def names_of(votes: Iterable[Rating | Lease]) -> str:
     """Return the raters of some votes or leases in words: `ada and bob`."""
-    names = [one_line(one.rater, 40) or "another console" for one in votes]
+    names = [one_line(vote.rater, 40) or "another console" for vote in votes]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
 
 
@@ -83,7 +83,7 @@ def refill_refusal(group: Group) -> str:
         return "Only a group that waits for you can be refilled"
     if len(group.answered) >= group.n:
         return f"It is complete: all {group.n} candidates answered"
-    if any(one.phase == "claimed" for one in group.candidates):
+    if any(candidate.phase == "claimed" for candidate in group.candidates):
         return "New candidates are already requested"
     is_rated = group.rating is not None or group.votes
     return "It is rated: undo it with u, then refill it with R" if is_rated else ""
@@ -115,10 +115,10 @@ def _rate(state: State, group: Group, args: Args, now: float) -> None:
     if args.get("override") or (group.overlap == 1 and group.rating is not None):
         return
     leases = group.leases_of_others(holder, now)
-    own = any(one.rater and one.rater == rater for one in leases)
+    own = any(lease.rater and lease.rater == rater for lease in leases)
     if own or len(leases) < group.missing_votes:
         return
-    left = min(one.until for one in leases) - now
+    left = min(lease.until for lease in leases) - now
     lacks = f"; it lacks {plural(group.missing_votes, 'vote')}" if group.overlap > 1 else ""
     what = f"{_rating(leases, group)}, for {left:.0f} s more at least{lacks}"
     raise NotNow(what, todo=f"{_NEXT}, or {OVERRIDE_HINT}")
@@ -139,7 +139,7 @@ def _require_fit(group: Group, args: Args) -> None:
         raise UsageError("a candidate's index is impossible", group.group_id, todo)
     answers = {
         len(group.answered),
-        len([one for one in group.candidates if one.reward is not None]),
+        len([candidate for candidate in group.candidates if candidate.reward is not None]),
     }
     if kind == "scores" and len(args.get("scores", ())) not in {group.n, *answers}:
         raise UsageError("`scores` needs one number per candidate", group.group_id)
@@ -172,7 +172,7 @@ def _accept(state: State, group: Group, args: Args, now: float) -> None:
             "one the automatic reward"
         )
         raise NotNow(f"it has {votes}", group.group_id, todo)
-    scored = any(one.auto_reward is not None for one in group.candidates)
+    scored = any(candidate.auto_reward is not None for candidate in group.candidates)
     if group.rating is not None or group.votes or scored:
         return
     if group.abstained:
@@ -217,12 +217,12 @@ def _rerun(state: State, group: Group, args: Args, now: float) -> None:
 
 
 def _repeat(state: State, group: Group, args: Args, now: float) -> None:
-    if group.source != "human" or all(one.reward is None for one in group.candidates):
+    if group.source != "human" or all(candidate.reward is None for candidate in group.candidates):
         raise NotNow(f"group {group.group_id} has no rating that was sent")
     if args["rating"] == "skip":
         raise NotNow("a skip judges nothing", todo="Leave the second vote out")
     votes = group.votes or ([] if group.rating is None else [group.rating])
-    judges = [one.rater for one in votes if one.rewards]
+    judges = [vote.rater for vote in votes if vote.rewards]
     if args.get("rater", "") not in judges:
         names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
         what = f"the vote on group {group.group_id} that was sent is of {names}"
@@ -242,7 +242,7 @@ def _settle(state: State, group: Group, args: Args, now: float) -> None:
         _require_vote(group)
     elif args["rating"] == "skip":
         raise NotNow("a skip judges nothing, and the group was sent", todo="Rate the answers")
-    elif all(one.reward is None for one in group.candidates):
+    elif all(candidate.reward is None for candidate in group.candidates):
         raise NotNow(f"{name} was not sent: there is nothing to settle")
     _require_fit(group, args)
 
@@ -307,10 +307,10 @@ def require_own(rater: str, name: str, holder: str | None, group: Group, now: fl
             what = f"group {group.group_id} does not wait for your vote alone"
             raise NotPermitted(what, todo=ASK_OPERATOR)
     elif len(others) >= group.missing_votes and not voted:
-        names = " and ".join(one.rater or "another rater" for one in others)
+        names = " and ".join(lease.rater or "another rater" for lease in others)
         verb = "is" if len(others) == 1 else "are"
         raise NotPermitted(f"{names} {verb} rating group {group.group_id}", todo=_NEXT)
-    if holder is not None and any(one.holder == holder for one in others):
+    if holder is not None and any(lease.holder == holder for lease in others):
         raise NotPermitted(f"console {holder} is that of another rater", todo=ASK_OPERATOR)
 
 
@@ -320,18 +320,18 @@ def require_own(rater: str, name: str, holder: str | None, group: Group, now: fl
 def unrated(state: State, server: str | None = None) -> list[Group]:
     """Return the groups that `rating.abort_all` aborts: they wait, and nobody has voted on them."""
     return [
-        one
-        for one in state.waiting()
-        if one.rating is None and not one.votes and server in (None, one.server)
+        group
+        for group in state.waiting()
+        if group.rating is None and not group.votes and server in (None, group.server)
     ]
 
 
 def episodes(groups: Iterable[Group]) -> int:
     """Return the number of episodes that groups hold."""
     return sum(
-        bool(one.episode_uuid) and one.phase in ("claimed", "answered")
+        bool(candidate.episode_uuid) and candidate.phase in ("claimed", "answered")
         for group in groups
-        for one in group.candidates
+        for candidate in group.candidates
     )
 
 

@@ -214,7 +214,7 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def answered(self) -> list[int]:
         """The indices of the candidates that have an answer."""
-        return [one.index for one in self.candidates if one.has_answer]
+        return [candidate.index for candidate in self.candidates if candidate.has_answer]
 
     @property
     def lease(self) -> Lease | None:

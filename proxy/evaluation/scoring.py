@@ -116,7 +116,7 @@ class LookScorer:
         if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
         if assembly.has_slow_parts:
-            return await run_all(*(self._judged(prompt, one) for one in samples))
+            return await run_all(*(self._judged(prompt, sample) for sample in samples))
         scored = []
         for sample in samples:
             group = assembly.part_input(_context(prompt, [sample]))

@@ -130,7 +130,7 @@ class RatingCommands:
             raise NotNow(what, todo="Rate another one")
         order, scores = tuple(order), tuple(scores)
         group = self.context.bus.state.groups.get(run.group_id)
-        indices = [one.index for one in run.usable]
+        indices = [candidate.index for candidate in run.usable]
         rewards = rewards_of(self.context, group, indices, run.n, rating, order, scores)
         vote: dict[str, Any] = {
             "server": run.facts.server.name,
@@ -211,7 +211,7 @@ class RatingCommands:
             run = None
         if run is not None:
             _require_no_refill(run)
-            indices = [one.index for one in run.usable]
+            indices = [candidate.index for candidate in run.usable]
         else:
             indices = [one.index for one in group.candidates if one.reward is not None]
         order, scores = tuple(order), tuple(scores)
@@ -451,7 +451,7 @@ def combined_event(server: str, group_id: str, votes: Sequence[Rating]) -> Group
 
 
 def _set_rating(run: GroupRun, rating: Rating) -> None:
-    votes, indices = run.votes, [one.index for one in run.usable]
+    votes, indices = run.votes, [candidate.index for candidate in run.usable]
     votes.rewards = dict(zip(indices, rating.rewards, strict=True)) if rating.rewards else {}
     votes.first_at = rating.at if votes.rating is None else votes.first_at
     votes.rating = rating

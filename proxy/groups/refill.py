@@ -94,7 +94,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
     try:
         async with scope:
             await run.returned()  # a slot is empty once its failed episode is returned
-            await run_all(*(_fill(run, pending, one, scope.when()) for one in slots))
+            await run_all(*(_fill(run, pending, candidate, scope.when()) for candidate in slots))
     except TimeoutError:
         pending.causes.append("no answer in time")
     finally:

@@ -152,7 +152,7 @@ class Sealing:
 def _only_skips(run: GroupRun) -> bool:
     """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
     votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
-    return bool(votes) and all(one.rating == "skip" for one in votes)
+    return bool(votes) and all(vote.rating == "skip" for vote in votes)
 
 
 # --- the rewards ---------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def sealed(
 ) -> GroupSealed:
     """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
     # The reward of a superseded candidate cannot be sent.
-    sendable = [one for one in run.usable if not one.superseded]
+    sendable = [candidate for candidate in run.usable if not candidate.superseded]
     return _seal(
         run.facts.server.name,
         run.group_id,
-        [(one.index, one.uuid, rewards[one.index]) for one in sendable],
+        [(candidate.index, candidate.uuid, rewards[candidate.index]) for candidate in sendable],
         best,
         source,
         run.facts.server.info.damping,
@@ -186,11 +186,11 @@ def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
     Returns:
         None if no vote gives rewards, or one of its episodes cannot be ended.
     """
-    answered = [one for one in group.candidates if one.phase == "answered"]
+    answered = [candidate for candidate in group.candidates if candidate.phase == "answered"]
     rewards = group.rating.rewards if group.rating is not None else ()
     if not rewards or len(rewards) != len(answered):
         return None
-    if any(one.episode_uuid not in held for one in answered):
+    if any(candidate.episode_uuid not in held for candidate in answered):
         return None
     values = [
         (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
