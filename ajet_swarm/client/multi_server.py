@@ -217,9 +217,11 @@ class JointEpisode:
         self.parts = {name: self._part(part) for name, part in joint.parts.items()}
 
     def _part(self, part: AsyncEpisode) -> Episode:
-        return Episode(
-            part.task, part.uuid, part.api, lambda _, output: self._run(part.end(output))
-        )
+        def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
+            part.task = task
+            return self._run(part.end(output))
+
+        return Episode(part.task, part.uuid, part.api, end)
 
     def __getitem__(self, name: str) -> Episode:
         return self.parts[name]
@@ -248,6 +250,8 @@ class JointEpisode:
             EpisodeLost: a server no longer holds the episode; the text names the servers on which
                 it counts.
         """
+        for name, part in self.parts.items():
+            self._joint.parts[name].task = part.task
         return self._run(self._joint.end(outputs))
 
     def abort(self) -> None:
@@ -335,10 +339,13 @@ class _OnItsThread:
         result = self._client._thread.awaitable
         context = self._client._swarm.episode(task, *args, **named)
         part = await result(context.__aenter__())
+
+        def end(task: Task | str, output: WorkflowOutput) -> Awaitable[EndOutcome]:
+            part.task = task
+            return result(part.end(output))
+
         try:
-            yield AsyncEpisode(
-                task, part.uuid, part.api, lambda _, output: result(part.end(output))
-            )
+            yield AsyncEpisode(task, part.uuid, part.api, end)
         finally:
             await result(context.__aexit__(None, None, None))
 

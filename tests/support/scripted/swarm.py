@@ -43,8 +43,8 @@ Scripting:
 What happened (see `ScriptedPool` for all): `claims`, `refusals`, `ends`, `aborts`, `rewards` (by
 uuid), `reward_log` ((uuid, task, reward)), `duplicate_ends`, `lost` (claimed when the records were
 wiped), `batches`, `most_claimed`, `claimed()`; here: `chats` ((uuid, body, headers)), `requests`
-(a Counter by route), `stops`, `connections` (accepted so far). `await until(test, timeout=20)`
-waits for a condition on any of them.
+(a Counter by route; `arrived` counts those of a frozen server too), `stops`, `connections`
+(accepted so far). `await until(test, timeout=20)` waits for a condition on any of them.
 """
 
 import asyncio
@@ -110,6 +110,7 @@ class ScriptedSwarm(ScriptedPool):
         self.stop_seconds = 0.0
         self.chats: list[tuple[str, dict[str, Any], dict[str, str]]] = []
         self.requests: Counter[str] = Counter()
+        self.arrived: Counter[str] = Counter()
         self.stops = 0
         self.connections = 0
         self.latest_call: dict[str, Any] | None = None
@@ -233,6 +234,7 @@ class ScriptedSwarm(ScriptedPool):
             await (
                 request.read()
             )  # an arrived request is served, even when its sender has left since
+        self.arrived[request.path] += 1
         await self._thawed.wait()
         self.requests[request.path] += 1
         queue = self._failures[request.path]

@@ -230,6 +230,7 @@ def test_threads_share_a_client_of_two_servers() -> None:
         def work() -> None:
             with joint.episode("t", timeout=60) as one:
                 assert one["a"].base_url == f"{first.url}/v1"
+                one["b"].task = "t/b"
                 one.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
 
         threads = [threading.Thread(target=work) for _ in range(8)]
@@ -239,6 +240,12 @@ def test_threads_share_a_client_of_two_servers() -> None:
             thread.join(60)
         assert list(first.server.rewards.values()) == [0.25] * 8
         assert list(second.server.rewards.values()) == [1.0] * 8
+        assert {task for _, task, _ in first.server.reward_log} == {"t"}
+        assert {task for _, task, _ in second.server.reward_log} == {"t/b"}
+        with joint.episode("t", timeout=60) as one:
+            one["a"].task = "t/a"
+            one["a"].end(0.5)
+        assert first.server.reward_log[-1][1:] == ("t/a", 0.5)
 
         def failing(fault: type[BaseException]) -> None:
             with joint.episode("t", timeout=60):
