@@ -54,7 +54,7 @@ async def ask(
     """
     where = claimed.base_url + "/chat/completions"
     data = body if isinstance(body, bytes) else _encode(body)
-    sent = headers_of(claimed, headers)
+    sent = _headers_of(claimed, headers)
     try:
         response = await transport.request(
             Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
@@ -92,7 +92,7 @@ async def ask_stream(
     """
     where = claimed.base_url + "/chat/completions"
     data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})
-    sent = headers_of(claimed, headers)
+    sent = _headers_of(claimed, headers)
     try:
         async with transport.stream(
             Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
@@ -113,7 +113,7 @@ async def ask_stream(
         raise _no_answer(error, where) from error
 
 
-def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
+def _headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
     """Return the headers of a chat call."""
     sent = {**more} if more else {}
     sent["Authorization"] = f"Bearer {claimed.api_key}"

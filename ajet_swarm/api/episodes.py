@@ -21,7 +21,7 @@ from ajet_swarm.api.outcomes import (
     end_outcome,
     refused,
 )
-from ajet_swarm.api.wire import GENERAL, QUICK, ServerRequests, encode
+from ajet_swarm.api.wire import GENERAL, QUICK, ServerRequests
 from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TimedOut, TransportError
 from ajet_swarm.protocol.schemas import (
@@ -35,8 +35,6 @@ from ajet_swarm.protocol.schemas import (
 
 class EpisodeRoutes(ServerRequests):
     """The routes of one server that concern episodes."""
-
-    _claim_body_of: tuple[tuple[str, float], bytes] | None = None
 
     async def claim(
         self,
@@ -52,34 +50,18 @@ class EpisodeRoutes(ServerRequests):
         `buffer` for a record of this client before claiming more.
         """
         at = self._wall()
-        body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
+        body = {
+            "client_uuid": self.client_uuid,
+            "episode_type": episode_type,
+            "discard_episode_timeout": discard_episode_timeout,
+            "throttle_policy": throttle_policy,
+        }
         try:
             answer = await self._send("/claim_episode", body, timeout)
         except TransportError as error:
-            return _not_claimed(error)
+            kind = RefusedKind.UNKNOWN if error.sent else RefusedKind.UNREACHABLE
+            return ClaimRefused(kind, str(error))
         return self._claimed(answer, episode_type, discard_episode_timeout, at)
-
-    def _claim_body(
-        self,
-        episode_type: str,
-        discard_episode_timeout: float,
-        policy: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        key = (episode_type, discard_episode_timeout)
-        known = self._claim_body_of
-        if policy is None and known is not None and known[0] == key:
-            return known[1]
-        body = encode(
-            {
-                "client_uuid": self.client_uuid,
-                "episode_type": episode_type,
-                "discard_episode_timeout": discard_episode_timeout,
-                "throttle_policy": policy,
-            }
-        )
-        if policy is None:
-            self._claim_body_of = (key, body)
-        return body
 
     def _claimed(
         self, response: Response, episode_type: str, discard_timeout: float, at: float
@@ -119,32 +101,28 @@ class EpisodeRoutes(ServerRequests):
             SwarmError: the reward is not one finite number, or there is no task id: the server
                 would accept the end and discard the episode.
         """
-        body = self._end_body(episode_uuid, task_id, output, declare_client_active)
-        try:
-            return end_outcome(await self._send("/end_episode", body, timeout))
-        except TransportError as error:
-            return _not_ended(error)
-
-    def _end_body(self, episode_uuid: str, task_id: str, output: WireOutput, active: bool) -> bytes:
         reward: object = output.reward
         if not (isinstance(reward, int | float) and math.isfinite(reward)):
             raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
         if not task_id:
             raise SwarmError("an episode cannot be ended without a task id", episode_uuid)
-        return encode(
-            {
-                "client_uuid": self.client_uuid,
-                "episode_uuid": episode_uuid,
-                "task_id": task_id,
-                "workflow_output": {
-                    "reward": float(reward),
-                    "is_success": output.is_success,
-                    "metadata": {**output.metadata, "task_id": task_id},
-                    "log_metrics": output.log_metrics,
-                },
-                "declare_client_active": active,
-            }
-        )
+        body = {
+            "client_uuid": self.client_uuid,
+            "episode_uuid": episode_uuid,
+            "task_id": task_id,
+            "workflow_output": {
+                "reward": float(reward),
+                "is_success": output.is_success,
+                "metadata": {**output.metadata, "task_id": task_id},
+                "log_metrics": output.log_metrics,
+            },
+            "declare_client_active": declare_client_active,
+        }
+        try:
+            return end_outcome(await self._send("/end_episode", body, timeout))
+        except TransportError as error:
+            kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
+            return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))
 
     async def abort(
         self,
@@ -231,13 +209,3 @@ def _path_of(url: str) -> str:
         return "/" + urlsplit(url).path.strip("/")
     except ValueError:  # not an address: use the default path
         return "/"
-
-
-def _not_claimed(error: TransportError) -> ClaimRefused:
-    kind = RefusedKind.UNKNOWN if error.sent else RefusedKind.UNREACHABLE
-    return ClaimRefused(kind, str(error))
-
-
-def _not_ended(error: TransportError) -> EndOutcome:
-    kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
-    return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))

@@ -79,7 +79,7 @@ class ServerRequests:
     async def _send(
         self,
         path: str,
-        body: bytes | Mapping[str, Any],
+        body: Mapping[str, Any],
         timeout: float,
         *,
         repeatable: bool = False,
@@ -88,7 +88,7 @@ class ServerRequests:
             Request(
                 "POST",
                 self.url + path,
-                body=body if isinstance(body, bytes) else encode(body),
+                body=encode(body),
                 headers=JSON,
                 timeout=timeout,
                 repeatable=repeatable,
