@@ -183,21 +183,32 @@ async def timeout_at(deadline: Deadline | None) -> AsyncIterator[None]:
     Raises:
         TimeoutError: on leaving the context, if the time has come.
     """
-    loop = asyncio.get_running_loop()
-    alarm: asyncio.TimerHandle | None = None
-
-    def check() -> None:
-        nonlocal alarm
-        when = deadline() if callable(deadline) else deadline
-        if when is not None and when > loop.time():
-            alarm = loop.call_at(when, check)
-        else:
-            scope.reschedule(when)
-
     async with asyncio.timeout(None) as scope:
-        check()
+        alarm = _Alarm(deadline, scope)
+        alarm.check()
         try:
             yield
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            alarm.cancel()
+
+
+class _Alarm:
+    """Timer of a deadline that may be postponed; it leaves no reference cycle."""
+
+    def __init__(self, deadline: Deadline | None, scope: asyncio.Timeout) -> None:
+        self._deadline = deadline
+        self._scope = scope
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """End the scope if the time has come; else wait for it."""
+        loop = asyncio.get_running_loop()
+        when = self._deadline() if callable(self._deadline) else self._deadline
+        if when is not None and when > loop.time():
+            self._timer = loop.call_at(when, self.check)
+        else:
+            self._scope.reschedule(when)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
