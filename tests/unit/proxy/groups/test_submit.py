@@ -349,16 +349,17 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
 
 async def test_a_lost_eval_end_of_a_stopped_group_leaves_nothing_claimed(tmp_path: Path) -> None:
     """The group is stopped while its end is looked up: nothing of it is in flight any more."""
-    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+    swarm = ScriptedSwarm(automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
         swarm.fail_next("/end_episode", "drop")
+        swarm.fail_next("/get_episode_buffer", "stall")
         ticket = await w.ask("hello", UNTRAINED)
         await w.reply(ticket)
-        await w.until(lambda: swarm.requests["/end_episode"] == 1)
-        before = swarm.requests["/get_episode_buffer"]
-        await w.until(lambda: swarm.requests["/get_episode_buffer"] > before)
+        await w.until(lambda: swarm.requests["/get_episode_buffer"] == 1)
         stop = StopReason("stopped", "ABORTED", ProxyStopping())
         assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
         await w.closed()
+        swarm.release()
         skip(END_IN_FLIGHT)
         await w.until(lambda: not swarm.claimed())
         assert swarm.requests["/end_episode"] == len(swarm.aborts) == 1
