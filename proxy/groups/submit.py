@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 END_TIMEOUT = RUNNER
 """Timeout in seconds of an end."""
 END_IN_FLIGHT = 5.0
-"""Seconds after which a server has processed an end whose connection broke at once, or that a killed
-proxy sent."""
+"""Seconds after which a server has processed an end whose connection broke at once, or an end of a
+killed proxy."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end whose connection broke: the server may still be
 processing it."""
