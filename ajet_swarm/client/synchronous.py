@@ -136,20 +136,20 @@ class SwarmClient:
     ) -> Iterator[Episode]:
         """See `AsyncSwarm.episode`: `with client.episode(task) as e: ...; e.end(reward)`."""
         run, swarm = self._thread.run, self._swarm
-        uuid, api, times = run(
+        uuid, api, holding = run(
             swarm._claim_episode(
                 discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
             ),
-            undo=lambda begun: swarm._abort_claim(begun[0], begun[2]),
+            undo=lambda begun: swarm._abort_claim(begun[2]),
         )
         episode = Episode(
-            task, uuid, api, lambda task, output: run(swarm._end_claim(task, uuid, times, output))
+            task, uuid, api, lambda task, output: run(swarm._end_claim(task, holding, output))
         )
         try:
             yield episode
         finally:
             if episode.outcome is None:
-                run(swarm._abort_claim(uuid, times))
+                run(swarm._abort_claim(holding))
 
     end_episode = _waiting(AsyncSwarm.end_episode)
     abort_episode = _waiting(AsyncSwarm.abort_episode)

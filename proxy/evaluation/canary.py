@@ -251,7 +251,7 @@ class EpisodeReader:
         self._server = server
         self._facts = facts
         self._user_waits = user_waits
-        self._episodes = EvalEpisodes(server, facts, IDLE_LIMIT, "a reading of the canary")
+        self._episodes = EvalEpisodes(server, IDLE_LIMIT, "a reading of the canary")
 
     async def __call__(self) -> Reading | None:
         """Return a reading; see `Measure`."""
@@ -279,7 +279,7 @@ class EpisodeReader:
 
     async def _read_until(self, claimed: Claimed, give_way: asyncio.Event) -> Reading | None:
         """Return a reading, unless the episode must be given back before."""
-        tasks = self._server.claimer.releaser.tasks
+        tasks = self._server.claimer.ends.tasks
         reading = tasks.spawn(self._read(claimed, give_way), "canary reading")
         leaving = tasks.spawn(give_way.wait(), "canary interruption")
         try:

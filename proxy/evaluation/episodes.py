@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
+from ajet_swarm.episodes.ends import Holding
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.context import ServerHandle
-from proxy.servers.facts import ServerFacts
 
 CLOSE_LIMIT = 5.0
 """Seconds for which `close` waits; a frozen server answers a claim after up to 19 s."""
@@ -37,14 +37,13 @@ class EvalEpisodes:
 
     Args:
         server: The server.
-        facts: Its facts.
         idle: Seconds after which the server takes back an idle episode of a killed proxy.
         cause: Reason of the returns, for the log.
     """
 
-    def __init__(self, server: ServerHandle, facts: ServerFacts, idle: float, cause: str) -> None:
+    def __init__(self, server: ServerHandle, idle: float, cause: str) -> None:
         self._server = server
-        self._facts = facts
+        self._ends = server.claimer.ends
         self._idle = idle
         self._cause = cause
         self._owners: dict[asyncio.Task[None], asyncio.Event] = {}
@@ -66,7 +65,7 @@ class EvalEpisodes:
         leave = asyncio.Event()
         answer: asyncio.Future[Claimed | ClaimRefused]
         answer = asyncio.get_running_loop().create_future()
-        owner = self._server.claimer.releaser.tasks.spawn(self._own(answer, leave), self._cause)
+        owner = self._ends.tasks.spawn(self._own(answer, leave), self._cause)
         self._owners[owner] = leave
         owner.add_done_callback(self._owners.pop)
         try:
@@ -96,37 +95,22 @@ class EvalEpisodes:
     async def _own(
         self, answer: "asyncio.Future[Claimed | ClaimRefused]", leave: asyncio.Event
     ) -> None:
-        """Claim an episode, and give it back when `leave` is set.
-
-        The server may grant the same uuid to another look at any time after the claim, at the
-        latest before the answer to the return is read.
-        """
-        granted = await self._claim()
+        """Claim an episode, and give it back when `leave` is set."""
+        granted, holding = await self._claim()
         answer.set_result(granted)
-        if not isinstance(granted, Claimed):
+        if holding is None:
             return
-        uuid = granted.episode_uuid
         try:
             await leave.wait()
         finally:
-            try:
-                if self._is_last(granted) and not self._facts.holds(uuid):
-                    await self._server.claimer.give_back([uuid], self._cause)
-            finally:
-                if self._is_last(granted):
-                    del self._server.evaluating[uuid]
+            await self._ends.abort([holding], self._cause)
 
-    def _is_last(self, claimed: Claimed) -> bool:
-        """Return whether no other look was granted the same uuid after this claim."""
-        return self._server.evaluating.get(claimed.episode_uuid) is claimed
-
-    async def _claim(self) -> Claimed | ClaimRefused:
-        releaser = self._server.claimer.releaser
-        async with releaser.lock.shared():  # a sweep must not find it before it is recorded
-            answer = await self._server.client.claim("eval", self._idle, timeout=releaser.timeout)
+    async def _claim(self) -> tuple[Claimed | ClaimRefused, Holding | None]:
+        ends = self._ends
+        async with ends.lock.shared():  # a search must not find it before it is recorded
+            answer = await self._server.client.claim("eval", self._idle, timeout=ends.timeout)
             if isinstance(answer, Claimed):
-                releaser.claimed(answer.episode_uuid)
-                self._server.evaluating[answer.episode_uuid] = answer
-            elif answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
-                releaser.sweep_soon()
-        return answer
+                return answer, ends.granted(answer)
+            if answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
+                ends.lost.search_soon()
+        return answer, None

@@ -233,7 +233,7 @@ class EpisodeSampler:
         self._scopes: set[asyncio.Timeout] = set()
         """Scopes of the answers in progress; they end when the engine leaves ROLLING."""
         self._places = asyncio.Semaphore(PARALLEL)
-        self._episodes = EvalEpisodes(server, facts, IDLE_LIMIT, "an answer of the probe set")
+        self._episodes = EvalEpisodes(server, IDLE_LIMIT, "an answer of the probe set")
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 

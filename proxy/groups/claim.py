@@ -182,4 +182,4 @@ def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
         )
     )
     if not run.closing:  # its place is free once the server has confirmed the returns
-        run.give_back(run.facts.server.claimer.releaser.returned(uuids))
+        run.give_back(run.facts.server.claimer.ends.returned(uuids))

@@ -131,8 +131,6 @@ class Lifecycle:
                 latency=run.latency,
             )
         )
-        if run.needs_sweep:
-            run.facts.server.claimer.releaser.sweep_soon()
 
     async def _phases(self, run: GroupRun) -> None:
         await self._notify_source(run)

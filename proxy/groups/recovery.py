@@ -12,11 +12,11 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.ends import GRANTED_AGAIN, Holding
 from ajet_swarm.protocol.schemas import WireOutput
-from core.events import EpisodeAborted, EpisodesClaimed, GroupClosed
+from core.events import EpisodeAborted, EpisodeEnded, EpisodesClaimed, GroupClosed
 from core.events.alerts import EpisodesReturned, Recovered
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
@@ -24,14 +24,7 @@ from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
-from proxy.groups.submit import (
-    END_IN_FLIGHT,
-    SUPERSEDED,
-    PendingReward,
-    end,
-    episodes_held,
-    publish_end,
-)
+from proxy.groups.submit import named
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
@@ -39,17 +32,11 @@ log = logging.getLogger(__name__)
 CAUSE = "the proxy ended"
 FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
+END_IN_FLIGHT = 5.0
+"""Seconds after which the server has processed an end that the killed proxy sent."""
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
-
-
-@dataclass(slots=True)
-class _FormerOwner:
-    """Owner of an episode that the killed proxy claimed."""
-
-    superseded: bool = False
-    ending: bool = False
 
 
 class Recovery:
@@ -100,7 +87,7 @@ class Recovery:
         if groups:
             text = "%s: %d groups were open when the proxy ended"
             log.warning(text, name, len(groups))
-        held = await episodes_held(facts.server)
+        held = await facts.server.claimer.ends.held_by_server()
         if held is not None:
             await self._clean(facts, groups, held)
             return
@@ -119,8 +106,8 @@ class Recovery:
             await self._clean_when_reachable(facts, groups)
 
     async def _clean_when_reachable(self, facts: ServerFacts, groups: list[Group]) -> None:
-        pause = 0.1
-        while (held := await episodes_held(facts.server)) is None:
+        pause, ends = 0.1, facts.server.claimer.ends
+        while (held := await ends.held_by_server()) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
             await facts.server.watcher.wait_for(lambda status: status.reachable)
@@ -132,7 +119,7 @@ class Recovery:
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            facts.server.claimer.releaser.sweep_soon()
+            facts.server.claimer.ends.lost.search_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -140,7 +127,7 @@ class Recovery:
         for failure in await asyncio.gather(*cleanups, return_exceptions=True):
             if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        facts.server.claimer.releaser.sweep_soon()
+        facts.server.claimer.ends.lost.search_soon()
         self._report(facts.server.name, unrated, counts, groups)
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:

@@ -38,4 +38,8 @@ class ObserveClaimer(EpisodeClaimer):
         if self.queue.starved or not self.watcher.current.is_in(_ROLLING):
             return None
         claimed = self._episodes.claim(n, episode_type, discard_timeout)
-        return None if isinstance(claimed, ClaimRefused) else claimed
+        if isinstance(claimed, ClaimRefused):
+            return None
+        for episode in claimed:
+            self.ends.granted(episode)
+        return claimed
