@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import cancel
+from core.commands.rewards import WHAT_IF_GROUPS, weights_of
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
@@ -19,8 +20,6 @@ from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
 
 log = logging.getLogger(__name__)
 
-DEFAULT_GROUPS = 100
-MAX_GROUPS = 500
 PUBLISH_EVERY = 0.5
 """Seconds between two reports of progress."""
 
@@ -53,11 +52,7 @@ class WhatIfCommands:
         """
         weights = weights_of(args.get("weights") or ())
         choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
-        if choice.file and choice.hooks:
-            raise UsageError("a file and a hook folder are given", todo="Give one of them")
-        last = args.get("last") or DEFAULT_GROUPS
-        if not 1 <= last <= MAX_GROUPS:
-            raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MAX_GROUPS}")
+        last = args.get("last") or WHAT_IF_GROUPS
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
@@ -81,20 +76,12 @@ class WhatIfCommands:
         """Write weights to the file: those given, else those of the last what-if.
 
         Raises:
-            AjetError: there is no what-if, it is not done, or it tried no weights.
+            AjetError: the file cannot be changed from here.
         """
         if weights := weights_of(args.get("weights") or ()):
             return await self._reward_commands.weights(weights)
         last_trial = self._context.bus.state.what_if
-        if last_trial is None or last_trial.phase != "done":
-            raise AjetError(
-                "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
-            )
-        if not last_trial.weights:
-            raise AjetError(
-                f"the what-if tried {last_trial.what}, not weights",
-                todo="Put that file in place of the rewards file: it is loaded when it is saved",
-            )
+        assert last_trial is not None  # its plan has found it
         summary = await self._reward_commands.weights(dict(last_trial.weights))
         self._context.bus.publish(
             WhatIfChanged(
@@ -166,25 +153,6 @@ class WhatIfCommands:
         assert self._current is not None
         self._current = msgspec.structs.replace(self._current, seq=0, at=0.0, **changed)
         self._context.bus.publish(self._current)
-
-
-def weights_of(assignments: Any) -> dict[str, float]:
-    """Return the weights of `PART=NUMBER` texts, by part.
-
-    Raises:
-        UsageError: a text has another form.
-    """
-    weights: dict[str, float] = {}
-    for assignment in assignments:
-        name, sign, text = assignment.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(f"`{assignment:.40}` is not a weight", todo="A weight is PART=NUMBER")
-        weights[name.strip()] = value
-    return weights
 
 
 def _describe(choice: TrialChoice) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
 from console.text.causes import SHOWN_AS_ZERO, held_down
+from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
 
 if TYPE_CHECKING:
@@ -142,26 +143,6 @@ def _confirmed(
     groups = count(len(all_cases), "group")
     act = f"Score {groups} with {costs}; verdicts from the cache cost nothing"
     return iter(all_cases) if confirm(act, "", yes=False) else None
-
-
-def weights_of(flags: Sequence[str]) -> dict[str, float]:
-    """Parse `PART=WEIGHT` flags into weights by part.
-
-    Raises:
-        UsageError: a flag is something else.
-    """
-    weights = {}
-    for one in flags:
-        name, sign, text = one.partition("=")
-        try:
-            weights[name.strip()] = value = float(text)
-        except ValueError:
-            sign = ""
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(
-                "a weight is PART=NUMBER", f"--weight {one_line(one, 40)}", "Such as length=0.5"
-            )
-    return weights
 
 
 def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
