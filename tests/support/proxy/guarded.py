@@ -23,8 +23,8 @@ from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandHandler
 from proxy.dataset_rows import Rows
 from proxy.rewards.model.source import ComposedSource
-from tests.support.looks import baseline, look, probe_set
-from tests.support.sample import group_events, state_of
+from tests.support.looks import measured
+from tests.support.sample import group_events
 from tests.support.served import served
 
 VALUES: Mapping[str, Any] = {
@@ -133,8 +133,7 @@ def make_ready(one: Guarded) -> None:
     state.servers["x"] = state.servers["embedded"]
     state.engine_runs.runs.append(EngineRun(number=1, server="embedded", first_seq=1, began=0.0))
     state.rewards.parts = tuple(RewardPart(name=name, kind="length") for name in ("x", "length"))
-    measured = state_of(probe_set(), baseline(), look("l1", 12, checkpoint="progress-12"))
-    state.progress["x"] = state.progress["embedded"] = measured.progress["embedded"]
+    state.progress["x"] = state.progress["embedded"] = measured()
     state.tries.append(Probe(try_id="t1", server="embedded", group_id="g0001", prompt="x"))
     state.what_if = WhatIf(what="length 1", phase="done", weights=(("length", 1.0),))
     state.mock = Mock(mock_id="m", dataset="d", target="t", total=1)

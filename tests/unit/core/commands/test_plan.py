@@ -29,24 +29,17 @@ from core.state import (
     Operation,
     Probe,
     ProbeSet,
-    Progress,
     Rating,
     Server,
     State,
     WhatIf,
 )
 from proxy.control.client import ControlClient, ControlError
-from tests.support.looks import baseline, look, probe_set
+from tests.support.looks import measured
 from tests.support.proxy.guarded import Guarded, guarded, make_ready
 from tests.support.sample import group_events, state_of
 
 NOW = 1_700_000_100.0
-
-
-def measured() -> Progress:
-    """A probe set, a baseline, and a better look whose weights are a checkpoint."""
-    events = (probe_set(), baseline(), look("l1", 12, checkpoint="progress-12"))
-    return state_of(*events).progress["embedded"]
 
 
 @pytest.fixture
