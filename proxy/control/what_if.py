@@ -14,7 +14,7 @@ from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.rescore.cases import newest_cases
-from proxy.rewards.rescore.rescorer import Choice, model_of, rescorer, weights_of
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer, weights_of
 from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class WhatIfCommands:
             AjetError: the weights or the file cannot be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = Choice(args.get("file") or "", args.get("hooks") or "", weights)
+        choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
         if choice.file and choice.hooks:
             raise UsageError("a file and a hook folder are given", todo="Give one of them")
         last = args.get("last") or DEFAULT_GROUPS
@@ -120,7 +120,7 @@ class WhatIfCommands:
         self._publish(phase="cancelled")
         return True
 
-    async def _run(self, choice: Choice, last: int) -> None:
+    async def _run(self, choice: RewardChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
@@ -129,7 +129,7 @@ class WhatIfCommands:
             log.exception("the what-if failed")
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: Choice, last: int) -> None:
+    async def _score(self, choice: RewardChoice, last: int) -> None:
         context, loop = self._context, asyncio.get_running_loop()
         await context.journal.committed(context.bus.state.seq)
         async with rescorer(self._home, context.settings, choice, context.runtime) as trial:
@@ -156,6 +156,6 @@ class WhatIfCommands:
         self._context.bus.publish(self._current)
 
 
-def _describe(choice: Choice) -> str:
+def _describe(choice: RewardChoice) -> str:
     names = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*names, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])

@@ -8,7 +8,7 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from console.cli.common import count
 from proxy.rewards.part import KINDS
-from proxy.rewards.rescore.rescorer import Choice, hooks_of, model_of
+from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
 
 if TYPE_CHECKING:
     from core.runtime.home import Home
@@ -43,7 +43,7 @@ class JudgeCost(msgspec.Struct, frozen=True):
 
 
 def costs_of(
-    home: "Home", settings: "Settings", choice: Choice, cases: "Sequence[Case]"
+    home: "Home", settings: "Settings", choice: RewardChoice, cases: "Sequence[Case]"
 ) -> list[JudgeCost]:
     """Return the estimate of each judge for these cases.
 
@@ -53,7 +53,7 @@ def costs_of(
     return [_cost(spec, cases) for spec in _judges(home, settings, choice)]
 
 
-def _judges(home: "Home", settings: "Settings", choice: Choice) -> "Iterator[PartSpec]":
+def _judges(home: "Home", settings: "Settings", choice: RewardChoice) -> "Iterator[PartSpec]":
     if hooks_of(settings, choice) is None:
         model, _ = model_of(home, settings, choice)
         yield from (spec for spec in model.active if spec.kind == "judge")

@@ -18,7 +18,7 @@ from core.events import TrialGroup, TrialSummary
 if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
-    from proxy.rewards.rescore.rescorer import Choice, Rescorer
+    from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice
     from proxy.rewards.rescore.results import Case, Rescored
 
 LAST = 100
@@ -90,12 +90,12 @@ def reward_test(args: argparse.Namespace) -> int:
     Raises:
         AjetError: the rewards do not load, or there is nothing to score.
     """
-    from proxy.rewards.rescore.rescorer import Choice, weights_of
+    from proxy.rewards.rescore.rescorer import RewardChoice, weights_of
 
     if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
     home = existing_home(args)
-    choice = Choice(
+    choice = RewardChoice(
         file=str(args.rewards or ""),
         hooks=str(args.hooks or ""),
         weights=weights_of(args.weight or ()),
@@ -117,7 +117,7 @@ def reward_test(args: argparse.Namespace) -> int:
 
 
 def _confirmed(
-    home: "Home", settings: "Settings", choice: "Choice", cases: "Sequence[Case]"
+    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
 ) -> bool:
     """Return whether no judge is called, or the operator confirms the calls.
 
@@ -163,7 +163,7 @@ def _cases(args: argparse.Namespace, home: "Home") -> "tuple[list[Case], list[Us
 
 
 async def _run(
-    home: "Home", settings: "Settings", choice: "Choice", cases: "Sequence[Case]"
+    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
 ) -> "tuple[list[Rescored], Rescorer]":
     from proxy.rewards.rescore.rescorer import rescorer
 

@@ -5,7 +5,7 @@ file, `rescorer` scores them with rewards of its own choice, and `results` compa
 before and after. Nothing is sent, and the rewards in use do not change:
 
     cases = newest_cases(journal, 100)
-    async with rescorer(home, settings, Choice(weights={"length": 0.1})) as trial:
+    async with rescorer(home, settings, RewardChoice(weights={"length": 0.1})) as trial:
         results = await trial.run(cases)
     print(summary_of(results, trial.version).flips)
 """

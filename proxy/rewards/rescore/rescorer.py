@@ -34,7 +34,7 @@ CONCURRENCY = 4
 """Number of groups scored at once when a part waits for something."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class RewardChoice(msgspec.Struct, frozen=True):
     """The rewards to try; empty fields mean those of the settings."""
 
     file: str = ""
@@ -120,7 +120,7 @@ class Rescorer:
 
 @contextlib.asynccontextmanager
 async def rescorer(
-    home: Home, settings: Settings, choice: Choice, runtime: Runtime = SYSTEM
+    home: Home, settings: Settings, choice: RewardChoice, runtime: Runtime = SYSTEM
 ) -> AsyncIterator[Rescorer]:
     """Yield a re-scorer with the rewards of `choice`, ready to score; it is closed afterwards.
 
@@ -152,7 +152,7 @@ async def rescorer(
 def _build(
     home: Home,
     settings: Settings,
-    choice: Choice,
+    choice: RewardChoice,
     publish: Callable[[Event], object],
     runtime: Runtime,
 ) -> tuple[RewardSource, bool]:
@@ -200,13 +200,13 @@ def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:
     return msgspec.structs.replace(model, parts=tuple(parts.values()))
 
 
-def hooks_of(settings: Settings, choice: Choice) -> Path | None:
+def hooks_of(settings: Settings, choice: RewardChoice) -> Path | None:
     """Return the hook folder that replaces the model; None if a model makes the reward."""
     named = choice.hooks or ("" if choice.file else settings.rewards.hooks)
     return Path(named).expanduser().absolute() if named else None
 
 
-def model_of(home: Home, settings: Settings, choice: Choice) -> tuple[RewardModel, Path]:
+def model_of(home: Home, settings: Settings, choice: RewardChoice) -> tuple[RewardModel, Path]:
     """Return the model to try, with changed weights, and the folder of its relative paths.
 
     Raises:

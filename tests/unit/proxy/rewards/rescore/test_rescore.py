@@ -21,7 +21,7 @@ from proxy.dataset_rows import journal_fields as kept_of
 from proxy.rewards.model.file import default_model
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
-from proxy.rewards.rescore.rescorer import Choice, Rescorer, rescorer, reweighed
+from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice, rescorer, reweighed
 from proxy.rewards.rescore.results import Case, Rescored, summary_of
 from proxy.rewards.source import GroupContext, RewardSource, ScoreSheet
 from tests.support.proxy.world import Source
@@ -363,25 +363,27 @@ async def test_a_separate_source_is_prepared_and_closed(
     tmp_path: Path, hooks: HookFolder, group: Group
 ) -> None:
     home, settings = Home.open(tmp_path / "home"), Settings()
-    async with rescorer(home, settings, Choice()) as one:
+    async with rescorer(home, settings, RewardChoice()) as one:
         plain = one.version
-    async with rescorer(home, settings, Choice(weights={"length": 0.9})) as one:
+    async with rescorer(home, settings, RewardChoice(weights={"length": 0.9})) as one:
         assert one.version not in ("", plain)
     hooks.reward("def on_compute_relative_reward(results, answers): return [1.0, 2.0]")
-    async with rescorer(home, settings, Choice(hooks=str(hooks.path))) as one:
+    async with rescorer(home, settings, RewardChoice(hooks=str(hooks.path))) as one:
         (result,) = await one.run([Case(group("a", "b"))])
         assert result.rewards == {0: 1.0, 1: 2.0}
     hooks.reward("def on_compute_relative_reward(results, answers: return")
     with pytest.raises(AjetError, match=r"SyntaxError") as broken:
-        async with rescorer(home, settings, Choice(hooks=str(hooks.path))):
+        async with rescorer(home, settings, RewardChoice(hooks=str(hooks.path))):
             raise AssertionError("it must not be ready")
     assert broken.value.where.endswith("on_compute_relative_reward.py:1")
     file = tmp_path / "r.yaml"
     file.write_text("parts:\n  lenght: {}\n")
     with pytest.raises(AjetError, match="lenght") as wrong:
-        async with rescorer(home, settings, Choice(file=str(file))):
+        async with rescorer(home, settings, RewardChoice(file=str(file))):
             raise AssertionError("it must not be ready")
     assert wrong.value.where == f"{file}:2"
     with pytest.raises(UsageError, match="there are no weights"):
-        async with rescorer(home, settings, Choice(hooks=str(hooks.path), weights={"a": 1.0})):
+        async with rescorer(
+            home, settings, RewardChoice(hooks=str(hooks.path), weights={"a": 1.0})
+        ):
             raise AssertionError("it must not be ready")
