@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 import proxy.groups.submit
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from core.events import EpisodeEnded, Event, GroupSealed
 from proxy.groups.recovery import END_IN_FLIGHT
 from proxy.groups.run import AnswerWaiter, StopReason
@@ -466,13 +466,13 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
 ) -> None:
     """The server has taken the episode back, and granted it to another group of ours."""
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0,))
-    plain = AsyncSwarmClient.end
+    plain = SwarmWire.end
     async with (
         ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
         world(tmp_path, swarm) as w,
     ):
 
-        async def end(self: AsyncSwarmClient, uuid: str, *more: Any, **options: Any) -> EndOutcome:
+        async def end(self: SwarmWire, uuid: str, *more: Any, **options: Any) -> EndOutcome:
             outcome = await plain(self, uuid, *more, **options)
             if not tickets:
                 swarm.expire(uuid)
@@ -483,7 +483,7 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
             return outcome
 
         tickets: list[AnswerWaiter] = []
-        monkeypatch.setattr(AsyncSwarmClient, "end", end)
+        monkeypatch.setattr(SwarmWire, "end", end)
         swarm.fail_next("/end_episode", "drop")
         first = await w.ask("first")
         await w.closed(60.0)
