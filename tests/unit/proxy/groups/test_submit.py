@@ -12,8 +12,8 @@ import proxy.groups.submit
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.events import EpisodeEnded, Event, GroupSealed
-from proxy.groups.recovery import END_IN_FLIGHT
 from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import loop_time, skip
@@ -345,6 +345,24 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
         swarm.release()
         await w.until(lambda: not swarm.claimed())
         assert not swarm.aborts
+
+
+async def test_a_lost_eval_end_of_a_stopped_group_leaves_nothing_claimed(tmp_path: Path) -> None:
+    """The group is stopped while its end is looked up: nothing of it is in flight any more."""
+    swarm = ScriptedSwarm(automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", "drop")
+        swarm.fail_next("/get_episode_buffer", "stall")
+        ticket = await w.ask("hello", UNTRAINED)
+        await w.reply(ticket)
+        await w.until(lambda: swarm.requests["/get_episode_buffer"] == 1)
+        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
+        await w.closed()
+        swarm.release()
+        skip(END_IN_FLIGHT)
+        await w.until(lambda: not swarm.claimed())
+        assert swarm.requests["/end_episode"] == len(swarm.aborts) == 1
 
 
 async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: Path) -> None:
