@@ -14,9 +14,9 @@ from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
-from proxy.rewards.trial.cases import cases_of, newest_ids, pages
-from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
-from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
+from proxy.rewards.rescore.cases import newest_cases
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer, weights_of
+from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class WhatIfCommands:
             AjetError: the weights or the file cannot be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
+        choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
         last = args.get("last") or WHAT_IF_GROUPS
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
@@ -107,7 +107,7 @@ class WhatIfCommands:
         self._publish(phase="cancelled")
         return True
 
-    async def _run(self, choice: TrialChoice, last: int) -> None:
+    async def _run(self, choice: RewardChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
@@ -116,16 +116,14 @@ class WhatIfCommands:
             log.exception("the what-if failed")
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: TrialChoice, last: int) -> None:
-        journal, loop = self._context.journal, asyncio.get_running_loop()
-        await journal.committed(self._context.bus.state.seq)
-        context = self._context
-        async with trial_source(self._home, context.settings, choice, context.runtime) as trial:
-            ids = await asyncio.to_thread(newest_ids, journal, last)
-            if not ids:
+    async def _score(self, choice: RewardChoice, last: int) -> None:
+        context, loop = self._context, asyncio.get_running_loop()
+        await context.journal.committed(context.bus.state.seq)
+        async with rescorer(self._home, context.settings, choice, context.runtime) as trial:
+            cases = await asyncio.to_thread(newest_cases, context.journal, last)
+            if not cases:
                 raise AjetError("there are no groups to re-score", todo="Send a request first")
-            results: list[TrialResult] = []
-            self._publish(total=len(ids))
+            self._publish(total=len(cases))
             done, published_at = 0, loop.time()
 
             def count_result() -> None:
@@ -135,17 +133,7 @@ class WhatIfCommands:
                     published_at = loop.time()
                     self._publish(done=done)
 
-            limit = self._context.settings.reward_limit
-            for page in pages(ids):
-                cases = await asyncio.to_thread(cases_of, journal, page)
-                results += await rescore_all(
-                    trial.source,
-                    cases,
-                    limit,
-                    concurrency=trial.concurrency,
-                    on_result=count_result,
-                    clock=self._context.runtime.clock.monotonic,
-                )
+            results = await trial.run(cases, count_result)
             summary = summary_of(results, trial.version)
         self._publish(phase="done", done=len(results), total=len(results), summary=summary)
 
@@ -155,6 +143,6 @@ class WhatIfCommands:
         self._context.bus.publish(self._current)
 
 
-def _describe(choice: TrialChoice) -> str:
+def _describe(choice: RewardChoice) -> str:
     names = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*names, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])
