@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 REFUSED = {
     "alert-dismiss", "engine-abort-episode", "journal prune", "mock-pause", "mock-resume",
-    "progress-look", "progress-rewind", "progress-trust", "refill", "repeat",
+    "progress-look", "progress-pair", "progress-rewind", "progress-trust", "refill", "repeat",
     "settle",
 }  # fmt: skip
 """Verbs that have nothing to do here: they are refused, or say so."""
