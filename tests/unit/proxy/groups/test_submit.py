@@ -12,8 +12,9 @@ import proxy.groups.submit
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
 from core.events import EpisodeEnded, Event, GroupSealed
+from proxy.groups.answer import AnswerWaiter
 from proxy.groups.recovery import END_IN_FLIGHT
-from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.groups.run import StopReason
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import loop_time, skip
