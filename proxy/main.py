@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, run_all
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -71,7 +71,7 @@ from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.evaluation.canary import CanaryWatch
 from proxy.evaluation.service import Evaluation, ProgressService
-from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
+from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of
@@ -423,7 +423,7 @@ def _create_handle(
         info = running(options.home, "engine")
         url = info.url if info and info.url else _expected_url(settings)
     watch_only = settings.proxy.watch_only
-    client = AsyncSwarmClient(
+    client = SwarmWire(
         url,
         ReadOnlyTransport(transport) if watch_only else transport,
         client_uuid,

@@ -22,7 +22,7 @@ from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
-from core.events import EpisodeAborted, EpisodeEnded
+from core.events import EndedEpisode, EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
 from proxy.groups.run import Candidate, GroupRun
 from proxy.servers.facts import EpisodeOwner
@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 END_TIMEOUT = RUNNER
 """Timeout in seconds of an end."""
+END_IN_FLIGHT = 5.0
+"""Seconds after which a server has processed an end whose connection broke at once, or an end of a
+killed proxy."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end whose connection broke: the server may still be
 processing it."""
@@ -78,7 +81,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     Episodes that we may no longer hold are looked up first. One whose end is in flight is not
     aborted.
     """
-    run.episode_events.flush()
+    run.events.flush()
     every = [one for one in candidates if one.uuid]
     holding = [one for one in every if not one.ending]
     late = run.context.clock() - run.discard_timeout
@@ -103,8 +106,8 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     await server.claimer.give_back(certain, reason)
     for one in every:
         uuid = one.uuid
-        if one.ending and not one.superseded:
-            server.claimer.releaser.spare(uuid, END_TIMEOUT)
+        if one.ending and not one.superseded and not server.claimer.releaser.spares(uuid):
+            server.claimer.releaser.spare(uuid, END_IN_FLIGHT)
         run.release_slot(one)
         full_reason = reason if uuid in certain else f"{reason} ({why})"
         if one.ending:
@@ -174,7 +177,7 @@ async def _end_and_record(run: GroupRun, candidate: Candidate, reward: float) ->
     """Send one reward with retries and checks; return its outcome."""
     ending = _ending(run, candidate, reward)
     outcome, text = await end(run.facts.server, ending, run.context.clock())
-    run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
+    run.events.add(EndedEpisode(ending.index, ending.uuid, ending.reward, outcome, text))
     run.rewards_taken += outcome in ACCEPTED
     run.release_slot(candidate)
     run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
@@ -264,22 +267,20 @@ async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     ending.owner.ending = True
-    began = asyncio.get_running_loop().time()
-    outcome = await server.client.end(
-        ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
-    )
+    releaser, clock = server.claimer.releaser, asyncio.get_running_loop().time
+    began = clock()
+    try:
+        outcome = await server.client.end(
+            ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+        )
+    except asyncio.CancelledError:  # the server goes on with it
+        if not ending.owner.superseded:
+            releaser.spare(ending.uuid, END_TIMEOUT - (clock() - began))
+        raise
     ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
-    _note_cut_off(server, ending, outcome, began)
-    return outcome
-
-
-def _note_cut_off(
-    server: ServerHandle, ending: PendingReward, outcome: EndOutcome, began: float
-) -> None:
-    """Keep sweeps from an episode whose end the server may still process without an answer."""
     if outcome.kind is EndKind.UNKNOWN_OUTCOME and not ending.owner.superseded:
-        took = asyncio.get_running_loop().time() - began
-        server.claimer.releaser.spare_cut_off(ending.uuid, took)
+        releaser.spare_cut_off(ending.uuid, clock() - began)
+    return outcome
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:

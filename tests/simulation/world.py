@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import msgspec
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -32,8 +32,8 @@ from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
-from proxy.groups.handover import alert_waited, mode_at_start
-from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.recovery import alert_waited, mode_at_start
 from proxy.http.errors import ApiError
 from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch
@@ -124,7 +124,7 @@ class Proxy:
         )
         bus = Bus(cast(Journal, self.journal), f"run{number}", clock=clock.wall)
         transport = SimulatedTransport(world.server, self.incarnation)
-        client = AsyncSwarmClient(URL, transport, ME, name="s", runtime=runtime)
+        client = SwarmWire(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
         evaluating: dict[str, Claimed] = {}
         claimer = EpisodeClaimer(

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response, Streamed
@@ -41,8 +41,8 @@ from proxy.control.dispatch import CommandHandler
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
-from proxy.groups.handover import mode_at_start
-from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.recovery import mode_at_start
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
@@ -286,7 +286,7 @@ async def world(
         tasks = await stack.enter_async_context(Tasks("proxy"))
         servers: dict[str, ServerHandle] = {}
         for name, one in {"s": swarm, **(others or {})}.items():
-            client = AsyncSwarmClient(one.url, line, "me", name=name, runtime=runtime)
+            client = SwarmWire(one.url, line, "me", name=name, runtime=runtime)
             watcher = Watcher(client, runtime.clock.wall)
             evaluating: dict[str, Claimed] = {}
             claimer = EpisodeClaimer(
