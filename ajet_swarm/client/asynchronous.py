@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -309,6 +309,4 @@ class AsyncSwarm(EngineOrders):
         """Add an episode that was claimed for this client without `begin_episode`."""
         ends = self._ends
         lifetime = idle * self.lifetime
-        ends.add(
-            Holding(uuid, idle, lifetime, kind == "train", ends.monotonic(), ends.wall())
-        )
+        ends.add(Holding(uuid, idle, lifetime, kind == "train", ends.monotonic(), ends.wall()))

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -107,7 +107,6 @@ class EpisodeClaimer:
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: See `EpisodeEnds`.
         timeout: Seconds after which the outcome of a claim or an abort counts as unknown; more than
             the 19 s for which a server is frozen while it stops an engine.
         search_again: See `SEARCH_AGAIN`.
@@ -124,7 +123,6 @@ class EpisodeClaimer:
         client: SwarmApi,
         watcher: Watcher,
         *,
-        known: Callable[[], Collection[str]] | None = None,
         timeout: float = GENERAL,
         search_again: float = SEARCH_AGAIN,
         runtime: Runtime = SYSTEM,
@@ -136,7 +134,6 @@ class EpisodeClaimer:
         self.ends = EpisodeEnds(
             client,
             watcher,
-            known=known,
             timeout=timeout,
             search_again=search_again,
             clock=runtime.clock,

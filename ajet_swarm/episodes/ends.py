@@ -11,8 +11,8 @@ unknown, and most likely it counts. If the same claim still holds it, the end wa
 once more; an eval episode, which an end returns to the pool, is given back instead. If the server
 could not be reached at all, nothing was sent: the end waits for it, up to `BACK` seconds.
 
-An end or abort in flight goes on when its caller leaves. Until it is over, and while a server may go
-on with one that a front in between cut off, no other one is sent, and `LostClaims` ignores the
+An end or abort in flight goes on when its caller leaves. Until it is over, and while a server may
+go on with one that a front in between cut off, no other one is sent, and `LostClaims` ignores the
 episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the server may
 have taken an episode back, its records are read while no claim is in flight.
 """
@@ -20,7 +20,7 @@ have taken an episode back, its records are read while no claim is in flight.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 BROKEN_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds before each reading of the records after an end whose connection broke."""
 SILENT_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
-"""The same after an end without an answer in `RUNNER` seconds: the server was frozen, or is slow."""
+"""The same after an end without an answer in time: the server was frozen, or is slow."""
 BACK = 60.0
 """Seconds to wait for the server in order to send an end that could not be sent."""
 BROKEN_EARLY = 5.0
@@ -106,7 +106,6 @@ class EpisodeEnds:
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: Returns the uuids for which the caller is responsible; default those of `held`.
         timeout: Seconds after which the outcome of a claim counts as unknown, and for which a
             caller waits for an abort.
         search_again: See `SEARCH_AGAIN`.
@@ -126,7 +125,6 @@ class EpisodeEnds:
         client: SwarmApi,
         watcher: Watcher,
         *,
-        known: Callable[[], Collection[str]] | None = None,
         timeout: float = GENERAL,
         search_again: float = SEARCH_AGAIN,
         clock: Clock = SYSTEM.clock,
@@ -143,7 +141,6 @@ class EpisodeEnds:
         self.lock = self.lost.lock
         self._client = client
         self._watcher = watcher
-        self._owned = known
         self._ends = Tasks(f"ends:{client.name}")
         self._leaving: dict[str, asyncio.Future[None]] = {}
         """Uuids whose end or abort is in flight, each with a future of its own that is done when it
@@ -201,9 +198,8 @@ class EpisodeEnds:
 
     def _known(self) -> set[str]:
         """Return the uuids that are no lost claims."""
-        left = {holding.uuid for holding in self.held.values() if holding.left_by}
-        owned = self.held.keys() if self._owned is None else self._owned()
-        return {*owned} - left | self._leaving.keys() | self._set_aside.keys()
+        held = {holding.uuid for holding in self.held.values() if not holding.left_by}
+        return held | self._leaving.keys() | self._set_aside.keys()
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -274,6 +270,8 @@ class EpisodeEnds:
             outcome = await self._resolve(holding, end, outcome)
         if outcome.kind is EndKind.ERROR:
             await self._abort_if_held(holding, "its end was refused")
+            if holding.superseded and holding.counts:
+                return GRANTED_AGAIN
         return outcome
 
     async def _send_when_reachable(self, holding: Holding, end: _End) -> EndOutcome:
@@ -327,7 +325,9 @@ class EpisodeEnds:
             await asyncio.sleep(pause)
             held = await self._holds(holding)
             if holding.superseded:
-                return GRANTED_AGAIN if holding.counts else NOT_HELD
+                text = "no answer came; the server has granted it again"
+                unknown = msgspec.structs.replace(outcome, text=text)
+                return GRANTED_AGAIN if holding.counts else unknown
             if held is False:
                 return NOT_HELD
         if held is None:
@@ -336,11 +336,10 @@ class EpisodeEnds:
         if holding.counts and not outcome.timed_out:
             return await self._send_again(holding, end)
         if holding.uuid in self._set_aside:
-            text = f"no answer came; the server may still process it: {outcome.text}"
+            text = "no answer came; the server may still process it"
             return msgspec.structs.replace(outcome, text=text)
         await self._abort_if_held(holding, "its end got no answer")
-        text = f"no answer came; it was given back: {outcome.text}"
-        return msgspec.structs.replace(outcome, text=text)
+        return msgspec.structs.replace(outcome, text="no answer came; it was given back")
 
     async def _is_superseded(self, holding: Holding) -> bool:
         """Return whether a later claim of ours got the episode; wait for the claims in flight."""
@@ -371,6 +370,12 @@ class EpisodeEnds:
             return None
         me = self._client.client_uuid
         return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+
+    @property
+    def server_is_away(self) -> bool:
+        """Whether the server did not answer the last poll."""
+        seen = self._watcher.current
+        return not seen.reachable and bool(seen.trouble)
 
     # --- aborts ---------------------------------------------------------------------------------
 
@@ -407,22 +412,22 @@ class EpisodeEnds:
     ) -> set[str]:
         doubtful = [holding for holding in leaving if self.may_be_taken(holding)]
         given_back = [holding for holding in leaving if holding not in doubtful]
-        reachable = self._watcher.current.reachable
+        away = self.server_is_away
         try:
-            if doubtful and reachable:
+            if doubtful and not away:
                 if (held := await self._held_of(doubtful)) is None:
                     self.lost.search_soon()
                 else:
                     given_back += held
-            if reachable:
+            if away:
+                self.lost.search_soon()
+            else:
                 aborts = {holding.uuid: leaving[holding] for holding in given_back}
                 await self._send_aborts(aborts, cause, active)
-            else:
-                self.lost.search_soon()
         finally:
             for holding, future in leaving.items():
                 self.forget(holding)
-                if not (reachable and holding in given_back):
+                if away or holding not in given_back:
                     self._left(holding.uuid, future)
         return {holding.uuid for holding in given_back}
 
@@ -500,9 +505,7 @@ class EpisodeEnds:
             await asyncio.wait({self.tasks.spawn(send(), "aborts")}, timeout=self.timeout)
         return failed
 
-    async def _send_abort(
-        self, uuid: str, leaving: "asyncio.Future[None]", active: bool
-    ) -> bool:
+    async def _send_abort(self, uuid: str, leaving: "asyncio.Future[None]", active: bool) -> bool:
         """Abort an episode; return True if that is confirmed, or it was claimed again."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -585,7 +588,7 @@ class EpisodeEnds:
         await self.lost.reconcile()
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Break off ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
+        """Cancel ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
 
         It does not wait for an unreachable server.
         """

@@ -1,9 +1,9 @@
 """Search for lost claims: a claim whose answer was lost may have been granted.
 
 The server's records show the episodes that it holds for this client. Those that nobody here knows,
-and whose end or abort is not in flight, are given back. The records are as old as the request, and a
-claim in flight is not in them yet: so no claim is in flight while they are read, and what was known
-before the request counts as known.
+and whose end or abort is not in flight, are given back. The records are as old as the request, and
+a claim in flight is not in them yet: so no claim is in flight while they are read, and what was
+known before the request counts as known.
 """
 
 import asyncio

@@ -5,6 +5,10 @@ The journal records which groups were open and which of them were sealed; the bu
 shows which episodes we still hold. Sealed rewards whose episode still exists are sent; a group
 with a committed vote whose episodes all exist is sealed with the rewards of the vote and sent;
 everything else is aborted. One alert for each server lists the groups and votes that were lost.
+
+A proxy that is stopped stores the end of its waiting groups for an alert at the next start. The
+rating mode that the operator switched to survives stops and kills: the setting `rating.mode` (file
+or environment) applies to the first start, and to each start at which its value has changed.
 """
 
 import asyncio
@@ -13,15 +17,17 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.ends import GRANTED_AGAIN, Holding
 from ajet_swarm.protocol.schemas import WireOutput
+from core.commands import MODES
 from core.events import EpisodeAborted, EpisodeEnded, EpisodesClaimed, GroupClosed
-from core.events.alerts import EpisodesReturned, Recovered
-from core.state import Candidate, Group
+from core.events.alerts import EpisodesReturned, Recovered, WaitedAtStop
+from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
-from proxy.groups.handover import is_unrated
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
 from proxy.groups.submit import named
@@ -37,6 +43,11 @@ END_IN_FLIGHT = 5.0
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
+KEY = "recovered"
+"""Key of the alert about groups that were waiting."""
+_SETTING = "rating_mode_setting"
+_WAITED = "waited_at_stop"
+_WAITED_GROUPS = "groups_waited_at_stop"
 
 
 class Recovery:
@@ -48,6 +59,8 @@ class Recovery:
         self.context = context
         self.server_facts = server_facts
         self._tasks = tasks
+        self._holdings: dict[tuple[str, str], Holding] = {}
+        """Claims of the killed proxy, by server and episode."""
 
     async def run(self, seconds: float) -> None:
         """Clean up at every server; after `seconds` the clean-up continues in the background.
@@ -59,6 +72,7 @@ class Recovery:
         for group in self.context.bus.state.open_groups():
             if group.server in open_groups:
                 open_groups[group.server].append(group)
+                self._adopt(group)
             else:
                 unconfigured.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
@@ -73,6 +87,14 @@ class Recovery:
             _, pending = await asyncio.wait(cleanups, timeout=seconds)
             for cleanup in pending:
                 log.warning("%s continues in the background", cleanup.get_name())
+
+    def _adopt(self, group: Group) -> None:
+        """Hold the episodes of a group, which are no lost claims until it is cleaned up."""
+        ends = self.server_facts[group.server].server.claimer.ends
+        for candidate in _unfinished(group):
+            key = (group.server, candidate.episode_uuid)
+            if key not in self._holdings:
+                self._holdings[key] = ends.add(Holding(candidate.episode_uuid))
 
     async def _server(self, facts: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
@@ -114,21 +136,27 @@ class Recovery:
         await self._clean(facts, groups, held)
 
     async def _clean(self, facts: ServerFacts, groups: list[Group], held: set[str]) -> None:
-        mine = {uuid for uuid in held if not facts.holds(uuid)}
+        name, ends = facts.server.name, facts.server.claimer.ends
+        mine = {uuid for uuid in held if ends.held.get(uuid) is self._holdings.get((name, uuid))}
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            facts.server.claimer.ends.lost.search_soon()
+            ends.lost.search_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
         )
-        for failure in await asyncio.gather(*cleanups, return_exceptions=True):
+        failures = await asyncio.gather(*cleanups, return_exceptions=True)
+        for group, failure in zip(groups, failures, strict=True):
             if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        facts.server.claimer.ends.lost.search_soon()
-        self._report(facts.server.name, unrated, counts, groups)
+                continue
+            for candidate in group.candidates:
+                if holding := self._holdings.get((name, candidate.episode_uuid)):
+                    ends.forget(holding)
+        ends.lost.search_soon()
+        self._report(name, unrated, counts, groups)
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
         """Map episodes that several groups have claimed to the group that did so last.
@@ -155,7 +183,7 @@ class Recovery:
         self, facts: ServerFacts, group: Group, held: set[str], counts: Counter[str]
     ) -> None:
         server = facts.server
-        mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
+        mine = _unfinished(group)
         if group.sealed_at is None:
             live = held if server.intent_is_durable else {one.episode_uuid for one in mine}
             if group.rating is None and group.votes:  # its time has ended: these votes count
@@ -179,45 +207,41 @@ class Recovery:
     async def _end(
         self, facts: ServerFacts, group: Group, one: Candidate, reward: float, held: set[str]
     ) -> str:
-        server, owner = facts.server, _FormerOwner()
-        metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
-        ending = PendingReward(
-            group_id=group.group_id,
-            index=one.index,
-            uuid=one.episode_uuid,
-            reward=reward,
-            task_id=group.task_id,
-            output=WireOutput(reward=reward, metadata=metadata),
-            active_at=0.0,
-            claimed_at=0.0,
-            discard_timeout=0.0,
-            owner=owner,
-        )
-        if facts.holds(one.episode_uuid):
-            outcome, text = "expired", SUPERSEDED
+        server, uuid = facts.server, one.episode_uuid
+        holding = self._holdings[server.name, uuid]
+        if holding.superseded:
+            outcome, text = named(GRANTED_AGAIN)
         elif one.episode_uuid in held or not server.intent_is_durable:
-            facts.hold(one.episode_uuid, owner)
-            try:
-                now = self.context.clock()
-                outcome, text = await end(server, ending, now, sent_before=True)
-            finally:
-                facts.drop(one.episode_uuid, owner)
+            metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
+            output, ends = WireOutput(reward=reward, metadata=metadata), server.claimer.ends
+            outcome, text = named(await ends.end(holding, group.task_id, output, sent_before=True))
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
-        publish_end(self.context.bus, server.name, ending, outcome, text)
+        self.context.bus.publish(
+            EpisodeEnded(
+                server=server.name,
+                group_id=group.group_id,
+                index=one.index,
+                episode_uuid=uuid,
+                reward=reward,
+                outcome=outcome,
+                text=text,
+            )
+        )
         return outcome
 
     async def _abort(self, facts: ServerFacts, group: Group, one: Candidate, held: set[str]) -> str:
         server, reason, outcome = facts.server, CAUSE, "given back"
-        ours = one.episode_uuid in held and not facts.holds(one.episode_uuid)
+        holding = self._holdings[server.name, one.episode_uuid]
+        ours = one.episode_uuid in held and not holding.superseded
         scored = group.scored_at is not None and not group.abstained
         if ours and scored and group.episode_type == "eval":
             # Its end was sent and may still be processed; a second return may hit another client.
             # What we still hold later is another claim of the killed proxy, or the end was lost.
-            server.claimer.releaser.spare(one.episode_uuid, END_IN_FLIGHT)
+            server.claimer.ends.set_aside(one.episode_uuid, END_IN_FLIGHT)
             reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
         elif ours:
-            await server.claimer.give_back([one.episode_uuid], CAUSE)
+            await server.claimer.ends.abort([holding], CAUSE)
         else:
             reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"
         self.context.bus.publish(
@@ -263,6 +287,11 @@ class Recovery:
         show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
 
 
+def _unfinished(group: Group) -> list[Candidate]:
+    """Return the candidates whose episode may still have to be ended or returned."""
+    return [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
+
+
 def _lost_votes(groups: Sequence[Group]) -> list[str]:
     """Return the committed votes of groups whose episodes could not be ended."""
     return [
@@ -275,3 +304,55 @@ def _lost_votes(groups: Sequence[Group]) -> list[str]:
 def _owned_by(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
     """Return the held episodes without those that another group has claimed since."""
     return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}
+
+
+# --- what one run stores for the next -------------------------------------------------------------
+
+
+def mode_at_start(context: ProxyContext) -> str:
+    """Return the initial rating mode; called once, before the start is announced."""
+    setting, mode = context.settings.rating.mode, context.bus.state.rating_mode
+    if context.journal.meta(_SETTING) != setting:
+        context.journal.put_meta(_SETTING, setting)
+        return setting
+    if mode not in MODES or mode == setting:
+        return setting
+    log.info("the rating mode stays %s, which the operator chose; the setting is %s", mode, setting)
+    return mode
+
+
+def unrated(state: State) -> list[Group]:
+    """Return the unrated groups that wait for the operator, without those in a window of mode
+    off."""
+    return [group for group in state.waiting() if is_unrated(group)]
+
+
+def is_unrated(group: Group) -> bool:
+    """Return whether a group waits for the operator and is not rated."""
+    waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
+    return waits and group.rating is None and not group.votes
+
+
+def store_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
+    """Store for the next start what happened to the groups that waited when the proxy was
+    stopped."""
+    if not waited:
+        return
+    sealed = [group for group in waited if group.sealed_at is not None]
+    rated = sum(group.source == "human" for group in sealed)
+    outcome = WaitedAtStop(
+        rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
+    )
+    context.journal.put_meta(_WAITED_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(_WAITED, msgspec.json.encode(outcome).decode())
+
+
+def alert_waited(context: ProxyContext) -> None:
+    """Raise the alert that `store_waited` stored, once."""
+    stored = context.journal.meta(_WAITED)
+    if not stored:
+        return
+    context.journal.put_meta(_WAITED, "")
+    outcome = msgspec.json.decode(stored, type=WaitedAtStop)
+    groups = (context.journal.meta(_WAITED_GROUPS) or "").split()
+    show_alert(context.bus, KEY, outcome, level="info", groups=groups)

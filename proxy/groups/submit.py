@@ -10,7 +10,7 @@ from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.episodes.ends import Holding
 from ajet_swarm.protocol.schemas import WireOutput
-from core.events import EpisodeAborted
+from core.events import EndedEpisode, EpisodeAborted
 from proxy.groups.run import Candidate, GroupRun
 
 ACCEPTED = frozenset({"ended", "recorded"})
@@ -50,7 +50,7 @@ async def _end(run: GroupRun, candidate: Candidate, reward: float) -> str:
     uuid, output = candidate.uuid, WireOutput(reward=reward, metadata=run.metadata)
     ends = run.facts.server.claimer.ends
     outcome, text = named(await ends.end(_holding(run, candidate), run.task_id, output))
-    run.episode_events.ended(candidate.index, uuid, reward, outcome, text)
+    run.events.add(EndedEpisode(candidate.index, uuid, reward, outcome, text))
     run.rewards_taken += outcome in ACCEPTED
     run.release_slot(candidate)
     return outcome
@@ -58,17 +58,17 @@ async def _end(run: GroupRun, candidate: Candidate, reward: float) -> str:
 
 async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
     """Return the episodes of these candidates; one whose end is in flight is left to that end."""
-    run.episode_events.flush()
+    run.events.flush()
     holding = [candidate for candidate in candidates if candidate.uuid]
     server = run.facts.server
-    reachable = server.watcher.current.reachable
+    away = server.claimer.ends.server_is_away
     holdings = [_holding(run, candidate) for candidate in holding]
     returned = await server.claimer.ends.abort(holdings, reason)
     for candidate in holding:
         uuid, why = candidate.uuid, ""
         if candidate.ending:
             why = " (its end may have arrived)"
-        elif not reachable:
+        elif away:
             why = " (the server is not there)"
         elif uuid not in returned:
             why = " (the server had taken it back)"

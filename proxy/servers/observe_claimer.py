@@ -1,7 +1,5 @@
 """Observe mode: claims of simulated episodes, which need no request to the upstream."""
 
-from collections.abc import Callable, Collection
-
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -18,17 +16,16 @@ class ObserveClaimer(EpisodeClaimer):
     Args:
         client: The upstream.
         watcher: Its watcher; `run` must be running.
-        known, runtime: See `EpisodeClaimer`.
+        runtime: See `EpisodeClaimer`.
     """
 
     def __init__(
         self,
         client: ObserveClient,
         watcher: Watcher,
-        known: Callable[[], Collection[str]],
         runtime: Runtime = SYSTEM,
     ) -> None:
-        super().__init__(client, watcher, known=known, runtime=runtime)
+        super().__init__(client, watcher, runtime=runtime)
         self._episodes = client.episodes
 
     def claim_at_once(

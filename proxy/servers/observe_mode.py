@@ -1,7 +1,5 @@
 """Observe mode: the upstream as a server of the proxy, with what differs from a swarm server."""
 
-from collections.abc import Callable, Collection
-
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.http.interface import Transport
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -16,7 +14,6 @@ def observe_handle(
     name: str,
     transport: Transport,
     client_uuid: str,
-    known: Callable[[], Collection[str]],
     runtime: Runtime = SYSTEM,
 ) -> ServerHandle:
     """Return the handle of the configured upstream, with its own watcher and claimer.
@@ -26,7 +23,6 @@ def observe_handle(
         name: Name of the upstream.
         transport: The transport that sends requests.
         client_uuid: Id of this client.
-        known: See `EpisodeClaimer`.
         runtime: For the times, ids and pauses.
 
     Raises:
@@ -37,7 +33,7 @@ def observe_handle(
         settings.upstream, transport, client_uuid, repeats=repeats, name=name, runtime=runtime
     )
     watcher = Watcher(client, runtime.clock.wall)
-    claimer = ObserveClaimer(client, watcher, known, runtime)
+    claimer = ObserveClaimer(client, watcher, runtime)
     return ServerHandle(
         name,
         client.base,

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
@@ -30,17 +30,14 @@ class _Client:
         clock = Clock(wall=lambda: EPOCH + loop.time(), monotonic=loop.time)
         runtime = Runtime(clock, Chance(self._chance))
         transport = SimulatedTransport(server, Incarnation(name))
-        self._client = AsyncSwarmClient(URL, transport, name, runtime=runtime)
+        self._client = SwarmWire(URL, transport, name, runtime=runtime)
         self.watcher = Watcher(self._client, clock.wall)
-        self._held: set[str] = set()
-        self._claimer = EpisodeClaimer(
-            self._client, self.watcher, known=lambda: self._held, runtime=runtime
-        )
+        self._claimer = EpisodeClaimer(self._client, self.watcher, runtime=runtime)
 
     async def run(self, size: int) -> None:
         """Claim groups of `size` until cancelled."""
         while True:
-            claimed = await self._claimer.claim_group(size, on_claimed=self._held.add)
+            claimed = await self._claimer.claim_group(size)
             await asyncio.sleep(self._chance.uniform(0.5, 2.0))
             task = f"{self._chance.getrandbits(48):012x}"
             await asyncio.gather(*(self._end(each, task) for each in claimed))
@@ -48,8 +45,8 @@ class _Client:
 
     async def _end(self, claimed: Claimed, task: str) -> None:
         output = WireOutput(reward=1.0, metadata={"task_id": task})
-        await self._client.end(claimed.episode_uuid, task, output)
-        self._held.discard(claimed.episode_uuid)
+        ends = self._claimer.ends
+        await ends.end(ends.held[claimed.episode_uuid], task, output)
 
 
 def _groups_of_the_whole_pool(seed: int, small: int) -> int:

@@ -16,9 +16,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -32,8 +31,8 @@ from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
-from proxy.groups.handover import alert_waited, mode_at_start
-from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.recovery import alert_waited, mode_at_start
 from proxy.http.errors import ApiError
 from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch
@@ -41,7 +40,7 @@ from tests.simulation.journal import JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
 from tests.simulation.plan import BEHAVIOURS, OUTAGES, Act, Arrival, Fault, Plan
 from tests.simulation.server import EPOCH, ME, URL, SimulatedServer, SimulatedTransport, Trouble
-from tests.support.proxy.world import OperatorCommands, Source, known
+from tests.support.proxy.world import OperatorCommands, Source
 
 SETTLE = 900.0
 """Seconds after the last arrival within which everything must have ended."""
@@ -124,13 +123,10 @@ class Proxy:
         )
         bus = Bus(cast(Journal, self.journal), f"run{number}", clock=clock.wall)
         transport = SimulatedTransport(world.server, self.incarnation)
-        client = AsyncSwarmClient(URL, transport, ME, name="s", runtime=runtime)
+        client = SwarmWire(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
-        evaluating: dict[str, Claimed] = {}
-        claimer = EpisodeClaimer(
-            client, watcher, known=partial(known, bus, evaluating), runtime=runtime
-        )
-        handle = ServerHandle("s", URL, client, watcher, claimer, evaluating)
+        claimer = EpisodeClaimer(client, watcher, runtime=runtime)
+        handle = ServerHandle("s", URL, client, watcher, claimer)
         async with Tasks("proxy") as tasks:
             self.parts = ProxyContext(
                 settings=msgspec.convert(plan.settings, Settings),

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -14,15 +15,16 @@ from console.cli.common import NotRunning, say
 from console.cli.output import output
 
 if TYPE_CHECKING:
-    from ajet_swarm.api.engine import AsyncSwarmClient
     from ajet_swarm.api.watcher import Watcher
+    from ajet_swarm.api.wire import SwarmWire
+    from core.commands.plan import Plan
     from core.settings import EngineSettings
 
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
 @asynccontextmanager
-async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+async def reached(name: str, url: str) -> AsyncIterator["SwarmWire"]:
     """Open a client of a server, after checking that the server answers.
 
     Raises:
@@ -103,15 +105,9 @@ async def start_directly(
     from ajet_swarm.protocol.job_secrets import hidden, hidden_error
 
     async with reached(name, url) as client:
-        status = await client.status()
-        if status.state.value != "OFFLINE" and not for_job:
-            return f"{name} is {status.state.value} already, with the job it has"
-        if status.state.value != "OFFLINE":
-            raise AjetError(
-                f"the engine is {status.state.value}, not OFFLINE",
-                url,
-                "Stop it first with `ajet-console engine-stop`",
-            )
+        planned = await _planned(client, name, "engine.start", **({"job": job} if for_job else {}))
+        if planned.done:
+            return planned.message
         if output().dry_run:
             await client.prepared(job)
             return output().plan(f"would send the job to {name} and start it ({url})")
@@ -133,6 +129,9 @@ async def start_directly(
 async def stop_directly(name: str, url: str) -> str:
     """Stop the engine in whatever state it is."""
     async with reached(name, url) as client:
+        planned = await _planned(client, name, "engine.stop")
+        if planned.done:
+            return planned.message
         if output().dry_run:
             return output().plan(f"would stop {name} ({url})")
         await client.stop_engine()
@@ -176,7 +175,21 @@ async def apply_directly(name: str, url: str, job: str, *, waits: bool = True) -
     return f"{name} is starting with the job ({url})"
 
 
-async def _wait_offline(client: "AsyncSwarmClient") -> None:
+async def _planned(client: "SwarmWire", name: str, command: str, **args: str) -> "Plan":
+    """Return the plan of a command on the engine that a client reaches.
+
+    Raises:
+        NotNow: It is refused.
+    """
+    from core.commands.plan import plan
+    from core.state import Server, State
+
+    state = (await client.status()).state.value
+    known = State(servers={name: Server(name=name, url=client.url, state=state)})
+    return plan(known, command, {"server": name, **args}, time.time())
+
+
+async def _wait_offline(client: "SwarmWire") -> None:
     from ajet_swarm.api import stable_offline
 
     quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
@@ -184,7 +197,7 @@ async def _wait_offline(client: "AsyncSwarmClient") -> None:
         await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
 
 
-async def _booted(client: "AsyncSwarmClient", name: str, job: str) -> str:
+async def _booted(client: "SwarmWire", name: str, job: str) -> str:
     """Wait until a started engine has left BOOTING.
 
     Raises:
@@ -216,7 +229,7 @@ async def _booted(client: "AsyncSwarmClient", name: str, job: str) -> str:
 
 
 @asynccontextmanager
-async def _watched(client: "AsyncSwarmClient") -> AsyncIterator["Watcher"]:
+async def _watched(client: "SwarmWire") -> AsyncIterator["Watcher"]:
     """Open a watcher of the server."""
     from ajet_swarm.api.watcher import Watcher
 
@@ -226,7 +239,7 @@ async def _watched(client: "AsyncSwarmClient") -> AsyncIterator["Watcher"]:
         yield watcher
 
 
-async def _left(client: "AsyncSwarmClient") -> str:
+async def _left(client: "SwarmWire") -> str:
     try:
         return f"the engine is {(await client.status(timeout=PATIENCE)).state.value}"
     except AjetError:

@@ -20,8 +20,8 @@ import pytest
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.claim
 import proxy.groups.submit
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from core.settings import Settings
 from tests.support.faults.audit import Books, audit
 from tests.support.faults.load import Load
@@ -73,7 +73,7 @@ class Field:
         self.swarm.set_state("ROLLING", 1)
 
 
-class Hasty(AsyncSwarmClient):
+class Hasty(SwarmWire):
     """Ends as every end, but does not wait for half a minute."""
 
     async def end(self, *args: Any, **more: Any) -> EndOutcome:
@@ -121,8 +121,8 @@ async def field_of(
             server = front.world.server
             server.client.__class__ = Hasty
             server.watcher.poll_timeout = POLL
-            server.claimer.releaser.timeout = PATIENCE
-            server.claimer.releaser.abort_timeout = PATIENCE
+            server.claimer.ends.timeout = PATIENCE
+            server.claimer.ends.abort_timeout = PATIENCE
             load = Load(front.url, rng, budget=BUDGET + 5.0)
             made = Field(front, far, load, rng)
             async with load.running(clients):

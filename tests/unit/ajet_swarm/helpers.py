@@ -4,22 +4,23 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import AbortKind, Claimed
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def claimed(client: AsyncSwarmClient, kind: str = "train") -> Claimed:
+async def claimed(client: SwarmWire, kind: str = "train") -> Claimed:
     answer = await client.claim(kind)
     assert isinstance(answer, Claimed), answer
     return answer
 
 
-async def answered(client: AsyncSwarmClient) -> Claimed:
+async def answered(client: SwarmWire) -> Claimed:
     episode = await claimed(client)
     await client.chat(episode, HELLO)
     return episode
@@ -32,7 +33,9 @@ class Book:
         self.mine: set[str] = set()
         self.claimed: list[str] = []
         self.returned: list[tuple[list[str], str]] = []
-        self.strays: list[str] = []
+        self.lost: list[str] = []
+        """What `reconcile` has given back."""
+        self.ends: EpisodeEnds | None = None
 
     def on_claimed(self, uuid: str) -> None:
         self.mine.add(uuid)
@@ -42,8 +45,24 @@ class Book:
         self.mine.difference_update(uuids)
         self.returned.append((list(uuids), cause))
 
-    def on_stray(self, uuids: Sequence[str]) -> None:
-        self.strays.extend(uuids)
+    def watch(self, claimer: EpisodeClaimer) -> EpisodeClaimer:
+        """Record what this claimer finds; return it."""
+        self.ends, reconcile = claimer.ends, claimer.ends.lost.reconcile
+
+        async def recorded() -> list[str]:
+            lost = await reconcile()
+            self.lost += lost
+            return lost
+
+        claimer.ends.lost.reconcile = recorded  # type: ignore[method-assign]
+        return claimer
+
+    def forget(self, uuid: str = "") -> None:
+        """Forget one episode, or all."""
+        for each in (uuid,) if uuid else tuple(self.mine):
+            self.mine.discard(each)
+            if self.ends is not None:
+                self.ends.held.pop(each, None)
 
 
 def within(seconds: float) -> float:
@@ -58,11 +77,11 @@ async def group(
     )
 
 
-async def drop(client: AsyncSwarmClient, book: Book, episodes: list[Claimed]) -> None:
+async def drop(client: SwarmWire, book: Book, episodes: list[Claimed]) -> None:
     """The group is done: every episode given back by its holder."""
     for episode in episodes:
         assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
-        book.mine.discard(episode.episode_uuid)
+        book.forget(episode.episode_uuid)
 
 
 def idle(claimer: EpisodeClaimer) -> bool:
@@ -79,7 +98,7 @@ GONE = Unreachable("no connection", "http://x", sent=False)
 FROZEN = TimedOut("no answer within 3 s", "http://x")
 
 
-class ScriptedClient(AsyncSwarmClient):
+class ScriptedClient(SwarmWire):
     """A client whose answers the test sets."""
 
     def __init__(self) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -108,10 +108,10 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
     claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
-        client = AsyncSwarmClient(server.url, transport, name)
+        client = SwarmWire(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(book.watch(EpisodeClaimer(client, watcher)))
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(claimers[n % 2], books[n % 2], 2 + n % 3))
@@ -124,7 +124,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
 
 async def test_groups_are_served_in_order_of_request(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -180,14 +180,14 @@ async def test_a_refusal_that_the_watcher_has_not_seen_yet(
 
 
 async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
-    client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks, book: Book
+    client: SwarmWire, server: ScriptedSwarm, tasks: Tasks, book: Book
 ) -> None:
     """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
     server.automatic = False
     watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
     await watcher.wait_for({EngineState.ROLLING}, 60)
-    claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine)
+    claimer = book.watch(EpisodeClaimer(client, watcher))
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
     polls = server.requests["/get_engine_status"]
@@ -206,7 +206,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """One claim hangs; the others must not be held across the boundary until it times out."""
-    claimer.releaser.timeout = 1.5
+    claimer.ends.timeout = 1.5
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
     async with asyncio.TaskGroup() as tasks:
@@ -225,7 +225,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
 
 @pytest.mark.slow
 async def test_groups_over_many_batches(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     """Groups in a row across boundaries: each batch has its groups whole."""
     server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
@@ -238,7 +238,7 @@ async def test_groups_over_many_batches(
             await client.chat(episode, HELLO)
             outcome = await client.end(episode.episode_uuid, f"t{n}", WireOutput(reward=k))
             assert outcome.ended, outcome
-            book.mine.discard(episode.episode_uuid)
+            book.forget(episode.episode_uuid)
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
         for n in range(10):
@@ -256,7 +256,7 @@ async def test_groups_over_many_batches(
 async def test_cancelled_while_claims_are_on_their_way(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    claimer.releaser.timeout = 5.0
+    claimer.ends.timeout = 5.0
     server.freeze()
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher
@@ -275,7 +275,7 @@ async def test_cancelled_while_claims_are_on_their_way(
 async def test_cancelled_at_any_moment(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     tasks: Tasks,
 ) -> None:

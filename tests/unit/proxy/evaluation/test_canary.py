@@ -275,7 +275,7 @@ def scored(value: float = -0.5) -> Any:
 
 async def until_released(w: World) -> None:
     await w.until(lambda: not w.swarm.claimed())
-    assert not w.server.evaluating
+    assert not w.server.claimer.ends.held
 
 
 async def test_one_eval_episode_reads_all_prompts_and_is_given_back(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ async def test_an_engine_that_stops_in_the_middle_interrupts_the_reading(tmp_pat
         async with asyncio.timeout(20):
             with pytest.raises(Interrupted):
                 await reader(w)()
-        assert not w.server.evaluating
+        assert not w.server.claimer.ends.held
 
 
 async def test_a_user_who_arrives_in_the_middle_gets_the_episode(tmp_path: Path) -> None:
