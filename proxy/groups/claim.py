@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EpisodesClaimed
+from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.weights import note_claim
 from proxy.http.asgi import ConnectionUse
@@ -35,52 +35,14 @@ async def enter_queue(run: GroupRun) -> None:
     use.waited = not entry.overtook
 
 
-def claim_at_once(run: GroupRun) -> bool:
-    """Claim all `run.n` episodes if that needs no request to the server; see `claim` otherwise.
-
-    No intent is recorded: a crash leaves nothing claimed behind.
-
-    Returns:
-        Whether all episodes are held; if not, nothing was done.
-    """
-    server = run.facts.server
-    claimed = server.claimer.claim_at_once(
-        run.n, episode_type=run.kind, discard_timeout=run.discard_timeout
-    )
-    if claimed is None:
-        return False
-    if run.entry is not None:
-        run.entry.claimed()
-    run.reset(run.n)
-    for slot, one in zip(run.candidates, claimed, strict=True):
-        run.record_claim(slot, one.episode_uuid)
-        note_claim(run, slot)
-        slot.claimed, slot.active_at = one, one.at
-    first = run.candidates[0]
-    run.first_claim_at = first.active_at
-    run.context.bus.publish(
-        EpisodesClaimed(
-            server=server.name,
-            group_id=run.group_id,
-            episodes=tuple([ClaimedEpisode(one.index, one.uuid, 1) for one in run.candidates]),
-            step=first.step,
-            run=first.training_run,
-            expires_at=run.context.clock() + run.discard_timeout,
-            damping=server.info.damping,
-        )
-    )
-    run.generation_announced = True
-    return True
-
-
 async def claim(run: GroupRun, *, durable: bool = True) -> None:
     """Claim all `run.n` episodes, or none.
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first, so that the next start knows of the claims. Pass False in
-            observe mode, where the server holds nothing, and while the journal is broken: then the
-            run is not trained on, and the next start finds its episodes at the server.
+        durable: Commit the intent first, so that the next start knows of the claims; a server that
+            keeps no episodes needs none. Pass False while the journal is broken: then the run is
+            not trained on, and the next start finds its episodes at the server.
 
     Raises:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
@@ -109,7 +71,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         discard_timeout=run.discard_timeout,
         deadline=lambda: run.deadline,
         entry=run.entry,
-        on_intent=intend,
+        on_intent=intend if server.intent_is_durable else None,
         on_claimed=partial(_record_claim, run),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )

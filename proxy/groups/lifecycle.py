@@ -15,7 +15,7 @@ from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, 
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.capacity import fit_to_capacity
-from proxy.groups.claim import claim, claim_at_once, enter_queue
+from proxy.groups.claim import claim, enter_queue
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, shortfall
@@ -238,10 +238,8 @@ class Lifecycle:
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
         if not run.context.journal.error:
-            if claim_at_once(run):
-                return
             try:
-                await claim(run, durable=run.facts.server.intent_is_durable)
+                await claim(run)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
