@@ -211,7 +211,7 @@ class ObserveClient:
 
     async def _check(self, timeout: float) -> None:
         if self._has_health:
-            answer = await self._fetch(f"{self.url}/health", timeout)
+            answer = await self.transport.request(_get(f"{self.url}/health", timeout))
             if answer.status >= 500:
                 raise ServerRefusal(answer.status, "the upstream reports that it is not healthy")
             self._has_health = answer.status == 200
@@ -220,7 +220,7 @@ class ObserveClient:
 
     async def _read_models(self, timeout: float) -> None:
         where = f"{self.base}/models"
-        answer = await self._fetch(where, timeout)
+        answer = await self.transport.request(_get(where, timeout))
         if answer.status >= 500:
             raise ServerRefusal(answer.status, "the upstream does not list its models")
         if answer.status in (401, 403):
@@ -240,9 +240,6 @@ class ObserveClient:
             self.models = tuple(model.id for model in models if model.id)
         chosen = next(iter(self.models), "")
         self.context_length = next((model.window for model in models if model.id == chosen), None)
-
-    def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
-        return self.transport.request(Request("GET", url, timeout=timeout, repeatable=True))
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the number of candidates of a group, and the name of the model."""
@@ -266,28 +263,8 @@ class ObserveClient:
             except SwarmError as error:  # there is none, or it is an HTML page
                 if isinstance(error, ServerRefusal) and error.status >= 500:
                     raise
-                self._features = await self._token_paths()
+                self._features = await _token_paths(self.transport, self.url, self.models)
         return self._features
-
-    async def _token_paths(self) -> frozenset[str]:
-        """Return the token routes if the upstream has them."""
-        body = {**PROBE, "model": self.models[0]} if self.models else PROBE
-        answer = await self.transport.request(
-            Request(
-                "POST",
-                f"{self.url}/tokenize",
-                body=msgspec.json.encode(body),
-                headers={"Content-Type": "application/json"},
-                timeout=QUICK,
-                repeatable=True,
-            )
-        )
-        try:
-            count = msgspec.json.decode(answer.body, type=dict[str, Any]).get("count")
-        except (msgspec.MsgspecError, RecursionError):
-            count = None
-        offered = answer.status == 200 and isinstance(count, int)
-        return frozenset({"/tokenize", "/detokenize"} if offered else ())
 
     # --- the engine that it does not have -------------------------------------------------------
 
@@ -478,6 +455,34 @@ class ObserveClient:
             self.trouble = error.text
         elif error.status in LATER:
             self.trouble = f"too many requests for it ({error.status})"
+
+
+def _get(url: str, timeout: float) -> Request:
+    return Request("GET", url, timeout=timeout, repeatable=True)
+
+
+async def _token_paths(transport: Transport, url: str, models: tuple[str, ...]) -> frozenset[str]:
+    """Return the token routes of an upstream without an OpenAPI document, if it has them.
+
+    Raises:
+        SwarmError: There was no response.
+    """
+    answer = await transport.request(
+        Request(
+            "POST",
+            f"{url}/tokenize",
+            body=msgspec.json.encode({**PROBE, "model": models[0]} if models else PROBE),
+            headers={"Content-Type": "application/json"},
+            timeout=QUICK,
+            repeatable=True,
+        )
+    )
+    try:
+        count = msgspec.json.decode(answer.body, type=dict[str, Any]).get("count")
+    except (msgspec.MsgspecError, RecursionError):
+        count = None
+    offered = answer.status == 200 and isinstance(count, int)
+    return frozenset({"/tokenize", "/detokenize"} if offered else ())
 
 
 def _no_engine() -> NoReturn:
