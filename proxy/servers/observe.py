@@ -28,7 +28,7 @@ from ajet_swarm.api.outcomes import (
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.http.interface import Request, Response, Transport
+from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
