@@ -186,8 +186,8 @@ class _CandidateCalls:
                 run.streamed_candidate = candidate
                 run.add_delta(delta)
 
-        return await client.chat_stream(
-            claimed, run.request.body, on_delta, self.headers, self.limit, self.most
+        return await client.chat(
+            claimed, run.request.body, self.headers, self.limit, self.most, on_delta
         )
 
     def _answered_live(self, candidate: Candidate) -> None:

@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask, ask_stream
+from ajet_swarm.api.chat import CHAT, ask
 from ajet_swarm.api.chat_stream import OnDelta
-from ajet_swarm.api.engine import served_paths, serves_engine
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -26,7 +25,7 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
 )
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, QUICK
+from ajet_swarm.api.wire import GENERAL, QUICK, served_paths, serves_engine
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import (
@@ -269,7 +268,7 @@ class ObserveClient:
     # --- the engine that it does not have -------------------------------------------------------
 
     async def is_embedded(self) -> bool:
-        return await serves_engine(self)
+        return await serves_engine(self.features(again=True))
 
     async def prepared(self, yaml: str) -> str:
         """Raise SwarmError: nothing is trained."""
@@ -382,35 +381,20 @@ class ObserveClient:
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
         most: int = 0,
+        on_delta: OnDelta | None = None,
     ) -> ChatAnswer:
-        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`."""
-        request = upstream_request(body, claimed.episode_type, self.models, self._temperature)
-        transport = self._completions_transport if PROMPT in request else self._transport
-        sent = with_candidate_id(claimed, headers)
-        return await self._call(
-            claimed, lambda: ask(transport, claimed, request, sent, timeout, most)
-        )
+        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`.
 
-    async def chat_stream(
-        self,
-        claimed: Claimed,
-        body: Mapping[str, Any],
-        on_delta: OnDelta,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> ChatAnswer:
-        """Stream a chat request, but not a bare prompt; see `ajet_swarm.api.chat.ask_stream`."""
-        if PROMPT in body:
-            return await self.chat(claimed, body, headers, timeout, most)
+        A bare prompt is not streamed.
+        """
         request = upstream_request(body, claimed.episode_type, self.models, self._temperature)
         sent = with_candidate_id(claimed, headers)
-        transport, chance = self._transport, self._runtime.chance
+        bare, chance = PROMPT in request, self._runtime.chance
+        transport = self._completions_transport if bare else self._transport
+        listener = None if bare else on_delta
         return await self._call(
             claimed,
-            lambda: ask_stream(
-                transport, claimed, request, on_delta, sent, timeout, most, chance=chance
-            ),
+            lambda: ask(transport, claimed, request, sent, timeout, most, listener, chance=chance),
         )
 
     async def _call(
