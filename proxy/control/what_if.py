@@ -13,9 +13,9 @@ from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
-from proxy.rewards.trial.cases import cases_of, newest_ids, pages
-from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
-from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
+from proxy.rewards.rescore.cases import newest_cases
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer, weights_of
+from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class WhatIfCommands:
             AjetError: the weights or the file cannot be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
+        choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
         if choice.file and choice.hooks:
             raise UsageError("a file and a hook folder are given", todo="Give one of them")
         last = args.get("last") or DEFAULT_GROUPS
@@ -120,7 +120,7 @@ class WhatIfCommands:
         self._publish(phase="cancelled")
         return True
 
-    async def _run(self, choice: TrialChoice, last: int) -> None:
+    async def _run(self, choice: RewardChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
@@ -129,16 +129,14 @@ class WhatIfCommands:
             log.exception("the what-if failed")
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: TrialChoice, last: int) -> None:
-        journal, loop = self._context.journal, asyncio.get_running_loop()
-        await journal.committed(self._context.bus.state.seq)
-        context = self._context
-        async with trial_source(self._home, context.settings, choice, context.runtime) as trial:
-            ids = await asyncio.to_thread(newest_ids, journal, last)
-            if not ids:
+    async def _score(self, choice: RewardChoice, last: int) -> None:
+        context, loop = self._context, asyncio.get_running_loop()
+        await context.journal.committed(context.bus.state.seq)
+        async with rescorer(self._home, context.settings, choice, context.runtime) as trial:
+            cases = await asyncio.to_thread(newest_cases, context.journal, last)
+            if not cases:
                 raise AjetError("there are no groups to re-score", todo="Send a request first")
-            results: list[TrialResult] = []
-            self._publish(total=len(ids))
+            self._publish(total=len(cases))
             done, published_at = 0, loop.time()
 
             def count_result() -> None:
@@ -148,17 +146,7 @@ class WhatIfCommands:
                     published_at = loop.time()
                     self._publish(done=done)
 
-            limit = self._context.settings.reward_limit
-            for page in pages(ids):
-                cases = await asyncio.to_thread(cases_of, journal, page)
-                results += await rescore_all(
-                    trial.source,
-                    cases,
-                    limit,
-                    concurrency=trial.concurrency,
-                    on_result=count_result,
-                    clock=self._context.runtime.clock.monotonic,
-                )
+            results = await trial.run(cases, count_result)
             summary = summary_of(results, trial.version)
         self._publish(phase="done", done=len(results), total=len(results), summary=summary)
 
@@ -168,25 +156,6 @@ class WhatIfCommands:
         self._context.bus.publish(self._current)
 
 
-def weights_of(assignments: Any) -> dict[str, float]:
-    """Return the weights of `PART=NUMBER` texts, by part.
-
-    Raises:
-        UsageError: a text has another form.
-    """
-    weights: dict[str, float] = {}
-    for assignment in assignments:
-        name, sign, text = assignment.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(f"`{assignment:.40}` is not a weight", todo="A weight is PART=NUMBER")
-        weights[name.strip()] = value
-    return weights
-
-
-def _describe(choice: TrialChoice) -> str:
+def _describe(choice: RewardChoice) -> str:
     names = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*names, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])
