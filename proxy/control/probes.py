@@ -18,7 +18,7 @@ from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
 from proxy.dialects.request import ChatRequest, public_answer
-from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
