@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ajet_swarm.api.outcomes import Claimed
 from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
 from proxy.servers.reader import identified
@@ -54,7 +53,11 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
     run.events.flush()
-    _take(run, claimed)
+    by_uuid = {episode.episode_uuid: episode for episode in claimed}
+    for candidate in run.candidates:
+        candidate.claimed = by_uuid[candidate.uuid]
+        candidate.active_at = candidate.claimed.at
+    run.first_claim_at = min([episode.at for episode in claimed])
 
 
 async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
@@ -80,15 +83,6 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     candidate.claimed = claimed
     candidate.active_at = claimed.at
     return True
-
-
-def _take(run: GroupRun, claimed: Sequence[Claimed]) -> None:
-    """Give the claimed episodes to the candidates that recorded them."""
-    by_uuid = {episode.episode_uuid: episode for episode in claimed}
-    for candidate in run.candidates:
-        candidate.claimed = by_uuid[candidate.uuid]
-        candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min([episode.at for episode in claimed])
 
 
 def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:

@@ -9,6 +9,7 @@ journal), an abort drops the episode. What differs elsewhere are the five proper
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -392,10 +393,10 @@ class ObserveClient:
         bare, chance = PROMPT in request, self._runtime.chance
         transport = self._completions_transport if bare else self._transport
         listener = None if bare else on_delta
-        return await self._call(
-            claimed,
-            lambda: ask(transport, claimed, request, sent, timeout, most, listener, chance=chance),
+        call = partial(
+            ask, transport, claimed, request, sent, timeout, most, listener, chance=chance
         )
+        return await self._call(claimed, call)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
