@@ -21,16 +21,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-__all__ = [
-    "Progress",
-    "Result",
-    "Retry",
-    "auto_train_with_dataset",
-    "rollout",
-    "run_episodes",
-    "run_episodes_until_all_complete",
-]
-
 DEFAULT_THREADS = 64
 """Largest default number of threads."""
 
