@@ -71,7 +71,7 @@ from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.evaluation.canary import CanaryWatch
 from proxy.evaluation.service import Evaluation, ProgressService
-from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
+from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of

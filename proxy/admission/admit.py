@@ -29,8 +29,9 @@ from proxy.dataset_rows import HEADER, Row, journal_fields, own_words
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
-from proxy.groups.capacity import check_servable
-from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
+from proxy.groups.answer import AnswerWaiter
+from proxy.groups.gate import check_servable
+from proxy.groups.run import GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
