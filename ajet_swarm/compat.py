@@ -29,7 +29,9 @@ from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
 from ajet_swarm.protocol.claim_models import ClaimEpisodeRequest as ClaimEpisodeRequest
 from ajet_swarm.protocol.claim_models import ClaimEpisodeResponse as ClaimEpisodeResponse
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import EngineOff
 from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
+from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
 from ajet_swarm.protocol.task import Task as Task
 from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
@@ -56,6 +58,9 @@ class AgentJetClient(synchronous.SwarmClient):
 
 
 SwarmClient = AgentJetClient
+SwarmServerOfflineError = EngineOff
+EpisodeStatus = EpisodeRecord
+CurrentBatchRolloutPoolInformation = PoolInfo
 
 __all__ = sorted({"TrainingFinished"}.union(*MODULES.values()))
 
