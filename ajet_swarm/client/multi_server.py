@@ -5,14 +5,14 @@ client; the calls to each client run on the client's own thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
@@ -22,6 +22,8 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
+
+T = TypeVar("T")
 
 PATIENCE = 0.5
 """Seconds to wait for a free episode of one server while holding episodes of others, whose batches
@@ -310,19 +312,22 @@ class _OnItsThread:
     """What an `AsyncJointSwarm` uses of a client, whose calls run on the client's own thread."""
 
     def __init__(self, client: SwarmClient) -> None:
-        self._swarm, self._awaited = client._swarm, client._thread.awaitable
+        self._client = client
+
+    def _awaited(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return self._client._thread.awaitable(work)
 
     def wait_until_rolling(self, *, timeout: float | None = None) -> Awaitable[int]:
-        return self._awaited(self._swarm.wait_until_rolling(timeout=timeout))
+        return self._awaited(self._client._swarm.wait_until_rolling(timeout=timeout))
 
     def can_continue_episode(self, episode_uuid: str) -> Awaitable[bool]:
-        return self._awaited(self._swarm.can_continue_episode(episode_uuid))
+        return self._awaited(self._client._swarm.can_continue_episode(episode_uuid))
 
     @asynccontextmanager
     async def episode(
         self, task: Task | str, *args: Any, **named: Any
     ) -> AsyncIterator[AsyncEpisode]:
-        context = self._swarm.episode(task, *args, **named)
+        context = self._client._swarm.episode(task, *args, **named)
         part = await self._awaited(context.__aenter__())
 
         def end(task: Task | str, output: WorkflowOutput) -> Awaitable[EndOutcome]:
