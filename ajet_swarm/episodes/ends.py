@@ -24,8 +24,6 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import AbortKind, Claimed, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
@@ -59,9 +57,7 @@ GRANTED_AGAIN = EndOutcome(
     EndKind.NOT_CLAIMED, "the server took it back, and granted it to this client again"
 )
 TAKEN_BACK = EndOutcome(EndKind.NOT_CLAIMED, "it is not ours any more: the server took it back")
-NOT_HELD = EndOutcome(
-    EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
-)
+_NOT_HELD = "the server does not hold it any more"
 _UNCERTAIN = frozenset({EndKind.UNKNOWN_OUTCOME, EndKind.UNREACHABLE, EndKind.ERROR})
 """Outcomes after which the server may still hold the episode for this client."""
 
@@ -93,8 +89,6 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """An end as it is sent."""
-
     task_id: str
     output: WireOutput
     active: bool
@@ -143,8 +137,8 @@ class EpisodeEnds:
         self._watcher = watcher
         self._ends = Tasks(f"ends:{client.name}")
         self._leaving: dict[str, asyncio.Future[None]] = {}
-        """Uuids whose end or abort is in flight, each with a future of its own that is done when it
-        is over; one that is claimed again meanwhile leaves the dict."""
+        """Uuids whose abort is in flight, each with a future of its own that is done when it is
+        over; one that is claimed again meanwhile leaves the dict."""
         self._set_aside: dict[str, asyncio.TimerHandle] = {}
         """Uuids whose end or abort the server may still process, with the end of that."""
 
@@ -164,41 +158,40 @@ class EpisodeEnds:
 
     def add(self, holding: Holding) -> Holding:
         """Record a claim; the one before it of the same uuid is superseded."""
-        self.ever_claimed = True
-        self._leaving.pop(holding.uuid, None)
-        if (timer := self._set_aside.pop(holding.uuid, None)) is not None:
-            timer.cancel()
-        if (before := self.held.get(holding.uuid)) is not None:
-            before.superseded = True
-        self.held[holding.uuid] = holding
+        uuid, self.ever_claimed = holding.uuid, True
+        if uuid in self._leaving:
+            del self._leaving[uuid]
+        if uuid in self._set_aside:
+            self._set_aside.pop(uuid).cancel()
+        if uuid in self.held:
+            self.held[uuid].superseded = True
+        self.held[uuid] = holding
         return holding
 
     def forget(self, holding: Holding) -> None:
         """Remove a claim that this client no longer holds; keep a later claim of its uuid."""
-        if self.held.get(holding.uuid) is holding:
-            del self.held[holding.uuid]
+        uuid = holding.uuid
+        if uuid in self.held and self.held[uuid] is holding:
+            del self.held[uuid]
 
     def forget_expired(self) -> None:
         """Remove what passed its lifetime long ago, even if the server still holds it."""
-        for holding in list(self.held.values()):
+        for holding in tuple(self.held.values()):
             if self._age(holding) > holding.lifetime + REMEMBERED and not holding.left_by:
-                self.forget(holding)
+                del self.held[holding.uuid]
 
     def is_expired(self, holding: Holding) -> bool:
         """Return whether the lifetime has passed."""
         return self._age(holding) >= holding.lifetime
 
-    def may_be_taken(self, holding: Holding) -> bool:
-        """Return whether the server may have taken the episode back already."""
-        return holding.doubtful or self._age(holding) - holding.active_after >= holding.idle
-
     def _age(self, holding: Holding) -> float:
-        since = self.wall() - holding.claimed_on_wall
-        return max(self.monotonic() - holding.claimed_at, since)
+        age = self.monotonic() - holding.claimed_at
+        on_wall = self.wall() - holding.claimed_on_wall
+        return age if age > on_wall else on_wall
 
     def _known(self) -> set[str]:
         """Return the uuids that are no lost claims."""
-        held = {holding.uuid for holding in self.held.values() if not holding.left_by}
+        held = {holding.uuid for holding in self.held.values() if holding.left_by != "abort"}
         return held | self._leaving.keys() | self._set_aside.keys()
 
     # --- ends -----------------------------------------------------------------------------------
@@ -226,17 +219,10 @@ class EpisodeEnds:
         if holding.left_by:
             return EndOutcome(EndKind.NOT_CLAIMED, "it was ended or given back already")
         holding.left_by = "end"
-        leaving = self._leave(holding.uuid)
-        work = self._end(holding, _End(task_id, output, active), leaving, sent_before)
+        work = self._end(holding, _End(task_id, output, active), sent_before)
         return await asyncio.shield(self._ends.spawn(work, "end"))
 
-    async def _end(
-        self,
-        holding: Holding,
-        end: _End,
-        leaving: "asyncio.Future[None]",
-        sent_before: bool,
-    ) -> EndOutcome:
+    async def _end(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
         try:
             outcome = await self._outcome(holding, end, sent_before)
         except Exception:
@@ -244,18 +230,18 @@ class EpisodeEnds:
             raise
         finally:
             self.forget(holding)
-            self._left(holding.uuid, leaving)
         if outcome.kind in _UNCERTAIN:
             self.lost.search_soon()
         return outcome
 
     async def _outcome(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
-        if self.is_expired(holding):
+        age = self._age(holding)
+        if age >= holding.lifetime:
             if not await self._abort_if_held(holding, "its lifetime was over"):
                 return TAKEN_BACK
             text = f"more than {holding.lifetime:g} s after its claim: given back"
             return EndOutcome(EndKind.EXPIRED, text)
-        if self.may_be_taken(holding):
+        if _may_be_taken(holding, age):
             if await self._client.can_continue(holding.uuid) is False:
                 return TAKEN_BACK
             if await self._is_superseded(holding):
@@ -294,18 +280,18 @@ class EpisodeEnds:
     async def _send(self, holding: Holding, end: _End) -> EndOutcome:
         if holding.superseded:
             return GRANTED_AGAIN
-        clock = asyncio.get_running_loop().time
-        began = clock()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             outcome = await self._client.end(
                 holding.uuid, end.task_id, end.output, end.active, timeout=RUNNER
             )
         except asyncio.CancelledError:  # this client closes; the server goes on with it
             if not holding.superseded:
-                self.set_aside(holding.uuid, self.abort_timeout - (clock() - began))
+                self.set_aside(holding.uuid, self.abort_timeout - (loop.time() - began))
             raise
         if outcome.kind is EndKind.UNKNOWN_OUTCOME and not holding.superseded:
-            self._cut_off(holding.uuid, clock() - began)
+            self._cut_off(holding.uuid, loop.time() - began)
         return outcome
 
     async def _send_again(self, holding: Holding, end: _End) -> EndOutcome:
@@ -325,21 +311,19 @@ class EpisodeEnds:
             await asyncio.sleep(pause)
             held = await self._holds(holding)
             if holding.superseded:
-                text = "no answer came; the server has granted it again"
-                unknown = msgspec.structs.replace(outcome, text=text)
-                return GRANTED_AGAIN if holding.counts else unknown
+                return (
+                    GRANTED_AGAIN if holding.counts else _unknown("the server has granted it again")
+                )
             if held is False:
-                return NOT_HELD
+                return _unknown(_NOT_HELD)
         if held is None:
-            text = f"no answer came, and the server does not report it: {outcome.text}"
-            return msgspec.structs.replace(outcome, text=text)
+            return _unknown(f"and the server does not report it: {outcome.text}")
         if holding.counts and not outcome.timed_out:
             return await self._send_again(holding, end)
         if holding.uuid in self._set_aside:
-            text = "no answer came; the server may still process it"
-            return msgspec.structs.replace(outcome, text=text)
+            return _unknown("the server may still process it")
         await self._abort_if_held(holding, "its end got no answer")
-        return msgspec.structs.replace(outcome, text="no answer came; it was given back")
+        return _unknown("it was given back")
 
     async def _is_superseded(self, holding: Holding) -> bool:
         """Return whether a later claim of ours got the episode; wait for the claims in flight."""
@@ -410,7 +394,7 @@ class EpisodeEnds:
     async def _abort(
         self, leaving: "Mapping[Holding, asyncio.Future[None]]", cause: str, active: bool
     ) -> set[str]:
-        doubtful = [holding for holding in leaving if self.may_be_taken(holding)]
+        doubtful = [each for each in leaving if _may_be_taken(each, self._age(each))]
         given_back = [holding for holding in leaving if holding not in doubtful]
         away = self.server_is_away
         try:
@@ -448,13 +432,9 @@ class EpisodeEnds:
         Returns:
             Those that the server has not confirmed within `timeout` seconds.
         """
-        aborts = self._begin_aborts(uuids)
-        if aborts:
-            work = self._send_aborts(aborts, cause, active)
-            failed = await self._to_its_end(work, "give back")
-        else:
-            failed = []
-        return [uuid for uuid in uuids if uuid in self._leaving or uuid in failed]
+        work = self._send_aborts(self._begin_aborts(uuids), cause, active)
+        failed = await self._to_its_end(work, "give back")
+        return [uuid for uuid in uuids if self._in_flight(uuid) or uuid in failed]
 
     def return_soon(self, uuids: Sequence[str], cause: str) -> "asyncio.Task[list[str]]":
         """Give episodes back in the background; see `give_back`.
@@ -471,17 +451,14 @@ class EpisodeEnds:
             await asyncio.wait(leaving, timeout=self.timeout)
 
     def _begin_aborts(self, uuids: Collection[str]) -> "dict[str, asyncio.Future[None]]":
-        aborts = {uuid: self._leave(uuid) for uuid in uuids if uuid not in self._leaving}
+        aborts = {uuid: self._leave(uuid) for uuid in uuids if not self._in_flight(uuid)}
         for uuid in aborts:
             if (holding := self.held.pop(uuid, None)) is not None:
                 holding.left_by = "abort"
         return aborts
 
     async def _send_aborts(
-        self,
-        aborts: "Mapping[str, asyncio.Future[None]]",
-        cause: str,
-        active: bool = False,
+        self, aborts: "Mapping[str, asyncio.Future[None]]", cause: str, active: bool = False
     ) -> list[str]:
         """Abort episodes that are leaving; return those that failed within `timeout` seconds."""
         failed: list[str] = []
@@ -527,15 +504,19 @@ class EpisodeEnds:
 
     # --- what is in flight ----------------------------------------------------------------------
 
+    def _in_flight(self, uuid: str) -> bool:
+        """Return whether the end or abort of an episode is in flight."""
+        holding = self.held.get(uuid)
+        return uuid in self._leaving or (holding is not None and holding.left_by == "end")
+
     def _leave(self, uuid: str) -> "asyncio.Future[None]":
-        """Record that the end or abort of an episode is in flight, until `_left`."""
+        """Record that the abort of an episode is in flight, until `_left`."""
         future = self._leaving[uuid] = asyncio.get_running_loop().create_future()
         return future
 
     def _left(self, uuid: str, leaving: "asyncio.Future[None]") -> bool:
         """Record that it is over; return False if the episode was claimed again meanwhile."""
-        if not leaving.done():
-            leaving.set_result(None)
+        leaving.set_result(None)
         if self._leaving.get(uuid) is not leaving:
             return False
         del self._leaving[uuid]
@@ -584,7 +565,7 @@ class EpisodeEnds:
         Raises:
             SwarmError: as of `LostClaims.reconcile`.
         """
-        self.held.clear()
+        self.held = {uuid: one for uuid, one in self.held.items() if one.left_by == "end"}
         await self.lost.reconcile()
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -603,6 +584,16 @@ class EpisodeEnds:
         await self.tasks.close()
 
 
+def _unknown(text: str) -> EndOutcome:
+    """Return the outcome of an end without an answer."""
+    return EndOutcome(EndKind.UNKNOWN_OUTCOME, f"no answer came; {text}")
+
+
+def _may_be_taken(holding: Holding, age: float) -> bool:
+    """Return whether the server may have taken an episode back, `age` seconds after its claim."""
+    return holding.doubtful or age - holding.active_after >= holding.idle
+
+
 def _of_repeated(outcome: EndOutcome) -> EndOutcome:
     """Return the outcome of an end that was sent before, from that of its repetition."""
-    return NOT_HELD if outcome.kind is EndKind.NOT_FOUND else outcome
+    return _unknown(_NOT_HELD) if outcome.kind is EndKind.NOT_FOUND else outcome

@@ -16,7 +16,7 @@ from proxy.groups.run import Candidate, GroupRun
 ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
 
-_OUTCOMES = {
+_OUTCOMES = dict.fromkeys(EndKind, "refused") | {
     EndKind.ENDED: "ended",
     EndKind.RECORDED: "recorded",
     EndKind.NOT_CLAIMED: "expired",
@@ -28,7 +28,7 @@ _OUTCOMES = {
 
 def named(outcome: EndOutcome) -> tuple[str, str]:
     """Return the outcome of an end as in `EpisodeEnded`, and its reason as text."""
-    name = _OUTCOMES.get(outcome.kind, "refused")
+    name = _OUTCOMES[outcome.kind]
     if name in ACCEPTED:
         return name, ""
     never = "never sent: " if outcome.kind is EndKind.UNREACHABLE else ""
@@ -42,7 +42,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         One outcome for each reward, as in `EpisodeEnded`.
     """
     return await run_all(
-        *(_end(run, candidate, rewards[candidate.index]) for candidate in run.usable)
+        *[_end(run, candidate, rewards[candidate.index]) for candidate in run.usable]
     )
 
 
