@@ -19,7 +19,7 @@ from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.errors import ChatError
 from core.events import WeightSyncChecked
-from core.events.alerts import WeightsUnchanged
+from core.events.alerts import params_of
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
@@ -231,7 +231,7 @@ class CanaryWatch:
             )
         )
         if result.outcome == "unchanged":
-            show_alert(self.context.bus, key, WeightsUnchanged(server=name, step=step))
+            show_alert(self.context.bus, key, params_of("sync", server=name, step=step))
         elif result.outcome == "changed":
             clear_alert(self.context.bus, key)
 
