@@ -51,7 +51,8 @@ def _count(number: int, noun: str) -> str:
 
 def off(params: Any, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(params.clients)}" if params.clients else ""
-    cause = f"{params.server} is off: {params.probe or TROUBLES.get(params.trouble, params.trouble)}{clients}"
+    why = params.probe or TROUBLES.get(params.trouble, params.trouble)
+    cause = f"{params.server} is off: {why}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"
@@ -87,12 +88,6 @@ def boot(params: Any, context: AdviceContext) -> AlertText:
     return AlertText(
         f"{params.server} has been BOOTING for more than {params.minutes:.0f} min", todo
     )
-
-
-def unchanged(params: Any, context: AdviceContext) -> AlertText:
-    cause = f"the weight sync of step {params.step} changed nothing on {params.server}"
-    todo = "Without a difference between rewards there is nothing to learn; else the new weights"
-    return AlertText(cause, f"{todo} did not reach the sampler: read the server's log")
 
 
 def start_failed(params: Any, context: AdviceContext) -> AlertText:
@@ -301,7 +296,8 @@ _SCORING = {
 def judge(params: Any, context: AdviceContext) -> AlertText:
     what = "was not reached yet" if params.unreached else "is in trouble"
     meanwhile = _SCORING.get(params.scoring, "groups go to the operator")
-    cause = f"the judge {params.judge} {what}: {_place(params.file, params.line)}{params.error}; {meanwhile}"
+    error = f"{_place(params.file, params.line)}{params.error}"
+    cause = f"the judge {params.judge} {what}: {error}; {meanwhile}"
     todo = f"`rewards-enable {params.judge} off` scores without it"
     if params.unreached:
         return AlertText(cause, f"It is tried again automatically; {todo}")

@@ -99,7 +99,6 @@ _TABLE = (
     # A start failed. step: empty where the start was the only one; remedy: advice of the error;
     # off: the engine is OFFLINE after it; left: the state that the server was left in.
     _kind("start", "error", server=str, error=str, step="", remedy="", off=False, left=""),
-    _kind("sync", server=str, step=int),  # the sync of this step changed no log-prob of the probes
     # Open ratings hold up users, rows of the mock user, or, without both, the weight update.
     # unscored: how many of these groups have no automatic reward.
     _kind("hold", "error", ratings=int, unscored=0, users=0, rows=0),
