@@ -43,104 +43,10 @@ class AlertAction:
         return f"{self.key_path}: {self.screen.title}{effect}"
 
 
-<<<<<<< HEAD
 _ACTIONS = {
     "process:engine": ("engine", "engine.restart_process"),
     "process:proxy": ("engine", "proxy.restart"),
     "process:mock": ("mock", "mock.start"),
-=======
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Where alerts of one kind are handled, and with which action."""
-
-    screen: str
-    effect: str | Callable[[Mapping[str, str]], str]
-    """The effect, in a word or two; a function of the keys if it names keys."""
-    action: str = ""
-    """Id of the action; empty when there is only something to read."""
-    read_only_effect: str = ""
-    """Text for a read-only console: what the screen shows; empty for `effect`."""
-
-
-def _hold(keys: Mapping[str, str]) -> str:
-    return f"{keys['rating.accept_all']} accepts all, {keys['rating.abort_all']} aborts them"
-
-
-def _boot(keys: Mapping[str, str]) -> str:
-    return f"stop it, then {keys['engine.start']} starts it"
-
-
-def _unscored(keys: Mapping[str, str]) -> str:
-    return f"{keys['group.rescore']} re-scores, {keys['group.abort']} aborts"
-
-
-def _judge(keys: Mapping[str, str]) -> str:
-    return f"its counts; {keys['rewards.edit']} opens the file"
-
-
-_PARTS = Remedy("rewards", "the values of each part")
-_GROUPS = Remedy("requests", "their outcome")
-_REWIND = Remedy(
-    "progress",
-    "back to the best verified step",
-    "progress.rewind",
-    read_only_effect="the verdict, the prompts that changed",
-)
-_PROCESS = "its last log lines"
-REMEDIES: Mapping[str, Remedy] = {
-    "hold": Remedy("rate", _hold, read_only_effect="what waits for a rating"),
-    "held": Remedy(
-        "engine",
-        "the episodes it waits for",
-        "engine.inside",
-        read_only_effect="the episodes it waits for",
-    ),
-    "refused": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
-    "off": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
-    "taken": Remedy("engine", "its clients", "engine.inside", read_only_effect="its clients"),
-    "tokens": _GROUPS,
-    "observe": Remedy("engine", "the upstream"),
-    "port": Remedy("log", "its address"),
-    "hacking": _PARTS,
-    "key": Remedy("log", "its questions"),
-    "start": Remedy("engine", "start it again", "engine.start", read_only_effect="its state"),
-    "boot": Remedy("engine", _boot, "engine.stop", read_only_effect="its state"),
-    "lost": Remedy("engine", "its last state"),
-    "upstream": Remedy("engine", "its messages"),
-    "recovered": _GROUPS,
-    "waited": _GROUPS,
-    "strays": _GROUPS,
-    "cut": Remedy("requests", "truncated:yes finds them"),
-    "session": Remedy("requests", "its questions"),
-    "dead": _PARTS,
-    "unscored": Remedy("requests", _unscored, read_only_effect="these groups"),
-    "room": Remedy("engine", "the job's batch", "engine.job", read_only_effect="its batch"),
-    "rewards": Remedy("rewards", "its last fault"),
-    "rewards_ended": Remedy("rewards", "its last fault"),
-    "rewards_gone": Remedy("rewards", "its last fault"),
-    "reward_outlier": _PARTS,
-    "reward_scale": _PARTS,
-    "judge": Remedy("rewards", _judge, read_only_effect="its counts"),
-    "hook": Remedy("log", "the traceback"),
-    "paused": Remedy(
-        "progress", "resume training", "progress.resume", read_only_effect="why it is paused"
-    ),
-    "worse": _REWIND,
-    "below_best": _REWIND,
-    "worse_parts": Remedy("progress", "the parts and the answers"),
-    "journal": Remedy("log", "why it cannot be written"),
-    "journal_file": Remedy("log", "the cause"),
-    "journal_damage": Remedy("log", "what is damaged"),
-    "journal_prune": Remedy("log", "why it is not pruned"),
-    "telemetry": Remedy("log", "what failed"),
-    "part": Remedy("log", "what failed"),
-    "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
-    "process:engine": Remedy(
-        "engine", "start it again", "engine.restart_process", read_only_effect=_PROCESS
-    ),
-    "process:proxy": Remedy("engine", "start it again", "proxy.restart", read_only_effect=_PROCESS),
-    "process:mock": Remedy("mock", "start it again", "mock.start", read_only_effect=_PROCESS),
->>>>>>> main
 }
 """Key of an alert about a process -> screen and action that start it again."""
 REMEDIES: Mapping[str, Remedy] = {

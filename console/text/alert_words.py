@@ -318,10 +318,8 @@ def unscored(params: Any, context: AdviceContext) -> AlertText:
     remedy = "Save a corrected version: open groups are re-scored with it "
     remedy += f"({context.screens['rewards']} shows the fault)"
     if params.time_limit:
-        remedy = (
-            f"Make it faster, or raise rewards.time_limit (now {params.time_limit:g} s) and restart "
-            "the proxy"
-        )
+        limit = f"{params.time_limit:g} s"
+        remedy = f"Make it faster, or raise rewards.time_limit (now {limit}) and restart the proxy"
     rescores, aborts = context.keys["group.rescore"], context.keys["group.abort"]
     todo = (
         f"{remedy}. On a group ({context.screens['requests']}): `{rescores}` re-scores, "
@@ -350,8 +348,8 @@ def hacking(params: Any, context: AdviceContext) -> AlertText:
         what = f"the part {names} gives" if len(params.parts) == 1 else f"the parts {names} give"
         beyond = f", without what {what}"
     cause = (
-        f"rewards follow {noun}{beyond}: r {params.r:+.2f} (95 % {params.low:+.2f} to {params.high:+.2f}) "
-        f"over {params.answers} answers"
+        f"rewards follow {noun}{beyond}: r {params.r:+.2f} "
+        f"(95 % {params.low:+.2f} to {params.high:+.2f}) over {params.answers} answers"
     )
     groups = ", ".join(one_line(group, 40) for group in params.groups) or "the winners"
     rewards = context.screens["rewards"]
@@ -361,7 +359,8 @@ def hacking(params: Any, context: AdviceContext) -> AlertText:
 
 
 def reward_scale(params: Any, context: AdviceContext) -> AlertText:
-    cause = f"the rewards go from {params.low:.3g} to {params.high:.3g}: they are expected to lie in 0 to 1"
+    span = f"{params.low:.3g} to {params.high:.3g}"
+    cause = f"the rewards go from {span}: they are expected to lie in 0 to 1"
     if params.narrow:
         cause = f"all rewards lie between {params.low:.4g} and {params.high:.4g}: "
         cause += "they hardly tell answers apart"
@@ -370,8 +369,8 @@ def reward_scale(params: Any, context: AdviceContext) -> AlertText:
 
 def reward_outlier(params: Any, context: AdviceContext) -> AlertText:
     return AlertText(
-        f"reward {params.reward:.4g} of candidate {params.candidate} in group {one_line(params.group, 40)} "
-        f"is {params.deviations:.1f} deviations from the others",
+        f"reward {params.reward:.4g} of candidate {params.candidate} in group "
+        f"{one_line(params.group, 40)} is {params.deviations:.1f} deviations from the others",
         "Open the group: its parts show the cause of that reward",
     )
 
