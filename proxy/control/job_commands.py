@@ -195,7 +195,7 @@ class JobCommands:
             seconds = await self._seconds_to_wait(server)
             await operation.step(
                 WAIT,
-                wait_stable_offline(server.watcher, seconds, while_up=True),
+                wait_stable_offline(server.watcher, seconds),
                 interruptible=True,
             )
 
@@ -262,9 +262,7 @@ class JobCommands:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
         quiet = quiet_seconds(await _has_no_trainer(server), self.quiet)
-        await operation.step(
-            WAIT, wait_stable_offline(server.watcher, quiet, while_up=True), interruptible=True
-        )
+        await operation.step(WAIT, wait_stable_offline(server.watcher, quiet), interruptible=True)
         await self._send_and_start(server, operation, text, origin)
 
     async def _check_accepted(self, server: ServerHandle, text: str) -> None:
