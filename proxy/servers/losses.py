@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo, RunningEpisode
 from core.events import GroupLost
-from core.events.alerts import EpisodeTaken, RestartLost
+from core.events.alerts import params_of
 from core.state import Group, Server
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -81,8 +81,13 @@ class AbortWatch:
         if taker is None and limit and idle + (now - at) + RECLAIM_EVERY >= limit:
             return  # the server reclaimed it after its idle limit
         name, client = self._server.name, taker.client_uuid if taker is not None else ""
-        taken = EpisodeTaken(
-            server=name, group=group.group_id, idle=idle, limit=limit, client=f"{client:.40}"
+        taken = params_of(
+            "taken",
+            server=name,
+            group=group.group_id,
+            idle=idle,
+            limit=limit,
+            client=f"{client:.40}",
         )
         replace_alert(self._context.bus, f"taken:{name}", taken, groups=(group.group_id,))
 
@@ -250,7 +255,8 @@ class RestartLoss:
         self._mark(self._untrained, "an engine restart")
         groups = self._context.bus.state.groups.values()
         ended = any(group.server == self._name and group.sealed_at for group in groups)
-        lost = RestartLost(
+        lost = params_of(
+            "tokens",
             server=self._name,
             claimed=self._claimed,
             open=len(self._generating),
@@ -258,7 +264,7 @@ class RestartLoss:
             rated=sum(group.rating is not None for group in self._untrained),
             tokens=self._keeps_tokens and ended,
         )
-        if lost != RestartLost(server=self._name):
+        if lost != params_of("tokens", server=self._name):
             affected = (*self._generating, *(group.group_id for group in self._untrained))
             key = f"tokens:{self._name}"
             replace_alert(self._context.bus, key, lost, groups=affected, server=self._name)

@@ -12,16 +12,7 @@ from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo, VerboseLog
 from core.events import EngineChanged, EngineLost, PoolChanged
-from core.events.alerts import (
-    AlertParams,
-    BootStalled,
-    ObserveMode,
-    RatingsHoldUp,
-    ServerLost,
-    ServerOff,
-    UpstreamTrouble,
-    UsersRefused,
-)
+from core.events.alerts import AlertParams, params_of
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN, Server
 from proxy.alerts import clear_alert, show_alert
@@ -113,7 +104,6 @@ class ServerWatch:
         kind: str,
         params: AlertParams | None,
         groups: Sequence[str] = (),
-        level: str = "error",
         server: str = "",
     ) -> None:
         """Show the alert of this kind about the server, or clear it if there are no parameters."""
@@ -121,7 +111,7 @@ class ServerWatch:
         if params is None:
             clear_alert(self.context.bus, key)
         else:
-            show_alert(self.context.bus, key, params, level=level, groups=groups, server=server)
+            show_alert(self.context.bus, key, params, groups=groups, server=server)
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -152,16 +142,17 @@ class ServerWatch:
             self._update_upstream_alerts()
         if status.trouble in STOPPED:
             clients, probe = self._other_clients(others), self._probes.get(status.since, "")
-            off = ServerOff(server=name, trouble=status.trouble, clients=clients, probe=probe)
-            self._alert("off", off)
+            off = {"server": name, "trouble": status.trouble, "clients": clients, "probe": probe}
+            self._alert("off", params_of("off", **off))
         self._reader.on_status(status)
 
     def _update_upstream_alerts(self) -> None:
         """Report that nothing is trained, and what is wrong with an upstream."""
         name, trouble = self.server.name, self.server.client.trouble
         if not self.server.trains:
-            self._alert("observe", ObserveMode(), level="info", server=name)
-        self._alert("upstream", UpstreamTrouble(error=trouble) if trouble else None, server=name)
+            self._alert("observe", params_of("observe"), server=name)
+        params = params_of("upstream", error=trouble) if trouble else None
+        self._alert("upstream", params, server=name)
 
     def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return the other clients at the time of the stop; keep them as long as the alert."""
@@ -197,7 +188,7 @@ class ServerWatch:
             await self._check_batch(status)
             if f"refused:{self.server.name}" in self.context.bus.state.alerts:
                 state = status.display_state.value
-                self._alert("refused", UsersRefused(server=self.server.name, state=state))
+                self._alert("refused", params_of("refused", server=self.server.name, state=state))
             self._publish_first_pool(status)
             self._restart_loss.check(
                 status, watcher.pool, watcher.pool_at, knows_checkpoints=self._reader.has_read
@@ -211,10 +202,10 @@ class ServerWatch:
         unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
         limit = LOST_LIMIT if status.seen_at else unseen_limit
         if not status.reachable and now - last_seen > limit:
-            self._alert("lost", ServerLost(server=self.server.name, error=status.error))
+            self._alert("lost", params_of("lost", server=self.server.name, error=status.error))
         elif status.state is EngineState.BOOTING and now - status.since > BOOT_STALLED_AFTER:
             minutes = BOOT_STALLED_AFTER / 60
-            self._alert("boot", BootStalled(server=self.server.name, minutes=minutes))
+            self._alert("boot", params_of("boot", server=self.server.name, minutes=minutes))
 
     async def _find_probe(self, status: ServerStatus) -> None:
         """Read once the result of a memory probe after the trainer has ended."""
@@ -242,7 +233,8 @@ class ServerWatch:
         holds_update = bool(awaiting) and status.is_in({EngineState.ROLLING_POST})
         holds_users = bool(waiting) and any(group.awaiting != "window" for group in awaiting)
         rows = 0 if holds_update else sum(bool(group.row_id) for group in waiting)
-        params = RatingsHoldUp(
+        params = params_of(
+            "hold",
             ratings=len(awaiting),
             unscored=sum(bool(group.abstained) for group in awaiting),
             users=0 if holds_update else len(waiting) - rows,
