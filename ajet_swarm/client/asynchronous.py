@@ -11,7 +11,8 @@ from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.client.throttle import BatchPlace
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.ends import EpisodeEnds, Holding
+from ajet_swarm.episodes.ends import EpisodeEnds
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
@@ -109,9 +110,9 @@ class AsyncSwarm(EngineOrders):
 
         def granted(uuid: str) -> None:
             nonlocal holding
-            holding = self._ends.held[uuid]
+            holding = self._ends.holdings.by_uuid[uuid]
             holding.lifetime = seconds
-            self._ends.forget_expired()
+            self._ends.holdings.forget_expired()
 
         while True:
             seen = await self._until_rolling(since)
@@ -217,7 +218,7 @@ class AsyncSwarm(EngineOrders):
 
     def _holding(self, uuid: str) -> Holding:
         """Return the holding of an episode; for an unknown one, one whose time is over."""
-        return self._ends.held.get(uuid) or Holding(uuid, idle=0.0, lifetime=0.0)
+        return self._ends.holdings.by_uuid.get(uuid) or Holding(uuid, idle=0.0, lifetime=0.0)
 
     async def _end_claim(
         self, task: Task | str, holding: Holding, output: WorkflowOutput, active: bool = True
@@ -225,7 +226,7 @@ class AsyncSwarm(EngineOrders):
         """End the episode of one claim, see `EpisodeEnds.end`."""
         await self.start()
         uuid = holding.uuid
-        if holding.left_by and self._ends.held.get(uuid) is holding:
+        if holding.left_by and self._ends.holdings.by_uuid.get(uuid) is holding:
             raise SwarmError("this episode is already being ended", uuid)
         try:
             task_id, wire = wire_output(task, uuid, output)
@@ -259,7 +260,7 @@ class AsyncSwarm(EngineOrders):
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
         await self.start()
-        if self._ends.is_expired(self._holding(episode_uuid)):
+        if self._ends.holdings.is_expired(self._holding(episode_uuid)):
             return False
         return bool(await self.wire.can_continue(episode_uuid))
 
@@ -309,4 +310,13 @@ class AsyncSwarm(EngineOrders):
         """Add an episode that was claimed for this client without `begin_episode`."""
         ends = self._ends
         lifetime = idle * self.lifetime
-        ends.add(Holding(uuid, idle, lifetime, kind == "train", ends.monotonic(), ends.wall()))
+        ends.holdings.add(
+            Holding(
+                uuid,
+                idle,
+                lifetime,
+                kind == "train",
+                ends.holdings.monotonic(),
+                ends.holdings.wall(),
+            )
+        )

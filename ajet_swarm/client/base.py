@@ -150,7 +150,9 @@ class SwarmBase:
                             await self._claimer.refuse_claims()
                     ends = self._claimer.ends
                     await ends.drain(seconds / 2)
-                    if ends.ever_claimed and (ends.held or self.watcher.current.reachable):
+                    if ends.holdings.ever_claimed and (
+                        ends.holdings.by_uuid or self.watcher.current.reachable
+                    ):
                         with contextlib.suppress(SwarmError):
                             await ends.return_all()
             await self._claimer.close(min(seconds, 1.0))

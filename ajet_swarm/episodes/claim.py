@@ -433,7 +433,7 @@ class EpisodeClaimer:
     def _record(self, claim: _Claim, claimed: Claimed) -> None:
         claim.granted += 1
         claim.held.append(claimed)
-        self.ends.granted(claimed)
+        self.ends.holdings.granted(claimed)
         try:
             if claim.on_claimed is not None:
                 claim.on_claimed(claimed.episode_uuid)

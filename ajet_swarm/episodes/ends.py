@@ -19,16 +19,16 @@ have taken an episode back, its records are read while no claim is in flight.
 
 import asyncio
 import logging
-import math
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import AbortKind, Claimed, EndKind, EndOutcome
+from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, RUNNER
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.holdings import Holding, may_be_taken
 from ajet_swarm.episodes.lost_claims import RECORDS_TIMEOUT, SEARCH_AGAIN, LostClaims
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
@@ -44,12 +44,6 @@ SILENT_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
 """The same after an end without an answer in time: the server was frozen, or is slow."""
 BACK = 60.0
 """Seconds to wait for the server in order to send an end that could not be sent."""
-BROKEN_EARLY = 5.0
-"""Seconds within which a connection breaks because the server or a front in between restarts, or
-because it was stale. One that breaks later has met the limit of a front, while the server goes on.
-"""
-REMEMBERED = 10.0
-"""Seconds for which a holding is kept after its lifetime."""
 STEP = 0.25
 """Seconds between two checks in `close` that the server is still reachable."""
 
@@ -60,31 +54,6 @@ TAKEN_BACK = EndOutcome(EndKind.NOT_CLAIMED, "it is not ours any more: the serve
 _NOT_HELD = "the server does not hold it any more"
 _UNCERTAIN = frozenset({EndKind.UNKNOWN_OUTCOME, EndKind.UNREACHABLE, EndKind.ERROR})
 """Outcomes after which the server may still hold the episode for this client."""
-
-
-@dataclass(slots=True, eq=False)
-class Holding:
-    """One claim of an episode, from the grant to its end or abort; times are in seconds."""
-
-    uuid: str
-    idle: float = math.inf
-    """Time without a call after which the server takes the episode back."""
-    lifetime: float = math.inf
-    """Time from the claim after which an end becomes an abort."""
-    counts: bool = True
-    """False for an eval episode, whose reward is not trained on."""
-    claimed_at: float = 0.0
-    """When it was granted, on the monotonic clock."""
-    claimed_on_wall: float = 0.0
-    """The same on the wall clock: the other one stands still while a machine is suspended."""
-    active_after: float = 0.0
-    """Time from the claim to the last call, as far as its owner knows of calls."""
-    doubtful: bool = False
-    """A call has shown that the server may no longer hold the episode for this claim."""
-    superseded: bool = False
-    """The server has granted the episode to this client again."""
-    left_by: Literal["", "end", "abort"] = ""
-    """What was begun to be sent for it; empty while it is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +75,7 @@ class EpisodeEnds:
         clock: The clocks of the process.
 
     Attributes:
-        held: The holding of each uuid that this client holds.
-        ever_claimed: There was a holding.
-        abort_timeout: Seconds after which a server has processed an end or an abort.
+        holdings: What this client holds.
         lost: Finds episodes whose claims were lost.
         lock: That of `lost`.
         tasks: Work that continues when its caller is cancelled; `close` waits for it.
@@ -123,76 +90,13 @@ class EpisodeEnds:
         search_again: float = SEARCH_AGAIN,
         clock: Clock = SYSTEM.clock,
     ) -> None:
-        self.monotonic, self.wall = clock.monotonic, clock.wall
         self.timeout = timeout
-        self.abort_timeout = RUNNER
-        self.held: dict[str, Holding] = {}
-        self.ever_claimed = False
         self.tasks = Tasks(f"claims:{client.name}")
-        self.lost = LostClaims(
-            client, watcher, self.tasks, self._known, self._return_lost, search_again
-        )
-        self.lock = self.lost.lock
+        self.lost = LostClaims(client, watcher, self.tasks, self._return_lost, search_again, clock)
+        self.lock, self.holdings = self.lost.lock, self.lost.holdings
         self._client = client
         self._watcher = watcher
         self._ends = Tasks(f"ends:{client.name}")
-        self._leaving: dict[str, asyncio.Future[None]] = {}
-        """Uuids whose abort is in flight, each with a future of its own that is done when it is
-        over; one that is claimed again meanwhile leaves the dict."""
-        self._set_aside: dict[str, asyncio.TimerHandle] = {}
-        """Uuids whose end or abort the server may still process, with the end of that."""
-
-    # --- holdings -------------------------------------------------------------------------------
-
-    def granted(self, claimed: Claimed) -> Holding:
-        """Record a claim that the server has just granted."""
-        return self.add(
-            Holding(
-                claimed.episode_uuid,
-                claimed.discard_timeout,
-                counts=claimed.episode_type != "eval",
-                claimed_at=self.monotonic(),
-                claimed_on_wall=claimed.at,
-            )
-        )
-
-    def add(self, holding: Holding) -> Holding:
-        """Record a claim; the one before it of the same uuid is superseded."""
-        uuid, self.ever_claimed = holding.uuid, True
-        if uuid in self._leaving:
-            del self._leaving[uuid]
-        if uuid in self._set_aside:
-            self._set_aside.pop(uuid).cancel()
-        if uuid in self.held:
-            self.held[uuid].superseded = True
-        self.held[uuid] = holding
-        return holding
-
-    def forget(self, holding: Holding) -> None:
-        """Remove a claim that this client no longer holds; keep a later claim of its uuid."""
-        uuid = holding.uuid
-        if uuid in self.held and self.held[uuid] is holding:
-            del self.held[uuid]
-
-    def forget_expired(self) -> None:
-        """Remove what passed its lifetime long ago, even if the server still holds it."""
-        for holding in tuple(self.held.values()):
-            if self._age(holding) > holding.lifetime + REMEMBERED and not holding.left_by:
-                del self.held[holding.uuid]
-
-    def is_expired(self, holding: Holding) -> bool:
-        """Return whether the lifetime has passed."""
-        return self._age(holding) >= holding.lifetime
-
-    def _age(self, holding: Holding) -> float:
-        age = self.monotonic() - holding.claimed_at
-        on_wall = self.wall() - holding.claimed_on_wall
-        return age if age > on_wall else on_wall
-
-    def _known(self) -> set[str]:
-        """Return the uuids that are no lost claims."""
-        held = {holding.uuid for holding in self.held.values() if holding.left_by != "abort"}
-        return held | self._leaving.keys() | self._set_aside.keys()
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -229,19 +133,19 @@ class EpisodeEnds:
             await self._abort_if_held(holding, "it could not be ended")
             raise
         finally:
-            self.forget(holding)
+            self.holdings.forget(holding)
         if outcome.kind in _UNCERTAIN:
             self.lost.search_soon()
         return outcome
 
     async def _outcome(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
-        age = self._age(holding)
+        age = self.holdings.age(holding)
         if age >= holding.lifetime:
             if not await self._abort_if_held(holding, "its lifetime was over"):
                 return TAKEN_BACK
             text = f"more than {holding.lifetime:g} s after its claim: given back"
             return EndOutcome(EndKind.EXPIRED, text)
-        if _may_be_taken(holding, age):
+        if may_be_taken(holding, age):
             if await self._client.can_continue(holding.uuid) is False:
                 return TAKEN_BACK
             if await self._is_superseded(holding):
@@ -265,7 +169,7 @@ class EpisodeEnds:
         until = 0.0
         while True:
             outcome = await self._send(holding, end)
-            if outcome.kind is not EndKind.UNREACHABLE or self.is_expired(holding):
+            if outcome.kind is not EndKind.UNREACHABLE or self.holdings.is_expired(holding):
                 return outcome
             until = until or asyncio.get_running_loop().time() + BACK
             try:
@@ -288,10 +192,12 @@ class EpisodeEnds:
             )
         except asyncio.CancelledError:  # this client closes; the server goes on with it
             if not holding.superseded:
-                self.set_aside(holding.uuid, self.abort_timeout - (loop.time() - began))
+                self.holdings.set_aside(
+                    holding.uuid, self.holdings.abort_timeout - (loop.time() - began)
+                )
             raise
         if outcome.kind is EndKind.UNKNOWN_OUTCOME and not holding.superseded:
-            self._cut_off(holding.uuid, loop.time() - began)
+            self.holdings.cut_off(holding.uuid, loop.time() - began)
         return outcome
 
     async def _send_again(self, holding: Holding, end: _End) -> EndOutcome:
@@ -320,7 +226,7 @@ class EpisodeEnds:
             return _unknown(f"and the server does not report it: {outcome.text}")
         if holding.counts and not outcome.timed_out:
             return await self._send_again(holding, end)
-        if holding.uuid in self._set_aside:
+        if self.holdings.is_set_aside(holding.uuid):
             return _unknown("the server may still process it")
         await self._abort_if_held(holding, "its end got no answer")
         return _unknown("it was given back")
@@ -381,7 +287,7 @@ class EpisodeEnds:
             The uuids that are given back.
         """
         leaving = {
-            holding: self._leave(holding.uuid)
+            holding: self.holdings.leave(holding.uuid)
             for holding in holdings
             if not holding.left_by and not holding.superseded
         }
@@ -394,7 +300,7 @@ class EpisodeEnds:
     async def _abort(
         self, leaving: "Mapping[Holding, asyncio.Future[None]]", cause: str, active: bool
     ) -> set[str]:
-        doubtful = [each for each in leaving if _may_be_taken(each, self._age(each))]
+        doubtful = [each for each in leaving if may_be_taken(each, self.holdings.age(each))]
         given_back = [holding for holding in leaving if holding not in doubtful]
         away = self.server_is_away
         try:
@@ -410,16 +316,18 @@ class EpisodeEnds:
                 await self._send_aborts(aborts, cause, active)
         finally:
             for holding, future in leaving.items():
-                self.forget(holding)
+                self.holdings.forget(holding)
                 if away or holding not in given_back:
-                    self._left(holding.uuid, future)
+                    self.holdings.left(holding.uuid, future)
         return {holding.uuid for holding in given_back}
 
     async def _abort_if_held(self, holding: Holding, cause: str) -> bool:
         """Give back an episode, if this claim still holds it, during its end."""
         if not await self._holds(holding):
             return False
-        await self._send_aborts({holding.uuid: self._leave(holding.uuid)}, cause, active=False)
+        await self._send_aborts(
+            {holding.uuid: self.holdings.leave(holding.uuid)}, cause, active=False
+        )
         return True
 
     async def give_back(
@@ -432,9 +340,9 @@ class EpisodeEnds:
         Returns:
             Those that the server has not confirmed within `timeout` seconds.
         """
-        work = self._send_aborts(self._begin_aborts(uuids), cause, active)
+        work = self._send_aborts(self.holdings.leave_all(uuids), cause, active)
         failed = await self._to_its_end(work, "give back")
-        return [uuid for uuid in uuids if self._in_flight(uuid) or uuid in failed]
+        return [uuid for uuid in uuids if self.holdings.in_flight(uuid) or uuid in failed]
 
     def return_soon(self, uuids: Sequence[str], cause: str) -> "asyncio.Task[list[str]]":
         """Give episodes back in the background; see `give_back`.
@@ -442,20 +350,9 @@ class EpisodeEnds:
         Returns:
             A task that ends when the server has confirmed it, or after `timeout` seconds.
         """
-        return self.tasks.spawn(self._send_aborts(self._begin_aborts(uuids), cause), "give back")
-
-    async def returned(self, uuids: Collection[str]) -> None:
-        """Wait until none of these episodes is being given back, at most `timeout` seconds."""
-        leaving = [self._leaving[uuid] for uuid in uuids if uuid in self._leaving]
-        if leaving:
-            await asyncio.wait(leaving, timeout=self.timeout)
-
-    def _begin_aborts(self, uuids: Collection[str]) -> "dict[str, asyncio.Future[None]]":
-        aborts = {uuid: self._leave(uuid) for uuid in uuids if not self._in_flight(uuid)}
-        for uuid in aborts:
-            if (holding := self.held.pop(uuid, None)) is not None:
-                holding.left_by = "abort"
-        return aborts
+        return self.tasks.spawn(
+            self._send_aborts(self.holdings.leave_all(uuids), cause), "give back"
+        )
 
     async def _send_aborts(
         self, aborts: "Mapping[str, asyncio.Future[None]]", cause: str, active: bool = False
@@ -488,63 +385,18 @@ class EpisodeEnds:
         began = clock()
         try:
             outcome = await self._client.abort(
-                uuid, declare_client_active=active, timeout=self.abort_timeout
+                uuid, declare_client_active=active, timeout=self.holdings.abort_timeout
             )
         finally:
-            ours = self._left(uuid, leaving)
+            ours = self.holdings.left(uuid, leaving)
         if outcome is AbortKind.CONFIRMED or not ours:
             return True
         if outcome is AbortKind.UNKNOWN_OUTCOME:
-            self._cut_off(uuid, clock() - began)
+            self.holdings.cut_off(uuid, clock() - began)
         return False
 
     async def _return_lost(self, uuids: Sequence[str]) -> list[str]:
-        """Abort lost claims; return those that failed."""
-        return await self._send_aborts(self._begin_aborts(uuids), "lost claims")
-
-    # --- what is in flight ----------------------------------------------------------------------
-
-    def _in_flight(self, uuid: str) -> bool:
-        """Return whether the end or abort of an episode is in flight."""
-        holding = self.held.get(uuid)
-        return uuid in self._leaving or (holding is not None and holding.left_by == "end")
-
-    def _leave(self, uuid: str) -> "asyncio.Future[None]":
-        """Record that the abort of an episode is in flight, until `_left`."""
-        future = self._leaving[uuid] = asyncio.get_running_loop().create_future()
-        return future
-
-    def _left(self, uuid: str, leaving: "asyncio.Future[None]") -> bool:
-        """Record that it is over; return False if the episode was claimed again meanwhile."""
-        leaving.set_result(None)
-        if self._leaving.get(uuid) is not leaving:
-            return False
-        del self._leaving[uuid]
-        return True
-
-    def set_aside(self, uuid: str, seconds: float) -> None:
-        """Let `lost` ignore an episode for some seconds, and search afterwards.
-
-        It is for one whose end or abort the server may still process.
-        """
-        if (before := self._set_aside.get(uuid)) is not None:
-            before.cancel()
-        loop = asyncio.get_running_loop()
-        self._set_aside[uuid] = loop.call_later(seconds, self._end_set_aside, uuid)
-
-    def _end_set_aside(self, uuid: str) -> None:
-        del self._set_aside[uuid]
-        self.lost.search_soon()
-
-    def _cut_off(self, uuid: str, took: float) -> None:
-        """Set an episode aside whose end or abort got no answer, while the server may go on.
-
-        Args:
-            uuid: The episode.
-            took: Seconds from the request to the end of its connection, or to a front's answer.
-        """
-        if BROKEN_EARLY < took < self.abort_timeout:
-            self.set_aside(uuid, self.abort_timeout - took)
+        return await self._send_aborts(self.holdings.leave_all(uuids), "lost claims")
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even if the caller is cancelled."""
@@ -565,7 +417,7 @@ class EpisodeEnds:
         Raises:
             SwarmError: as of `LostClaims.reconcile`.
         """
-        self.held = {uuid: one for uuid, one in self.held.items() if one.left_by == "end"}
+        self.holdings.forget_all()
         await self.lost.reconcile()
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -579,19 +431,13 @@ class EpisodeEnds:
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
                 break
-        for timer in self._set_aside.values():
-            timer.cancel()
+        self.holdings.close()
         await self.tasks.close()
 
 
 def _unknown(text: str) -> EndOutcome:
     """Return the outcome of an end without an answer."""
     return EndOutcome(EndKind.UNKNOWN_OUTCOME, f"no answer came; {text}")
-
-
-def _may_be_taken(holding: Holding, age: float) -> bool:
-    """Return whether the server may have taken an episode back, `age` seconds after its claim."""
-    return holding.doubtful or age - holding.active_after >= holding.idle
 
 
 def _of_repeated(outcome: EndOutcome) -> EndOutcome:

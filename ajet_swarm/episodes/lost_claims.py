@@ -15,7 +15,9 @@ from types import TracebackType
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.holdings import Holdings
 from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.runtime import Clock
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +81,12 @@ class LostClaims:
         client: The server.
         watcher: Its watcher.
         tasks: Owner of the search in the background.
-        known: Returns the uuids that are no lost claims.
         give_back: Aborts episodes; returns those that failed.
         search_again: See `SEARCH_AGAIN`.
+        clock: The clocks of the process.
 
     Attributes:
+        holdings: What this client holds.
         lock: Shared by the claims in flight, never held between two attempts; who holds it
             exclusively knows that no claim is in flight.
     """
@@ -93,16 +96,16 @@ class LostClaims:
         client: SwarmApi,
         watcher: Watcher,
         tasks: Tasks,
-        known: Callable[[], set[str]],
         give_back: Callable[[Sequence[str]], Awaitable[list[str]]],
-        search_again: float = SEARCH_AGAIN,
+        search_again: float,
+        clock: Clock,
     ) -> None:
+        self.holdings = Holdings(clock, self.search_soon)
         self.lock = ReadWriteLock()
         self.search_again = search_again
         self._client = client
         self._watcher = watcher
         self._tasks = tasks
-        self._known = known
         self._give_back = give_back
         self._reconciling = asyncio.Lock()
         self._wanted = asyncio.Event()
@@ -120,9 +123,9 @@ class LostClaims:
         """
         async with self._reconciling:
             async with self.lock:  # no claim of ours is in flight
-                known = self._known()
+                known = self.holdings.known()
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
-                known |= self._known()
+                known |= self.holdings.known()
             me = self._client.client_uuid
             ours = [one.episode_uuid for one in records if one.claimed and one.client_uuid == me]
             lost = [uuid for uuid in ours if uuid not in known]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.context import ServerHandle
 
@@ -110,7 +110,7 @@ class EvalEpisodes:
         async with ends.lock.shared():  # a search must not find it before it is recorded
             answer = await self._server.client.claim("eval", self._idle, timeout=ends.timeout)
             if isinstance(answer, Claimed):
-                return answer, ends.granted(answer)
+                return answer, ends.holdings.granted(answer)
             if answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
                 ends.lost.search_soon()
         return answer, None

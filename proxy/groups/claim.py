@@ -124,4 +124,5 @@ def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
         )
     )
     if not run.closing:  # its place is free once the server has confirmed the returns
-        run.give_back(run.facts.server.claimer.ends.returned(uuids))
+        ends = run.facts.server.claimer.ends
+        run.give_back(ends.holdings.returned(uuids, ends.timeout))

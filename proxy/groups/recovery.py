@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.ends import GRANTED_AGAIN, Holding
+from ajet_swarm.episodes.ends import GRANTED_AGAIN
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
 from core.events import EpisodeAborted, EpisodeEnded, EpisodesClaimed, GroupClosed
@@ -94,7 +95,7 @@ class Recovery:
         for candidate in _unfinished(group):
             key = (group.server, candidate.episode_uuid)
             if key not in self._holdings:
-                self._holdings[key] = ends.add(Holding(candidate.episode_uuid))
+                self._holdings[key] = ends.holdings.add(Holding(candidate.episode_uuid))
 
     async def _server(self, facts: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
@@ -137,7 +138,11 @@ class Recovery:
 
     async def _clean(self, facts: ServerFacts, groups: list[Group], held: set[str]) -> None:
         name, ends = facts.server.name, facts.server.claimer.ends
-        mine = {uuid for uuid in held if ends.held.get(uuid) is self._holdings.get((name, uuid))}
+        mine = {
+            uuid
+            for uuid in held
+            if ends.holdings.by_uuid.get(uuid) is self._holdings.get((name, uuid))
+        }
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
@@ -154,7 +159,7 @@ class Recovery:
                 continue
             for candidate in group.candidates:
                 if holding := self._holdings.get((name, candidate.episode_uuid)):
-                    ends.forget(holding)
+                    ends.holdings.forget(holding)
         ends.lost.search_soon()
         self._report(name, unrated, counts, groups)
 
@@ -238,7 +243,7 @@ class Recovery:
         if ours and scored and group.episode_type == "eval":
             # Its end was sent and may still be processed; a second return may hit another client.
             # What we still hold later is another claim of the killed proxy, or the end was lost.
-            server.claimer.ends.set_aside(one.episode_uuid, END_IN_FLIGHT)
+            server.claimer.ends.holdings.set_aside(one.episode_uuid, END_IN_FLIGHT)
             reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
         elif ours:
             await server.claimer.ends.abort([holding], CAUSE)

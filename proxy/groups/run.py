@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.common.text import content_text, one_line
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
@@ -352,7 +352,7 @@ class GroupRun(msgspec.Struct, eq=False):
         slot.uuid = uuid
         slot.attempt += 1
         slot.lost = False
-        slot.holding = self.facts.server.claimer.ends.held[uuid]
+        slot.holding = self.facts.server.claimer.ends.holdings.by_uuid[uuid]
 
     def release_slot(self, slot: Candidate) -> None:
         """Record that the episode of the slot was ended or returned."""

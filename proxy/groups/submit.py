@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.common.tasks import run_all
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import EndedEpisode, EpisodeAborted
 from proxy.groups.run import Candidate, GroupRun

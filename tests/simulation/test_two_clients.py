@@ -46,7 +46,7 @@ class _Client:
     async def _end(self, claimed: Claimed, task: str) -> None:
         output = WireOutput(reward=1.0, metadata={"task_id": task})
         ends = self._claimer.ends
-        await ends.end(ends.held[claimed.episode_uuid], task, output)
+        await ends.end(ends.holdings.by_uuid[claimed.episode_uuid], task, output)
 
 
 def _groups_of_the_whole_pool(seed: int, small: int) -> int:

@@ -122,7 +122,7 @@ async def field_of(
             server.client.__class__ = Hasty
             server.watcher.poll_timeout = POLL
             server.claimer.ends.timeout = PATIENCE
-            server.claimer.ends.abort_timeout = PATIENCE
+            server.claimer.ends.holdings.abort_timeout = PATIENCE
             load = Load(front.url, rng, budget=BUDGET + 5.0)
             made = Field(front, far, load, rng)
             async with load.running(clients):

@@ -62,7 +62,7 @@ class Book:
         for each in (uuid,) if uuid else tuple(self.mine):
             self.mine.discard(each)
             if self.ends is not None:
-                self.ends.held.pop(each, None)
+                self.ends.holdings.by_uuid.pop(each, None)
 
 
 def within(seconds: float) -> float:

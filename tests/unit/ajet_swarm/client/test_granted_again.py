@@ -71,7 +71,7 @@ async def test_an_episode_that_is_claimed_before_the_answer_is_read_is_not_forgo
     server.release()
     await leaving
     await second_counts(server, swarm, uuid)
-    assert not swarm._ends.held
+    assert not swarm._ends.holdings.by_uuid
 
 
 async def test_a_claim_whose_caller_left_does_not_forget_the_next_one(
@@ -261,8 +261,8 @@ async def test_after_a_suspend_the_server_is_asked_before_an_abort(
     async with AsyncSwarm(server.url) as other:
         server.expire(uuid)
         assert (await other.begin_episode())[0] == uuid
-        wall = swarm._ends.wall
-        swarm._ends.wall = lambda: wall() + 3600.0
+        wall = swarm._ends.holdings.wall
+        swarm._ends.holdings.wall = lambda: wall() + 3600.0
         assert not await swarm.abort_episode(uuid)
         assert not server.aborts
         assert (await other.end_episode("other", uuid, SECOND)).ended

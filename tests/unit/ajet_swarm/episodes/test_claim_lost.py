@@ -154,7 +154,7 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
     server.unclaimed[4:] = []
     first = await group(claimer, book)
     server.fail_next("/abort_episode", "hang", times=4)
-    claimer.ends.abort_timeout = 1.0
+    claimer.ends.holdings.abort_timeout = 1.0
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(claimer.give_back([episode.episode_uuid for episode in first], "test"))
         await server.until(lambda: not server.claimed())

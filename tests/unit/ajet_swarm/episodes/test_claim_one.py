@@ -61,7 +61,7 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     assert isinstance(claimed, Claimed)
     assert await looking == []
     assert server.claimed()
-    claimer.ends.held.clear()
+    claimer.ends.holdings.by_uuid.clear()
     assert await claimer.ends.lost.reconcile() == [claimed.episode_uuid]
     assert not server.claimed()
     server.fail_next("/get_episode_buffer", 500)

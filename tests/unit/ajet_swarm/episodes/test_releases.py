@@ -96,7 +96,7 @@ async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
     await cancel(first)  # its aborts go on
     await claimer.give_back(uuids)
     server.release()
-    await claimer.ends.returned(uuids)
+    await claimer.ends.holdings.returned(uuids, 30.0)
     assert aborted(server) == [1, 1, 1, 1]
     assert not server.claimed()
 
@@ -181,7 +181,7 @@ async def test_an_episode_is_spared_for_a_time(
 ) -> None:
     (spared, other) = await group(claimer, book, 2)
     book.forget()
-    claimer.ends.set_aside(spared.episode_uuid, 0.3)
+    claimer.ends.holdings.set_aside(spared.episode_uuid, 0.3)
     assert await claimer.reconcile() == [other.episode_uuid]
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1, 1]
@@ -193,7 +193,7 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
     server.automatic = False
     server.unclaimed[1:] = []
     (first,) = await group(claimer, book, 1)
-    claimer.ends.set_aside(first.episode_uuid, 60.0)
+    claimer.ends.holdings.set_aside(first.episode_uuid, 60.0)
     server.expire(first.episode_uuid)
     (again,) = await group(claimer, book, 1)
     assert again.episode_uuid == first.episode_uuid

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
@@ -30,7 +30,7 @@ async def occupy(w: World) -> str:
     """Take the only episode; return its uuid."""
     claimed = await w.server.client.claim("eval", 60.0)
     assert isinstance(claimed, Claimed)
-    w.server.claimer.ends.granted(claimed)  # else the proxy gives it back
+    w.server.claimer.ends.holdings.granted(claimed)  # else the proxy gives it back
     return claimed.episode_uuid
 
 
@@ -52,7 +52,7 @@ async def test_a_claim_that_is_granted_while_the_look_closes_is_given_back(
         await closing
         assert len(w.swarm.claims) == 3
         assert not w.swarm.claimed()
-        assert not w.server.claimer.ends.held
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path
     last = w.kinds(LookEnded)[-1]
     assert (last.outcome, last.cause) == ("cut", "the proxy stopped")
     assert not w.swarm.claimed()
-    assert not w.server.claimer.ends.held
+    assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_back(
@@ -82,7 +82,7 @@ async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_bac
         assert w.swarm.claimed(), "the server has not answered the claim"
         w.swarm.release()
         await w.until(lambda: not w.swarm.claimed())
-        await w.until(lambda: not w.server.claimer.ends.held)
+        await w.until(lambda: not w.server.claimer.ends.holdings.by_uuid)
 
 
 async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
@@ -123,12 +123,12 @@ async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_gi
         sampler = sampler_of(w)
         taking = w.context.tasks.spawn(sampler.sample(QUESTION, 1), "look")
         await w.until(lambda: w.swarm.requests[CHAT] == 1)
-        (uuid,) = w.server.claimer.ends.held
-        theirs = w.server.claimer.ends.add(Holding(uuid))
+        (uuid,) = w.server.claimer.ends.holdings.by_uuid
+        theirs = w.server.claimer.ends.holdings.add(Holding(uuid))
         taking.cancel()
         await sampler.close()
         assert not w.swarm.aborts
-        assert w.server.claimer.ends.held == {uuid: theirs}
+        assert w.server.claimer.ends.holdings.by_uuid == {uuid: theirs}
 
 
 async def test_an_episode_that_another_look_claims_before_the_return_is_answered_stays_its_own(
@@ -147,7 +147,7 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
                 assert await w.server.claimer.ends.lost.reconcile() == []
                 assert swarm.claimed()
         assert len(swarm.aborts) == 2
-        assert not w.server.claimer.ends.held
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
@@ -162,7 +162,7 @@ async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
                 await first.close()
                 assert not swarm.aborts
         assert len(swarm.aborts) == 1
-        assert not w.server.claimer.ends.held
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_nothing_is_claimed_after_the_end(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def seal_held_up(w: World) -> Callable[[float], None]:
         passed = seconds
         gate.set()
 
-    w.context.clock = w.server.claimer.ends.wall = lambda: clock() + passed
+    w.context.clock = w.server.claimer.ends.holdings.wall = lambda: clock() + passed
     w.context.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
     return go_on
 
