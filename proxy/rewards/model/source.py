@@ -196,7 +196,7 @@ class ComposedSource:
         assembly = self.serving
         if assembly is None or assembly.has_slow_parts or not ctx.answers:
             return None
-        group = self._part_input(assembly, ctx)
+        group = _part_input(self.name, assembly, ctx, self._recent)
         scores = group if isinstance(group, Abstention) else assembly.score_now(group)
         return self._sheet(assembly, group, scores, assembly.version, started)
 
@@ -212,18 +212,11 @@ class ComposedSource:
         if not ctx.answers:
             fault = Abstention(self.name, "the group has no answers to score")
             return ScoreSheet((), fault, "", 0.0)
-        group = self._part_input(assembly, ctx)
+        group = _part_input(self.name, assembly, ctx, self._recent)
         if isinstance(group, Abstention):
             return self._sheet(assembly, group, group, assembly.version, started)
         scores, version = await assembly.score(group)  # a slow part may learn its version now
         return self._sheet(assembly, group, scores, version, started)
-
-    def _part_input(self, assembly: Assembly, ctx: GroupContext) -> PartInput | Abstention:
-        try:
-            return assembly.part_input(ctx, self._recent.excluding(ctx.group_id))
-        except Exception as error:  # an unreadable answer must affect only its group
-            log.exception("the answers of group %s could not be read", ctx.group_id)
-            return fault_of(self.name, error)
 
     def _sheet(
         self,
@@ -348,10 +341,9 @@ class ComposedSource:
         for remove in self._removers:
             remove()
         parts = {id(part): part for assembly in assemblies for _, part in assembly.slow}
-        self._removers = [part.add_listener(self._on_part_health) for part in parts.values()]
-
-    def _on_part_health(self, health: SourceHealth) -> None:
-        self._promote_pending()
+        self._removers = [
+            part.add_listener(lambda health: self._promote_pending()) for part in parts.values()
+        ]
 
     def _retire(self, old: Assembly) -> None:
         """Close the slow parts that no assembly uses any more, once their groups are scored."""
@@ -367,6 +359,16 @@ class ComposedSource:
                     live.idle.clear()
                     await live.idle.wait()
         await _close(live)
+
+
+def _part_input(
+    name: str, assembly: Assembly, ctx: GroupContext, recent: RecentWinners
+) -> PartInput | Abstention:
+    try:
+        return assembly.part_input(ctx, recent.excluding(ctx.group_id))
+    except Exception as error:  # an unreadable answer must affect only its group
+        log.exception("the answers of group %s could not be read", ctx.group_id)
+        return fault_of(name, error)
 
 
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
