@@ -148,7 +148,7 @@ class EpisodeEvents(msgspec.Struct, eq=False):
             return
         pending, self.pending = self.pending, []
         server, group = self.server, self.group_id
-        if claimed := tuple([each for each in pending if isinstance(each, ClaimedEpisode)]):
+        if claimed := tuple([each for each in pending if type(each) is ClaimedEpisode]):
             self.bus.publish(
                 EpisodesClaimed(
                     server=server,
@@ -160,9 +160,9 @@ class EpisodeEvents(msgspec.Struct, eq=False):
                     damping=damping,
                 )
             )
-        if answered := tuple([each for each in pending if isinstance(each, AnsweredCandidate)]):
+        if answered := tuple([each for each in pending if type(each) is AnsweredCandidate]):
             self.bus.publish(CandidatesAnswered(server=server, group_id=group, candidates=answered))
-        if ended := tuple([each for each in pending if isinstance(each, EndedEpisode)]):
+        if ended := tuple([each for each in pending if type(each) is EndedEpisode]):
             self.bus.publish(EpisodesEnded(server=server, group_id=group, episodes=ended))
 
 
