@@ -16,6 +16,7 @@ import msgspec
 
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
+from proxy.rewards.files import stamp
 from proxy.rewards.model.file import ModelFault, default_model, make
 from proxy.rewards.model.spec import (
     NothingApplies,
@@ -54,21 +55,6 @@ _CODE = (
     "parts/schema.py",
 )
 """Files of `proxy/rewards` that affect every reward; the version covers their content."""
-
-Stamp = tuple[tuple[str, int, int], ...]
-"""Path, modification time (ns) and size of each file; -1 for a missing file."""
-
-
-def stamp(files: Sequence[Path]) -> Stamp:
-    """Return a cheap fingerprint of files."""
-    fingerprint = []
-    for file in files:
-        try:
-            status = file.stat()
-            fingerprint.append((str(file), status.st_mtime_ns, status.st_size))
-        except OSError:
-            fingerprint.append((str(file), -1, -1))
-    return tuple(fingerprint)
 
 
 @dataclass(eq=False)
