@@ -1,7 +1,6 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
-import functools
 import hashlib
 import inspect
 import logging
@@ -17,7 +16,7 @@ import msgspec
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.files import stamp
-from proxy.rewards.model.file import ModelFault, default_model, make
+from proxy.rewards.model.file import ModelFault, make
 from proxy.rewards.model.spec import (
     NothingApplies,
     PartSpec,
@@ -363,23 +362,3 @@ def _base_hash(model: RewardModel, live_parts: Sequence[LivePart]) -> str:
         except OSError:  # deleted meanwhile: the file watch detects that
             total.update(b"missing")
     return total.hexdigest()
-
-
-@functools.cache
-def _builtin_assembly() -> Assembly:
-    return Assembly(default_model(), Path(), PartEnvironment())
-
-
-def score_group(ctx: GroupContext) -> tuple[Score, ...]:
-    """Return the scores that the built-in model gives a group, each reward in [0, 1].
-
-    They depend only on the group.
-
-    Raises:
-        PartAbstained: an answer cannot be read.
-    """
-    assembly = _builtin_assembly()
-    scores = assembly.score_now(assembly.part_input(ctx))
-    if isinstance(scores, Abstention):
-        raise PartAbstained(scores.cause, scores.traceback, scores.file, scores.line)
-    return scores
