@@ -7,7 +7,6 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from core.events import RewardPart
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.model.edit import Change, change
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import RewardSource
@@ -15,11 +14,7 @@ from proxy.rewards.source import RewardSource
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
     """Return the parts that the rewards consist of now."""
-    if isinstance(source, ComposedSource):
-        return source.parts()
-    if isinstance(source, HookSource):
-        return (RewardPart(name="hook", kind="hook"),)
-    return ()
+    return source.parts() if isinstance(source, ComposedSource) else ()
 
 
 def kind_of(source: RewardSource, name: str) -> str:

@@ -70,13 +70,16 @@ class ComposedSource:
         *,
         required: bool = False,
         model: RewardModel | None = None,
+        name: str = "builtin",
     ) -> None:
         """Args:
         file: File of the model; it is watched.
         environment: What parts may use besides their settings.
         required: Whether the file must exist; otherwise the built-in model stands in for it.
         model: Model to use in place of a file.
+        name: Name of the source while no file makes the rewards.
         """
+        self._name = name
         self.file = file
         self._environment = environment or PartEnvironment()
         self._clock = self._environment.runtime.clock.monotonic
@@ -104,9 +107,9 @@ class ComposedSource:
 
     @property
     def name(self) -> str:
-        """`builtin`, or the path of the file."""
+        """The path of the file; `builtin` for the built-in rewards, `hook` for a folder alone."""
         model = self.model
-        return str(self.file) if self.file and (model is None or model.file) else "builtin"
+        return str(self.file) if self.file and (model is None or model.file) else self._name
 
     @property
     def version(self) -> str:
