@@ -11,7 +11,6 @@ SEAM = "ajet_swarm/runtime.py"
 OUTSIDE = {
     "ajet_swarm/data/readers.py": "order by the script's own `random.seed`",
     "ajet_swarm/debug/__init__.py": "thread of a script",
-    "ajet_swarm/debug/guard.py": "measures a child process",
     "ajet_swarm/debug/trace.py": "threads of a relay",
     "ajet_swarm/runs/episodes.py": "threads of a script",
     "ajet_swarm/runs/record.py": "threads of a script",

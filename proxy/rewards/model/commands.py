@@ -59,7 +59,7 @@ class RewardCommands:
         Raises:
             AjetError: one of them cannot be set; gives the reason.
         """
-        known = {one.name: one for one in parts_of(self._source)}
+        known = {part.name: part for part in parts_of(self._source)}
         summary = ", ".join(
             f"{name} has weight {weight:g}{_without_effect(known.get(name))}"
             for name, weight in weights.items()
