@@ -15,12 +15,13 @@ from pathlib import Path
 
 from bench.bars import Verdicts
 from bench.hook_edits import edits
-from proxy.rewards.model.assembly import Assembly, score_group
+from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.select import hook_model
 from proxy.rewards.source import Abstention, Answer, GroupContext, SourceHealth
+from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.reward_corpus import NAMES, measured, prompts
 from tests.support.scripted.judge import ScriptedJudge
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel, keep_running
 from ajet_swarm.runtime import SYSTEM
+from proxy.rewards.files import Stamp, settled
 from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
 from proxy.rewards.hooks.errors import CrashError, HookError
-from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
+from proxy.rewards.hooks.folder import digest, stamp, trim_log
 from proxy.rewards.hooks.protocol import (
     HookAnswer,
     HookFault,
@@ -48,8 +50,6 @@ STABLE_AFTER = 10.0
 """Seconds after which the end of a process counts as the first crash again."""
 MAX_CRASHES = 3
 """Crashes in a row after which the next start is delayed."""
-SETTLE = 0.04
-"""Seconds between two checks that must agree, so that a half-written save is not loaded."""
 
 
 class Hook:
@@ -230,12 +230,7 @@ class Hook:
             if current == self._loaded_stamp:
                 return
             await cancel(self._loading)
-        for _ in range(20):  # an editor may be in the middle of its save
-            await asyncio.sleep(SETTLE)
-            later = await asyncio.to_thread(stamp, self.folder)
-            if later == current:
-                break
-            current = later
+        current = await settled(partial(stamp, self.folder), current)
         if current != self._loaded_stamp:
             self._failures = self._crashes = 0
         self._loaded_stamp = current

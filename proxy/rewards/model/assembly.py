@@ -1,7 +1,6 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
-import functools
 import hashlib
 import inspect
 import logging
@@ -16,7 +15,8 @@ import msgspec
 
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
-from proxy.rewards.model.file import ModelFault, default_model, make
+from proxy.rewards.files import stamp
+from proxy.rewards.model.file import ModelFault, make
 from proxy.rewards.model.spec import (
     NothingApplies,
     PartSpec,
@@ -54,21 +54,6 @@ _CODE = (
     "parts/schema.py",
 )
 """Files of `proxy/rewards` that affect every reward; the version covers their content."""
-
-Stamp = tuple[tuple[str, int, int], ...]
-"""Path, modification time (ns) and size of each file; -1 for a missing file."""
-
-
-def stamp(files: Sequence[Path]) -> Stamp:
-    """Return a cheap fingerprint of files."""
-    fingerprint = []
-    for file in files:
-        try:
-            status = file.stat()
-            fingerprint.append((str(file), status.st_mtime_ns, status.st_size))
-        except OSError:
-            fingerprint.append((str(file), -1, -1))
-    return tuple(fingerprint)
 
 
 @dataclass(eq=False)
@@ -377,23 +362,3 @@ def _base_hash(model: RewardModel, live_parts: Sequence[LivePart]) -> str:
         except OSError:  # deleted meanwhile: the file watch detects that
             total.update(b"missing")
     return total.hexdigest()
-
-
-@functools.cache
-def _builtin_assembly() -> Assembly:
-    return Assembly(default_model(), Path(), PartEnvironment())
-
-
-def score_group(ctx: GroupContext) -> tuple[Score, ...]:
-    """Return the scores that the built-in model gives a group, each reward in [0, 1].
-
-    They depend only on the group.
-
-    Raises:
-        PartAbstained: an answer cannot be read.
-    """
-    assembly = _builtin_assembly()
-    scores = assembly.score_now(assembly.part_input(ctx))
-    if isinstance(scores, Abstention):
-        raise PartAbstained(scores.cause, scores.traceback, scores.file, scores.line)
-    return scores

@@ -12,7 +12,8 @@ from typing import Any, cast
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks, keep_running, run_all
 from core.events import RewardPart
-from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
+from proxy.rewards.files import Stamp, settled, stamp
+from proxy.rewards.model.assembly import Assembly, LivePart, fault_of
 from proxy.rewards.model.file import ModelFault, default_model, load
 from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, SlowPart
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 POLL = 0.2
 """Seconds between two checks of the files."""
-SETTLE = 0.04
-"""Seconds between two checks that must agree, so that a half-written save is not loaded."""
 
 
 class RecentWinners:
@@ -256,12 +255,8 @@ class ComposedSource:
         """Load the file as it is now, once two checks of it agree."""
         assert self.file is not None
         current = await asyncio.to_thread(self._stamp, self.file)
-        for _ in range(20 if self._watching else 0):  # an editor may be in the middle of its save
-            await asyncio.sleep(SETTLE)
-            later = await asyncio.to_thread(self._stamp, self.file)
-            if later == current:
-                break
-            current = later
+        if self._watching:
+            current = await settled(partial(self._stamp, self.file), current)
         self._loaded_stamp = current
         running = (*_live(self._pending), *_live(self.serving))
         try:
