@@ -5,7 +5,7 @@ from functools import partial
 
 from ajet_swarm.api.outcomes import Claimed
 from core.events import ClaimIntended, ClaimsReturned
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, Run
 from proxy.servers.reader import identified
 
 REFILL_WAIT = 10.0
@@ -13,8 +13,8 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-def claim_at_once(run: GroupRun) -> bool:
-    """Claim all `run.n` episodes if that needs no request to the server; see `claim` otherwise.
+def claim_at_once(run: Run) -> bool:
+    """Claim all `run.slots.n` episodes if that needs no request to the server; see `claim` otherwise.
 
     No intent is recorded: a crash leaves nothing claimed behind.
 
@@ -23,21 +23,21 @@ def claim_at_once(run: GroupRun) -> bool:
     """
     server = run.facts.server
     claimed = server.claimer.claim_at_once(
-        run.n, episode_type=run.kind, discard_timeout=run.discard_timeout
+        run.slots.n, episode_type=run.task.kind, discard_timeout=run.slots.discard_timeout
     )
     if claimed is None:
         return False
     if run.entry is not None:
         run.entry.claimed()
-    run.reset(run.n)
+    run.slots.reset()
     for episode in claimed:
         _record_claim(run, episode.episode_uuid)
     _take(run, claimed)
     return True
 
 
-async def claim(run: GroupRun, *, durable: bool = True) -> None:
-    """Claim all `run.n` episodes, or none.
+async def claim(run: Run, *, durable: bool = True) -> None:
+    """Claim all `run.slots.n` episodes, or none.
 
     Args:
         run: Its candidates are reset.
@@ -49,7 +49,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
         JournalError: The intent could not be committed; nothing was claimed.
     """
-    run.reset(run.n)
+    run.slots.reset()
     run.generation_announced = False
     server = run.facts.server
     await identified(server)
@@ -58,8 +58,8 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         event = ClaimIntended(
             server=server.name,
             group_id=run.group_id,
-            n=run.n,
-            discard_timeout=run.discard_timeout,
+            n=run.slots.n,
+            discard_timeout=run.slots.discard_timeout,
         )
         if durable:
             await run.context.bus.publish_committed(event)
@@ -67,9 +67,9 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             run.context.bus.publish(event)
 
     claimed = await server.claimer.claim_group(
-        run.n,
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
+        run.slots.n,
+        episode_type=run.task.kind,
+        discard_timeout=run.slots.discard_timeout,
         deadline=lambda: run.deadline,
         entry=run.entry,
         on_intent=intend,
@@ -80,7 +80,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
     _take(run, claimed)
 
 
-async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
+async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
     """Claim a fresh episode for one slot of a group that holds others.
 
     Args:
@@ -92,8 +92,8 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
         False if none was free in time, or the engine is not rolling.
     """
     claimed = await run.facts.server.claimer.refill(
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
+        episode_type=run.task.kind,
+        discard_timeout=run.slots.discard_timeout,
         deadline=min(deadline, run.loop.time() + REFILL_WAIT),
         on_claimed=lambda uuid: _record_claim(run, uuid, candidate),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
@@ -105,29 +105,33 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     return True
 
 
-def _take(run: GroupRun, claimed: Sequence[Claimed]) -> None:
+def _take(run: Run, claimed: Sequence[Claimed]) -> None:
     """Give the claimed episodes to the candidates that recorded them."""
     by_uuid = {episode.episode_uuid: episode for episode in claimed}
-    for candidate in run.candidates:
+    for candidate in run.slots.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
         candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min([episode.at for episode in claimed])
+    run.slots.first_claim_at = min([episode.at for episode in claimed])
 
 
-def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:
+def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     if run.closing:  # the answer is late: the claimer returns the episode, and no group held it
         return
     is_first = slot is None
-    slot = slot or next(candidate for candidate in run.candidates if not candidate.uuid)
-    run.record_claim(slot, uuid)
+    slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
+    run.slots.record_claim(slot, uuid)
     _note_weights(run, slot)
     run.events.claimed(slot)
-    if is_first and len(run.events.pending) == run.n:  # most groups get all at about the same time
+    if (
+        is_first and len(run.events.pending) == run.slots.n
+    ):  # most groups get all at about the same time
         run.generation_announced = True
-        run.events.flush(run.context.clock() + run.discard_timeout, run.facts.server.info.damping)
+        run.events.flush(
+            run.context.clock() + run.slots.discard_timeout, run.facts.server.info.damping
+        )
 
 
-def _note_weights(run: GroupRun, slot: Candidate) -> None:
+def _note_weights(run: Run, slot: Candidate) -> None:
     """Record the weights that the server has when it grants the episode of a slot."""
     known = run.context.bus.state.servers.get(run.facts.server.name)
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
@@ -135,14 +139,14 @@ def _note_weights(run: GroupRun, slot: Candidate) -> None:
     slot.training_run = 0 if known is None else known.run_number
 
 
-def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
-    slots = [candidate for candidate in run.candidates if candidate.uuid in uuids]
+def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
+    slots = [candidate for candidate in run.slots.candidates if candidate.uuid in uuids]
     if not slots:
         return
     run.events.flush()
     run.generation_announced = False
     for candidate in slots:
-        run.release_slot(candidate)
+        run.slots.release(candidate)
         candidate.attempt = 0
     run.context.bus.publish(
         ClaimsReturned(
@@ -153,4 +157,4 @@ def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
         )
     )
     if not run.closing:  # its place is free once the server has confirmed the returns
-        run.give_back(run.facts.server.claimer.releaser.returned(uuids))
+        run.slots.give_back(run.facts.server.claimer.releaser.returned(uuids))

@@ -6,7 +6,7 @@ or FAILED with a cause. The answer to the user is independent of these phases.
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
@@ -25,7 +25,7 @@ from proxy.groups.generate import (
     no_answers_text,
     was_cut,
 )
-from proxy.groups.run import GroupRun, best_of, shortfall
+from proxy.groups.run import Run, ranked
 from proxy.groups.score import score
 from proxy.groups.seal import Sealing, sealed
 from proxy.groups.seal_policy import Drop, Seal
@@ -74,9 +74,9 @@ class Lifecycle:
         self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
         """Ids of the newest groups of a server, empty for those whose prompt was not cut."""
 
-    async def walk(self, run: GroupRun) -> None:
+    async def walk(self, run: Run) -> None:
         """Run all phases of `run`; no episode stays claimed, not even after an error."""
-        run.mark_phase_end("")
+        run.end_span()
         try:
             await self._phases(run)
         except RunEnded as ended:
@@ -85,7 +85,7 @@ class Lifecycle:
             stop = run.stop
             # The rewards are on disk: the next start sends the remaining ones. It also waits for
             # the ends of an eval group that are in flight.
-            if run.sealed or (stop is None and any(one.ending for one in run.held)):
+            if run.sealed or (stop is None and any(one.ending for one in run.slots.held)):
                 run.leave_queue()
                 raise
             end = (
@@ -103,31 +103,33 @@ class Lifecycle:
             refusal = ApiError(500, None, "The request could not be completed.")
             await self._answer_and_finish(run, RunEnded("FAILED", cause), refusal)
 
-    async def _answer_and_finish(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
+    async def _answer_and_finish(self, run: Run, end: RunEnded, refusal: ApiError) -> None:
         best = run.best()
-        if best is not None and run.final_answer is None and run.waiters:
+        if best is not None and run.answer.final is None and run.answer.waiters:
             run.resolve(best, "provisional")
         run.refuse(refusal)
         await self._finish_uncancelled(run, end)
 
-    async def _finish_uncancelled(self, run: GroupRun, end: RunEnded) -> None:
+    async def _finish_uncancelled(self, run: Run, end: RunEnded) -> None:
         """Return held episodes and close the group, even if cancelled meanwhile."""
         run.closing = True
-        if run.held or run.returning:
+        if run.slots.held or run.slots.returning:
             await run_to_end(self._finish(run, end), self._cleanup_tasks, f"end:{run.group_id}")
         else:
             await self._finish(run, end)
 
-    async def _finish(self, run: GroupRun, end: RunEnded) -> None:
+    async def _finish(self, run: Run, end: RunEnded) -> None:
         run.events.flush()
-        await run.returned()
-        if run.held:
-            await release(run, run.held, end.cause)
+        await run.slots.returned()
+        if run.slots.held:
+            await release(run, run.slots.held, end.cause)
         run.leave_queue()
-        run.mark_phase_end("submit" if run.sealed else run.current_span)
-        if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
+        run.end_span()
+        if run.task.row is not None and (
+            run.answer.final is None or run.answer.final.index is None
+        ):
             # It was not answered: the next attempt must match the row again.
-            run.context.rows.again(run.row)
+            run.context.rows.again(run.task.row)
         run.phase = end.phase
         run.context.bus.publish(
             GroupClosed(
@@ -137,18 +139,18 @@ class Lifecycle:
                 cause=end.cause,
                 cause_kind=end.kind.kind if end.kind is not None else "",
                 cause_params=end.kind.as_json() if end.kind is not None else {},
-                latency=run.latency,
+                latency=run.clocks.latency,
             )
         )
-        if run.needs_sweep:
+        if run.slots.needs_sweep:
             run.facts.server.claimer.releaser.sweep_soon()
 
-    async def _phases(self, run: GroupRun) -> None:
+    async def _phases(self, run: Run) -> None:
         await self._notify_source(run)
         await self._get_answers(run)
-        if run.kind == "eval":
+        if run.task.kind == "eval":
             await self._end_untrained(run)
-            raise RunEnded("DONE", run.untrained)
+            raise RunEnded("DONE", run.task.untrained)
         await self._score(run)
         self._drop_cut(run)
         decision = await self._sealing.decided(run)
@@ -159,17 +161,17 @@ class Lifecycle:
 
     # --- before the answers --------------------------------------------------------------------
 
-    async def _notify_source(self, run: GroupRun) -> None:
+    async def _notify_source(self, run: Run) -> None:
         source = run.context.rewards
         request = run.request
         if not observes_requests(source):
             clear_alert(run.context.bus, "hook")
-            run.n = max(run.n, request.n)
+            run.slots.n = max(run.slots.n, request.n)
             return
         try:
             async with asyncio.timeout(HOOK_LIMIT):
                 report = await source.request(
-                    request.request_id, run.task_id, request.query, run.metadata
+                    request.request_id, run.task.id, request.query, run.task.metadata
                 )
         except TimeoutError:
             self._raise_hook_alert(run, HookFailed())
@@ -178,12 +180,12 @@ class Lifecycle:
             clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load raises another alert
             self._raise_hook_alert(run, HookFailed(error=report.error.cause))
-        ids = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
-        run.metadata = {**report.metadata, **ids}
-        run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
-        run.n = max(run.n, request.n)
+        ids = {name: run.task.metadata[name] for name in ("task_id", "dataset_task_id")}
+        run.task.metadata = {**report.metadata, **ids}
+        run.slots.n = max(run.slots.n, report.repeat or 0) if run.task.kind != "eval" else 1
+        run.slots.n = max(run.slots.n, request.n)
 
-    async def _get_answers(self, run: GroupRun) -> None:
+    async def _get_answers(self, run: Run) -> None:
         for _ in range(ROUNDS):
             try:
                 with self._sealing.giving_way.waits(run):
@@ -192,22 +194,22 @@ class Lifecycle:
                 run.refuse(run.overloaded(2))
                 cause = f"no episodes in time: {error.cause}"
                 raise RunEnded("ABORTED", cause, NoEpisodes(refusal=error.cause)) from None
+            run.end_span()
             run.phase = "GENERATING"
-            run.mark_phase_end("claim")
-            run.live = self._is_live(run)
+            run.answer.live = self._is_live(run)
             await generate(run)
-            run.mark_phase_end("generate")
-            if run.usable or not self._may_start_again(run):
+            run.end_span()
+            if run.slots.usable or not self._may_start_again(run):
                 break
-            await run.returned()  # an aborted episode may be claimed again, under the same id
-        if not run.usable:
+            await run.slots.returned()  # an aborted episode may be claimed again, under the same id
+        if not run.slots.usable:
             run.refuse(no_answer_error(run))
             failures = no_answers(run)
             raise RunEnded("FAILED", no_answers_text(failures), failures)
-        if run.kind == "eval":
-            run.resolve(run.usable[0], "only")
+        if run.task.kind == "eval":
+            run.resolve(run.slots.usable[0], "only")
 
-    def _is_live(self, run: GroupRun) -> bool:
+    def _is_live(self, run: Run) -> bool:
         """Return whether the first candidate is the answer.
 
         It is not in the rating mode that holds answers, nor for several choices: those are the best
@@ -216,13 +218,13 @@ class Lifecycle:
         mode = run.context.bus.state.rating_mode
         return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
-    def _may_start_again(self, run: GroupRun) -> bool:
+    def _may_start_again(self, run: Run) -> bool:
         in_time = run.loop.time() < run.deadline - 1.0
-        return run.final_answer is None and in_time and may_start_again(run)
+        return run.answer.final is None and in_time and may_start_again(run)
 
-    async def _claim(self, run: GroupRun) -> None:
+    async def _claim(self, run: Run) -> None:
         run.phase = "CLAIMING"
-        if not run.held:  # a new round queues again
+        if not run.slots.held:  # a new round queues again
             run.leave_queue()
         watcher = run.facts.server.watcher
         try:
@@ -232,20 +234,22 @@ class Lifecycle:
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await enter_queue(run)
-            if run.kind != "eval":
+            if run.task.kind != "eval":
                 async with timeout_at(lambda: run.deadline):
-                    run.n = max(run.n, await run.facts.repeats())
+                    run.slots.n = max(run.slots.n, await run.facts.repeats())
         except TimeoutError:
             status = watcher.current
             cause = "no turn" if status.is_in(ROLLING) else status.display_state.value
-            raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
+            raise ClaimTimedOut(run.slots.n, 0, cause, run.facts.server.name) from None
         if refusal := fit_to_capacity(run):
             run.refuse(refusal)
             raise RunEnded("ABORTED", refusal.message)
-        run.mark_phase_end("queue")
+        run.end_span("queue")
         settings, mode = run.context.settings.rating, run.context.bus.state.rating_mode
         off = mode == "off"
-        run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
+        run.slots.discard_timeout = (
+            settings.discard_timeout if off else settings.discard_timeout_rating
+        )
         if not run.context.journal.error:
             if claim_at_once(run):
                 return
@@ -256,32 +260,36 @@ class Lifecycle:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal, but the user still gets an answer.
         self._raise_journal_alert(run, JournalFailed(effect="untrained"))
-        run.kind, run.n = "eval", run.request.n
-        run.untrained = "not trained on: the journal cannot be written"
+        run.task.kind, run.slots.n = "eval", run.request.n
+        run.task.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
 
     # --- rewards -------------------------------------------------------------------------------
 
-    async def _score(self, run: GroupRun) -> None:
+    async def _score(self, run: Run) -> None:
         run.phase = "SCORING"
-        enough = len(run.usable) >= min(2, run.n)
+        enough = len(run.slots.usable) >= min(2, run.slots.n)
         if enough:
             version = run.context.rewards.version
             await score(run)
-            if run.sheet is None and version and run.context.rewards.version not in ("", version):
+            if (
+                run.scores.sheet is None
+                and version
+                and run.context.rewards.version not in ("", version)
+            ):
                 await score(run)  # another version was loaded meanwhile
-        run.mark_phase_end("score")
+        run.end_span()
         state = run.context.bus.state
         best = run.best()
         assert best is not None
-        short = len(run.usable) < run.n
+        short = len(run.slots.usable) < run.slots.n
         abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._answer_reason(run))
         if abort:
-            raise RunEnded("ABORTED", *shortfall(run))
+            raise RunEnded("ABORTED", *run.slots.shortfall())
 
-    def _drop_cut(self, run: GroupRun) -> None:
+    def _drop_cut(self, run: Run) -> None:
         """Answer and abort a group whose prompt the engine truncated to its window, unless that is
         allowed: its answers do not belong to its prompt. An alert tells of the newest ones.
 
@@ -289,7 +297,7 @@ class Lifecycle:
             RunEnded: The prompt was cut.
         """
         name, bus = run.facts.server.name, run.context.bus
-        cut = any([one.answer is not None and was_cut(one.answer) for one in run.usable])
+        cut = any([one.answer is not None and was_cut(one.answer) for one in run.slots.usable])
         recent = self._recent[name]
         recent.append(run.group_id if cut else "")
         if not cut:
@@ -305,7 +313,7 @@ class Lifecycle:
             window = f"{size} tokens" if size else "the engine's window"
             raise RunEnded("ABORTED", f"prompt cut to {window}: not trained on")
 
-    async def _end_untrained(self, run: GroupRun) -> None:
+    async def _end_untrained(self, run: Run) -> None:
         """End the episodes of an eval group with the automatic reward, if there is one.
 
         The trainer never sees it. A helper call is not scored: it is aborted, as is a group from
@@ -315,38 +323,39 @@ class Lifecycle:
             return
         run.phase = "SCORING"
         await score(run)
-        run.mark_phase_end("score")
-        if run.sheet is not None:
+        run.end_span()
+        if run.scores.sheet is not None:
             run.phase = "SUBMITTING"
-            await submit(run, self._rewards(run, "auto"))
+            await submit(run, run.scores.rewards)
 
-    def _answer_reason(self, run: GroupRun) -> str:
-        if len(run.usable) == 1:
+    def _answer_reason(self, run: Run) -> str:
+        if len(run.slots.usable) == 1:
             return "only"
-        final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
+        final = run.scores.sheet is not None and run.context.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
-    def _drop_group(self, run: GroupRun, decision: Drop) -> None:
+    def _drop_group(self, run: Run, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
-        run.mark_phase_end("rate")
-        for one in run.candidates:
+        run.end_span("rate")
+        for one in run.slots.candidates:
             one.lost = one.lost or has_lost_all(run.facts.server.watcher.current)
         if not decision.unscored:
             raise RunEnded("ABORTED", decision.cause)
-        cause = f"{decision.cause}; {run.abstained}" if run.abstained else decision.cause
+        cause = (
+            f"{decision.cause}; {run.scores.abstained}" if run.scores.abstained else decision.cause
+        )
         raise RunEnded("ABORTED", cause, NotScored())
 
     # --- sending -------------------------------------------------------------------------------
 
-    async def _seal_and_send(self, run: GroupRun, seal: Seal) -> None:
-        rewards = self._rewards(run, seal.source)
-        winner = best_of(run.usable, rewards)
-        assert winner is not None
+    async def _seal_and_send(self, run: Run, seal: Seal) -> None:
+        rewards = run.votes.rewards if seal.source == "human" else run.scores.rewards
+        winner = ranked(run.slots.usable, rewards)[0]
         run.phase = "SUBMITTING"
         run.sealed = True
         event = sealed(run, rewards, winner.index, seal.source, unrated=seal.unrated)
-        run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
+        run.resolve(winner, "winner" if len(run.slots.usable) > 1 else "only")
         try:
             if run.facts.server.intent_is_durable:
                 await run.context.bus.publish_durable(event)
@@ -357,31 +366,22 @@ class Lifecycle:
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         outcomes = await submit(run, rewards)
-        if run.rewards_taken == len(outcomes):
-            raise RunEnded("DONE", *shortfall(run))
-        others = {
-            outcome: outcomes.count(outcome)
-            for outcome in dict.fromkeys(outcomes)
-            if outcome not in ACCEPTED
-        }
+        taken = sum([outcome in ACCEPTED for outcome in outcomes])
+        if taken == len(outcomes):
+            raise RunEnded("DONE", *run.slots.shortfall())
+        others = Counter(outcome for outcome in outcomes if outcome not in ACCEPTED)
         others_text = ", ".join(f"{count} {outcome}" for outcome, count in others.items())
-        if run.rewards_taken or "unknown" in outcomes:
-            some = NotAllTaken(taken=run.rewards_taken, of=len(outcomes), others=others)
-            raise RunEnded("DONE", f"{some.taken} of {some.of} rewards taken, {others_text}", some)
+        if taken or "unknown" in outcomes:
+            some = NotAllTaken(taken=taken, of=len(outcomes), others=dict(others))
+            raise RunEnded("DONE", f"{taken} of {some.of} rewards taken, {others_text}", some)
         if all(outcome == "expired" for outcome in outcomes):
             raise RunEnded("ABORTED", "expired", AllExpired())
         raise RunEnded("FAILED", others_text)
 
-    def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
-        if source == "human":
-            return dict(run.votes.rewards)
-        assert run.sheet is not None
-        return {score.index: score.reward for score in run.sheet.scores}
-
-    def _raise_hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
+    def _raise_hook_alert(self, run: Run, failure: HookFailed) -> None:
         show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
 
-    def _raise_journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
+    def _raise_journal_alert(self, run: Run, failure: JournalFailed) -> None:
         if not run.context.journal.error:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
