@@ -56,7 +56,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     },
     "Debugging one episode": {"debug": (), "debug.trace": ()},
     "Low level: single requests, without waiting": {
-        "api.engine": ("AsyncSwarmClient",),
+        "api.wire": ("SwarmWire",),
         "api.watcher": ("Watcher", "ServerStatus"),
         "episodes.claim": ("EpisodeClaimer",),
         "api.interface": ("SwarmApi",),

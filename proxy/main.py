@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, run_all
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -423,7 +423,7 @@ def _create_handle(
         info = running(options.home, "engine")
         url = info.url if info and info.url else _expected_url(settings)
     watch_only = settings.proxy.watch_only
-    client = AsyncSwarmClient(
+    client = SwarmWire(
         url,
         ReadOnlyTransport(transport) if watch_only else transport,
         client_uuid,

@@ -1,6 +1,7 @@
 """Chat calls of an episode, whole and streamed. Calls of one episode are strictly serial."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -38,87 +39,62 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
     most: int = 0,
-) -> ChatAnswer:
-    """Request one chat completion.
-
-    Args:
-        transport: Sends the request.
-        claimed: The episode.
-        body: The request, encoded or as a mapping, without `stream`.
-        headers: Additional headers; authorization and content type are set here.
-        timeout: Seconds.
-        most: Bytes of the response that may be in memory; 0 for the limit of the transport.
-
-    Raises:
-        ChatError: no usable completion; `kind` classifies the failure.
-    """
-    where = claimed.base_url + "/chat/completions"
-    data = body if isinstance(body, bytes) else _encode(body)
-    sent = _headers_of(claimed, headers)
-    try:
-        response = await transport.request(
-            Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
-        )
-    except TransportError as error:
-        raise _no_answer(error, where) from error
-    return await _parsed(response, where)
-
-
-async def ask_stream(
-    transport: Transport,
-    claimed: Claimed,
-    body: Mapping[str, Any],
-    on_delta: OnDelta,
-    headers: Mapping[str, str] | None = None,
-    timeout: float = CHAT,
-    most: int = 0,
+    on_delta: OnDelta | None = None,
     *,
     chance: Chance = SYSTEM.chance,
 ) -> ChatAnswer:
-    """Request a streamed chat completion; return the same result as `ask`.
+    """Request one chat completion, whole or streamed; the result is the same.
 
     Args:
         transport: Sends the request.
         claimed: The episode.
-        body: The request; `stream` and `stream_options` are set here.
-        on_delta: Called with each delta; not called if the server does not stream.
-        headers: As of `ask`.
-        timeout: Seconds to the end of the stream.
-        most: As of `ask`.
+        body: The request, without `stream`: encoded, or as a mapping, which a stream needs.
+        headers: Additional headers; authorization and content type are set here.
+        timeout: Seconds to the end of the response.
+        most: Bytes of the response that may be in memory; 0 for the limit of the transport.
+        on_delta: Called with each delta of a stream, which is requested only if this is given; not
+            called if the server does not stream.
         chance: Source of ids of tool calls for which the server sends none.
 
     Raises:
-        ChatError: no usable completion, possibly after some deltas.
+        ChatError: no usable completion, possibly after some deltas; `kind` classifies the failure.
     """
     where = claimed.base_url + "/chat/completions"
-    data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})
-    sent = _headers_of(claimed, headers)
+    if on_delta is not None and not isinstance(body, bytes):
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    own = {"Authorization": f"Bearer {claimed.api_key}", "Content-Type": "application/json"}
+    request = Request(
+        "POST",
+        where,
+        body=body if isinstance(body, bytes) else _encode(body),
+        headers={**(headers or {}), **own},
+        timeout=timeout,
+        most=most,
+    )
     try:
-        async with transport.stream(
-            Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
-        ) as answer:
+        if on_delta is None:
+            return await _parsed(await transport.request(request), where)
+        async with transport.stream(request) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
                 return await _parsed(await whole(answer), where)
-            stream = ChatStream(on_delta, where, chance)
-            try:
-                while not stream.done and (part := await answer.read()):
-                    stream.feed(part)
-                    answer.hold(stream.held)
-                await _drain(answer)
-                return stream.finish()
-            finally:
-                stream.clear()  # an error and its frames refer to it
+            return await _read_stream(answer, ChatStream(on_delta, where, chance))
     except TransportError as error:
         raise _no_answer(error, where) from error
 
 
-def _headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the headers of a chat call."""
-    sent = {**more} if more else {}
-    sent["Authorization"] = f"Bearer {claimed.api_key}"
-    sent["Content-Type"] = "application/json"
-    return sent
+async def _read_stream(answer: Streamed, stream: ChatStream) -> ChatAnswer:
+    try:
+        while not stream.done and (part := await answer.read()):
+            stream.feed(part)
+            answer.hold(stream.held)
+        with contextlib.suppress(TransportError, TimeoutError):
+            async with asyncio.timeout(LAST_BYTES):
+                while await answer.read():  # usually empty; then the connection is used again
+                    pass
+        return stream.finish()
+    finally:
+        stream.clear()  # an error and its frames refer to it
 
 
 async def _parsed(response: Response, where: str) -> ChatAnswer:
@@ -128,15 +104,17 @@ async def _parsed(response: Response, where: str) -> ChatAnswer:
 
 
 def _no_answer(error: TransportError, where: str) -> ChatError:
-    if isinstance(error, TimedOut):
-        kind = ChatErrorKind.TIMED_OUT
-    elif isinstance(error, Unreachable):
-        kind = ChatErrorKind.UNREACHABLE
-    elif isinstance(error, TooLarge):
-        kind = ChatErrorKind.OVERSIZED
-    else:
-        kind = ChatErrorKind.UPSTREAM
+    kind = next(
+        (kind for fault, kind in _KINDS if isinstance(error, fault)), ChatErrorKind.UPSTREAM
+    )
     return ChatError(kind, error.what, where=where)
+
+
+_KINDS = (
+    (TimedOut, ChatErrorKind.TIMED_OUT),
+    (Unreachable, ChatErrorKind.UNREACHABLE),
+    (TooLarge, ChatErrorKind.OVERSIZED),
+)
 
 
 async def whole(answer: Streamed) -> Response:
@@ -149,13 +127,3 @@ async def whole(answer: Streamed) -> Response:
         return Response(answer.status, answer.headers, bytes(body))
     finally:
         body.clear()
-
-
-async def _drain(answer: Streamed) -> None:
-    """Read the rest of the body, usually empty, so that the connection can be used again."""
-    try:
-        async with asyncio.timeout(LAST_BYTES):
-            while await answer.read():
-                pass
-    except (TransportError, TimeoutError):
-        pass

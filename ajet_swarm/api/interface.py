@@ -18,7 +18,7 @@ from ajet_swarm.protocol.schemas import (
 
 
 class SwarmApi(Protocol):
-    """Client of one server. `ajet_swarm.api.engine.AsyncSwarmClient` documents each method.
+    """Client of one server. `ajet_swarm.api.wire.SwarmWire` documents each method.
 
     Attributes:
         url: Address of the server, without a trailing slash.
@@ -135,18 +135,7 @@ class SwarmApi(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
         most: int = 0,
+        on_delta: OnDelta | None = None,
     ) -> Awaitable[ChatAnswer]:
         """Request a chat completion."""
-        ...
-
-    def chat_stream(
-        self,
-        claimed: Claimed,
-        body: Mapping[str, Any],
-        on_delta: OnDelta,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> Awaitable[ChatAnswer]:
-        """Request a streamed chat completion."""
         ...

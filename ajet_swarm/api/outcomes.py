@@ -162,17 +162,20 @@ def decoded(response: Response, kind: type[T], where: str) -> T:
     """Return the body of a 200 as `kind`.
 
     Raises:
-        ServerRefusal: any other status.
+        ServerRefusal: any other status, or a `Verdict` without success.
         SwarmError: the body is not that of the route.
     """
     if response.status != 200:
-        raise refusal(response, where)
+        raise _refusal(response, where)
     try:
-        return msgspec.json.decode(response.body, type=kind, strict=False)
+        answer = msgspec.json.decode(response.body, type=kind, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise SwarmError(
             f"the answer was not understood: {error}", where, "Is this an AgentJet swarm server?"
         ) from error
+    if isinstance(answer, Verdict) and answer.success is False:
+        raise _refusal(response, where)
+    return answer
 
 
 def already_trained(text: str) -> str:
@@ -181,7 +184,7 @@ def already_trained(text: str) -> str:
     return f"training complete: {match[0]}" if match else ""
 
 
-def refusal(response: Response, where: str) -> ServerRefusal:
+def _refusal(response: Response, where: str) -> ServerRefusal:
     """Return the error of an error response, with the server's text."""
     return ServerRefusal(response.status, verdict(response).text, where)
 

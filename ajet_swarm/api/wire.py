@@ -1,18 +1,73 @@
-"""JSON requests to one swarm server."""
+"""The routes of a swarm server, and requests to one server.
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+`SwarmWire` has a method for each route. It does not retry, wait for a state or track episodes:
+`ajet_swarm.api.watcher` polls the status, and `ajet_swarm.episodes.claim` claims groups. A route is
+a line of the table below, and a method that says what its answers and faults mean:
+
+    LOGS = Route("/get_verbose_logs", VerboseLogs, reads=True, get=True)
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        return (await self._optional(LOGS)).entries
+"""
+
+import math
+import os
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from ajet_swarm.api.outcomes import decoded, refusal
+from ajet_swarm.api.chat import CHAT, ask
+from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.outcomes import (
+    AbortKind,
+    ChatAnswer,
+    Claimed,
+    ClaimRefused,
+    EndKind,
+    EndOutcome,
+    RefusedKind,
+    abort_kind,
+    already_trained,
+    decoded,
+    end_outcome,
+    refused,
+)
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Transport
-from ajet_swarm.protocol.errors import WrongUse
-from ajet_swarm.protocol.schemas import Verdict
+from ajet_swarm.protocol.errors import (
+    ServerRefusal,
+    SwarmError,
+    TimedOut,
+    TrainingFinished,
+    TransportError,
+    WrongUse,
+)
+from ajet_swarm.protocol.job import JobError
+from ajet_swarm.protocol.schemas import (
+    Agreement,
+    CanContinue,
+    ClaimAnswer,
+    EngineStatus,
+    EpisodeBuffer,
+    EpisodeRecord,
+    ExperimentDir,
+    PoolInfo,
+    VerboseLog,
+    VerboseLogs,
+    Verdict,
+    WireOutput,
+)
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")
+
+MORE_STEPS = "Ask for more steps, or reset the policy"
+"""Remedy for a job whose steps are all trained."""
 
 GENERAL = 30.0
 """Timeout in seconds of a route that changes state."""
@@ -23,13 +78,44 @@ QUICK = 10.0
 """Timeout in seconds of a route that only reads."""
 ENGINE = 600.0
 """Timeout in seconds of a start or a stop, during which the server may freeze."""
-JSON = {"Content-Type": "application/json"}
 
 encode = msgspec.json.Encoder().encode
 
 
-class ServerRequests:
-    """JSON requests to one server.
+@dataclass(frozen=True, slots=True)
+class Route(Generic[T]):
+    """One route of a server."""
+
+    path: str
+    answer: type[T]
+    """Its answer; a `Verdict` without success is a refusal."""
+    timeout: float = QUICK
+    """Seconds."""
+    get: bool = False
+    reads: bool = False
+    """It changes nothing: the request is sent again if its connection breaks."""
+
+
+STATUS = Route("/get_engine_status", EngineStatus, get=True, reads=True)
+POOL = Route("/get_current_batch_rollout_pool_information", PoolInfo, get=True, reads=True)
+LOGS = Route("/get_verbose_logs", VerboseLogs, get=True, reads=True)
+EXPERIMENT = Route("/get_server_experiment_dir", ExperimentDir, get=True, reads=True)
+SCHEMA = Route("/openapi.json", dict[str, Any], get=True, reads=True)
+BUFFER = Route("/get_episode_buffer", EpisodeBuffer, reads=True)
+CAN_CONTINUE = Route("/can_continue_episode", CanContinue, reads=True)
+CLAIM = Route("/claim_episode", ClaimAnswer, GENERAL)
+END = Route("/end_episode", Verdict, GENERAL)
+ABORT = Route("/abort_episode", Verdict, GENERAL)
+JOB = Route("/sync_train_config", Verdict, ENGINE)
+CHECK_JOB = Route("/ajetc/check_job", Verdict)
+"""A route of the embedded engine that checks a job and stores nothing."""
+START = Route("/start_engine", Verdict, ENGINE)
+STOP = Route("/stop_engine", Verdict, ENGINE)
+AGREE = Route("/agree_sync_weight", Agreement)
+
+
+class SwarmWire:
+    """All routes of one server.
 
     Args:
         url: `http://host:port`, optionally with a path and a trailing slash.
@@ -42,6 +128,10 @@ class ServerRequests:
     Raises:
         WrongUse: `url` is not an address, or contains a user or a password.
     """
+
+    context_length: int | None = None
+    trouble = ""
+    _features: frozenset[str] | None = None
 
     def __init__(
         self,
@@ -65,39 +155,339 @@ class ServerRequests:
         self.name = name or self.url
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 if it never did."""
-        self._wall = runtime.clock.wall
-        self._chance = runtime.chance
+        self._runtime = runtime
 
-    async def _get(self, path: str, kind: type[T], timeout: float) -> T:
-        url = self.url + path
-        return decoded(
-            await self.transport.request(Request("GET", url, timeout=timeout, repeatable=True)),
-            kind,
-            url,
+    # --- the engine -----------------------------------------------------------------------------
+
+    async def status(self, *, timeout: float = QUICK) -> EngineStatus:
+        """Return the state of the engine.
+
+        Raises:
+            TransportError: no response.
+            SwarmError: not the response of a swarm server.
+        """
+        return await self._answer(STATUS, timeout=timeout)
+
+    async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
+        """Return the progress of the batch; None when the server could not report it.
+
+        Raises:
+            TransportError: no response.
+        """
+        try:
+            pool = await self._answer(POOL, timeout=timeout)
+        except TransportError:
+            raise
+        except SwarmError:
+            return None
+        return None if pool.is_default else pool
+
+    async def sync_train_config(self, yaml: str) -> str:
+        """Store the job that the next start runs.
+
+        An AgentJet server reads the job only at that start. Keys without which it never starts are
+        added for it.
+
+        Returns:
+            The job as it was sent.
+
+        Raises:
+            JobError: no AgentJet server can start with it. Nothing was sent.
+            TrainingFinished: as of `prepared`. Nothing was sent.
+            SwarmError: refused (only an OFFLINE engine accepts a job), or no response.
+        """
+        text = await self.prepared(yaml)
+        await self._answer(JOB, {"yaml_as_string": text})
+        return text
+
+    async def prepared(self, yaml: str) -> str:
+        """Check a job for this server and return it as `sync_train_config` sends it.
+
+        Raises:
+            JobError: this server cannot start with it.
+            TrainingFinished: all steps of the job are trained already.
+            SwarmError: the server does not respond.
+        """
+        if not await self.is_embedded():
+            return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
+        if CHECK_JOB.path in await self.features():
+            try:
+                await self._answer(CHECK_JOB, {"yaml_as_string": yaml})
+            except ServerRefusal as error:
+                if complete := already_trained(error.text):
+                    raise TrainingFinished(complete, self.name, MORE_STEPS) from error
+                raise JobError(error.what, "job", "Correct the job") from error
+        return yaml
+
+    async def is_embedded(self) -> bool:
+        """Return whether the server is the embedded engine, as its list of routes shows.
+
+        Raises:
+            TransportError: no response.
+        """
+        return await serves_engine(self.features(again=True))
+
+    async def start_engine(self) -> int | None:
+        """Start training and return the trainer's process id.
+
+        After a failed start, only `stop_engine` helps.
+
+        Raises:
+            SwarmError: refused, with the server's text, or no response.
+        """
+        return (await self._answer(START, {})).pid
+
+    async def stop_engine(self) -> None:
+        """Stop training for all clients; the server freezes for up to 19 s.
+
+        Raises:
+            SwarmError: refused, or no response.
+        """
+        self.stopped_at = self._runtime.clock.wall()
+        await self._answer(STOP, {})
+
+    async def agree_sync_weight(self) -> bool:
+        """Agree to end the batch; return False if this client does not count as active.
+
+        Raises:
+            SwarmError: the stop rule of the engine has no agreement (a 500), or no response.
+        """
+        return bool((await self._answer(AGREE, {"client_uuid": self.client_uuid})).success)
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """Return the log lines of the last 30 s, at most 50; none if the server lacks the route.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return (await self._optional(LOGS)).entries
+
+    async def experiment_dir(self) -> str | None:
+        """Return the folder of the server's run; None when it has none or does not report it.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return (await self._optional(EXPERIMENT)).server_experiment_dir
+
+    async def features(self, *, again: bool = False) -> frozenset[str]:
+        """Return the paths of the server, from its `/openapi.json`; cached.
+
+        Args:
+            again: Read them again, as after a restart with another version.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        if self._features is None or again:
+            self._features = await served_paths(self.transport, self.url)
+        return self._features
+
+    # --- episodes -------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        episode_type: str = "train",
+        discard_episode_timeout: float = 240.0,
+        *,
+        timeout: float = GENERAL,
+        throttle_policy: Mapping[str, Any] | None = None,
+    ) -> Claimed | ClaimRefused:
+        """Claim one episode; never raise for a fault of the server or the network.
+
+        A claim without a response returns `ClaimRefused(UNKNOWN)`: it may have succeeded, so check
+        `buffer` for a record of this client before claiming more.
+        """
+        at = self._runtime.clock.wall()
+        body = {
+            "client_uuid": self.client_uuid,
+            "episode_type": episode_type,
+            "discard_episode_timeout": discard_episode_timeout,
+            "throttle_policy": throttle_policy,
+        }
+        try:
+            answer = await self._answer(CLAIM, body, timeout)
+        except SwarmError as error:
+            kind = RefusedKind.UNKNOWN
+            if isinstance(error, TransportError) and not error.sent:
+                kind = RefusedKind.UNREACHABLE
+            elif isinstance(error, ServerRefusal) and 400 <= error.status < 500:
+                kind = RefusedKind.OTHER  # a 5xx may occur after the claim was recorded
+            return ClaimRefused(kind, str(error))
+        if not (answer.success and answer.episode_uuid):
+            return refused(answer.fail_cause or "")
+        return Claimed(
+            episode_uuid=answer.episode_uuid,
+            base_url=self._base_url(answer.openai_base_url or ""),
+            api_key=answer.openai_api_key or "",
+            episode_type=episode_type,
+            at=at,
+            discard_timeout=discard_episode_timeout,
         )
 
-    async def _send(
+    async def end(
         self,
-        path: str,
-        body: Mapping[str, Any],
-        timeout: float,
+        episode_uuid: str,
+        task_id: str,
+        output: WireOutput,
+        declare_client_active: bool = True,
         *,
-        repeatable: bool = False,
+        timeout: float = GENERAL,
+    ) -> EndOutcome:
+        """Send an episode's reward, once; `metadata.task_id` is set here.
+
+        Raises:
+            SwarmError: the reward is not one finite number, or there is no task id: the server
+                would accept the end and discard the episode.
+        """
+        reward: object = output.reward
+        if not (isinstance(reward, int | float) and math.isfinite(reward)):
+            raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
+        if not task_id:
+            raise SwarmError("an episode cannot be ended without a task id", episode_uuid)
+        body = self._end_body(episode_uuid, task_id, output, declare_client_active)
+        try:
+            return end_outcome(await self._send(END, body, timeout))
+        except TransportError as error:
+            kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
+            return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))
+
+    async def abort(
+        self,
+        episode_uuid: str,
+        task_id: str = "",
+        declare_client_active: bool = False,
+        *,
+        timeout: float = GENERAL,
+    ) -> AbortKind:
+        """Abort an episode, once; never raise for a fault of the server or the network.
+
+        The server does not check the owner: if it took the episode back and gave it to another
+        client, this aborts the episode of that client.
+        """
+        body = self._end_body(episode_uuid, task_id, WireOutput(None), declare_client_active)
+        try:
+            return abort_kind(await self._send(ABORT, body, timeout))
+        except TransportError as error:
+            return AbortKind.UNKNOWN_OUTCOME if error.sent else AbortKind.UNREACHABLE
+
+    async def can_continue(self, episode_uuid: str) -> bool | None:
+        """Return whether an episode is claimed and the engine rolls; None if that is unknown."""
+        body = {"client_uuid": self.client_uuid, "episode_uuid": episode_uuid}
+        try:
+            return (await self._answer(CAN_CONTINUE, body)).can_continue
+        except SwarmError:
+            return None
+
+    async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
+        """Return all live episodes of all clients.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return (await self._answer(BUFFER, {}, timeout)).buffer
+
+    def chat(
+        self,
+        claimed: Claimed,
+        body: bytes | Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CHAT,
+        most: int = 0,
+        on_delta: OnDelta | None = None,
+    ) -> Awaitable[ChatAnswer]:
+        """See `ajet_swarm.api.chat.ask`."""
+        return ask(
+            self.transport,
+            claimed,
+            body,
+            headers,
+            timeout,
+            most,
+            on_delta,
+            chance=self._runtime.chance,
+        )
+
+    # --- requests -------------------------------------------------------------------------------
+
+    async def _send(
+        self, route: Route[T], body: Mapping[str, Any] | None = None, timeout: float = 0.0
     ) -> Response:
         return await self.transport.request(
             Request(
-                "POST",
-                self.url + path,
-                body=encode(body),
-                headers=JSON,
-                timeout=timeout,
-                repeatable=repeatable,
+                "GET" if route.get else "POST",
+                self.url + route.path,
+                body=None if body is None else encode(body),
+                headers=None if body is None else {"Content-Type": "application/json"},
+                timeout=timeout or route.timeout,
+                repeatable=route.reads,
             )
         )
 
-    async def _do(self, path: str, body: Mapping[str, Any], timeout: float) -> Verdict:
-        response = await self._send(path, body, timeout)
-        verdict = decoded(response, Verdict, self.url + path)
-        if verdict.success is False:
-            raise refusal(response, self.url + path)
-        return verdict
+    async def _answer(
+        self, route: Route[T], body: Mapping[str, Any] | None = None, timeout: float = 0.0
+    ) -> T:
+        response = await self._send(route, body, timeout)
+        return decoded(response, route.answer, self.url + route.path)
+
+    async def _optional(self, route: Route[T]) -> T:
+        """Return the answer of a route that older servers lack; an empty one for them."""
+        try:
+            return await self._answer(route)
+        except ServerRefusal as error:
+            if error.status != 404:
+                raise
+            return route.answer()
+
+    def _end_body(
+        self, episode_uuid: str, task_id: str, output: WireOutput, active: bool
+    ) -> dict[str, Any]:
+        """Return the body of an end or an abort."""
+        named = {**output.metadata, "task_id": task_id} if task_id else output.metadata
+        return {
+            "client_uuid": self.client_uuid,
+            "episode_uuid": episode_uuid,
+            "task_id": task_id,
+            "workflow_output": msgspec.structs.replace(output, metadata=named),
+            "declare_client_active": active,
+        }
+
+    def _base_url(self, reported: str) -> str:
+        """Return the base URL at this client's address: the reported host may not be reachable."""
+        path = _path_of(reported)
+        return self.url + (path if path != "/" else "/v1")
+
+
+@lru_cache(maxsize=64)
+def _path_of(url: str) -> str:
+    try:
+        return "/" + urlsplit(url).path.strip("/")
+    except ValueError:  # not an address: use the default path
+        return "/"
+
+
+async def served_paths(transport: Transport, url: str) -> frozenset[str]:
+    """Return the paths a server serves, from its `/openapi.json`.
+
+    Raises:
+        SwarmError: no usable response.
+    """
+    where = url + SCHEMA.path
+    response = await transport.request(Request("GET", where, timeout=QUICK, repeatable=True))
+    paths = decoded(response, SCHEMA.answer, where).get("paths")
+    return frozenset(paths if isinstance(paths, dict) else ())
+
+
+async def serves_engine(features: Awaitable[frozenset[str]]) -> bool:
+    """Return whether the listed routes of a server include those of the embedded engine.
+
+    Raises:
+        TransportError: no response.
+    """
+    try:
+        paths = await features
+    except TransportError:
+        raise
+    except SwarmError:  # the server publishes no schema
+        return False
+    return any(path.startswith("/ajetc/") for path in paths)

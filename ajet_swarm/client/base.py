@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
@@ -76,7 +76,7 @@ class SwarmBase:
         self._transport = HttpTransport()
         self._clock = runtime.clock
         self._chance = runtime.chance
-        self.wire = AsyncSwarmClient(
+        self.wire = SwarmWire(
             url, self._transport, client_uuid or self._chance.uuid(), name=name, runtime=runtime
         )
         """Single requests to the same server, without waiting for its engine."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.engine import MORE_STEPS
 from ajet_swarm.api.outcomes import already_trained
 from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api.wire import MORE_STEPS
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import (

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import RUNNER
+from ajet_swarm.api.wire import RUNNER, SwarmWire
 from ajet_swarm.client.episode import wire_output
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.deadlines import EpisodeDeadline, EpisodeDeadlines
@@ -56,7 +55,7 @@ class EpisodeEnds:
 
     def __init__(
         self,
-        wire: AsyncSwarmClient,
+        wire: SwarmWire,
         watcher: Watcher,
         releaser: EpisodeReleaser,
         deadlines: EpisodeDeadlines,

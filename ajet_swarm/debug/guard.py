@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, BinaryIO
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.waits import BEAT
 from ajet_swarm.protocol.errors import SwarmError
 
@@ -173,7 +173,7 @@ async def _abort_held(report: ChildReport) -> None:
     from ajet_swarm.http.transport import HttpTransport  # aiohttp takes long to import
 
     async with asyncio.timeout(BACK), HttpTransport() as transport:
-        wire = AsyncSwarmClient(report.server, transport, report.client)
+        wire = SwarmWire(report.server, transport, report.client)
         for one in await wire.buffer(timeout=BACK):
             if one.claimed and one.client_uuid == report.client:
                 await wire.abort(one.episode_uuid, timeout=BACK)

@@ -100,6 +100,12 @@ class Verdict(msgspec.Struct, frozen=True):
         return "" if self.detail is None else msgspec.json.encode(self.detail).decode()
 
 
+class Agreement(msgspec.Struct, frozen=True):
+    """Answer of `/agree_sync_weight`; without success the client does not count as active."""
+
+    success: bool | None = None
+
+
 class CanContinue(msgspec.Struct, frozen=True):
     """Answer of `/can_continue_episode`."""
 
@@ -243,7 +249,8 @@ class PoolInfo(ServerRecord, frozen=True):
 class WireOutput(msgspec.Struct, frozen=True):
     """Output of an episode, as `end_episode` sends it; the client adds `metadata.task_id`."""
 
-    reward: float
+    reward: float | None
+    """None in an abort."""
     is_success: bool | None = None
     metadata: dict[str, Any] = {}
     log_metrics: dict[str, Any] = {}

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.console.relay import Relay, relayed
 from bench.console.terminal import TerminalProgram
 from bench.console.traffic import life, query, start
 from core.bus import Bus
 from core.journal.writer import Journal
-from core.state import State
 from tests.support.stack import Stack
 
 SCROLLED = 60
@@ -37,12 +35,6 @@ class Opened:
     """From the console's start to the newest request on its first screen."""
     data_own: float = 0.0
     """`data` without the time that the console waited for a core."""
-    attach_bytes: int = 0
-    """Bytes that the proxy sent until then, and in the second after it."""
-    text_bytes: int = 0
-    """Bytes of the texts that the Requests list reads."""
-    snapshot_bytes: int = 0
-    """Bytes of the whole state as JSON, which consoles received before."""
     resident: float = 0.0
     """Memory of the console in MB after it has shown pages of the whole journal."""
     rows: float = 0.0
@@ -72,13 +64,13 @@ def make(path: Path, groups: int) -> float:
     return time.monotonic() - began
 
 
-def load(path: Path) -> tuple[float, State]:
-    """Open the file and compute the state; return the seconds it took, and the state."""
+def load(path: Path) -> float:
+    """Open the file and compute the state; return the seconds it took."""
     began = time.monotonic()
     journal = Journal(path)
     try:
-        state = journal.load_state()
-        return time.monotonic() - began, state
+        journal.load_state()
+        return time.monotonic() - began
     finally:
         journal.close()
 
@@ -91,37 +83,22 @@ def opened(folder: Path, groups: int) -> Opened:
         empty = time.monotonic() - began
     with Stack(folder / "full", forks=False) as stack:
         write_seconds = make(stack.home.journal, groups)
-        loads = [load(stack.home.journal) for _ in range(3)]
-        state, final_state = min(seconds for seconds, _ in loads), loads[0][1]
+        state = min(load(stack.home.journal) for _ in range(3))
         size = stack.home.journal.stat().st_size / 1e6
         began = time.monotonic()
         info = stack.proxy("--swarm-url", NOWHERE)
         proxy = time.monotonic() - began
-        with relayed(info.url) as relay:
-            return _shown(
-                stack,
-                relay,
-                groups,
-                Opened(
-                    made=write_seconds,
-                    megabytes=size,
-                    state=state,
-                    proxy=proxy,
-                    proxy_empty=empty,
-                    snapshot_bytes=len(msgspec.json.encode(final_state)),
-                ),
-            )
+        figures = Opened(write_seconds, size, state, proxy, empty)
+        return _shown(stack, info.url, groups, figures)
 
 
-def _shown(stack: Stack, relay: Relay, groups: int, opened: Opened) -> Opened:
-    """Measure a console that attaches through the relay."""
-    args = ["--attach", relay.url, "--token-file", str(stack.home.token_file)]
+def _shown(stack: Stack, url: str, groups: int, opened: Opened) -> Opened:
+    """Measure a console that attaches to the proxy."""
+    args = ["--attach", url, "--token-file", str(stack.home.token_file)]
     newest = query(groups - 1)[:8]
     with TerminalProgram(["-m", "console", *args], stack.home) as program:
         opened.data = program.expect(newest) - program.began
         opened.data_own = opened.data - program.stood()
-        program.rest(1.0)
-        opened.attach_bytes = relay.received
     with TerminalProgram(["-m", "console", *args], stack.home) as program:
         painted, stood = program.expect("Quit"), program.stood()
         program.type("2")
@@ -129,7 +106,6 @@ def _shown(stack: Stack, relay: Relay, groups: int, opened: Opened) -> Opened:
         opened.rows, opened.rows_after = there - program.began, there - painted
         opened.rows_own = opened.rows_after - (program.stood() - stood)
         program.rest(1.0)
-        opened.text_bytes = relay.received - 2 * opened.attach_bytes
         asked = program.type("G")
         opened.oldest = program.expect(query(0)[:8]) - asked
         for _ in range(SCROLLED):

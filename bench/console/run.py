@@ -27,14 +27,12 @@ class Form:
     idle: float = 10.0
     live: float = 12.0
     keys: int = 200
-    naive: float = 15.0
-    naive_keys: int = 5
     filters: int = 8
     groups: int = 100_000
     requests: int = 100_000
 
 
-QUICK = Form(3, 3.0, 3.0, 50, 4.0, 1, 2, 100_000, 10_000)
+QUICK = Form(3, 3.0, 3.0, 50, 2, 100_000, 10_000)
 
 
 class Proxy:

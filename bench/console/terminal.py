@@ -21,7 +21,7 @@ import psutil
 from core.runtime.home import Home
 
 BAND = "#26354a"
-"""Background colours of the cursor's row, in the dark theme and in the naive variant."""
+"""Background colour of the cursor's row in the dark theme."""
 ROOT = Path(__file__).resolve().parents[2]
 _BAND = b"48;2;%d;%d;%d" % tuple(bytes.fromhex(BAND[1:]))
 _MARKS = re.compile(rb"\x1b\[(\d+);(\d+)H|" + re.escape(_BAND))
@@ -67,9 +67,8 @@ class TerminalProgram:
         os.set_blocking(self._master, False)
         self.process = psutil.Process(self.child.pid)
         self.seen = ""
-        self.bytes = 0
         self.row = 0
-        """Return the row at which the cursor was painted last."""
+        """Row at which the cursor was painted last."""
         self._y = 0
         self._rest = b""
 
@@ -100,7 +99,6 @@ class TerminalProgram:
                 while data := os.read(self._master, 1 << 16):
                     data_read += data
         if data_read:
-            self.bytes += len(data_read)
             data_read = self._rest + data_read
             cut = data_read.rfind(b"\x1b", len(data_read) - 40)  # it may not be whole
             cut = cut if cut > 0 else len(data_read)
@@ -146,23 +144,20 @@ class TerminalProgram:
         os.write(self._master, keys.encode())
         return at
 
-    def key(self, key: str, to: int, limit: float) -> tuple[float, float, float]:
-        """Return delays of a key: to the first byte, to the cursor's row at `to`, and for a core.
+    def key(self, key: str, to: int, limit: float) -> tuple[float, float]:
+        """Return delays of a key in seconds: to the cursor's row at `to`, and the wait for a core.
 
-        In seconds; `limit` for what did not come.
+        The first is `limit` if the row did not come.
         """
         while self.read(0.0):
             pass
-        before = self.bytes
-        first, stood = 0.0, self.stood()
+        stood = self.stood()
         at = self.type(key)
         while (gone := time.monotonic() - at) < limit:
             self.read(limit - gone)
-            if not first and self.bytes != before:
-                first = time.monotonic() - at
             if self.row == to:
-                return first, time.monotonic() - at, self.stood() - stood
-        return first or limit, limit, 0.0
+                return time.monotonic() - at, self.stood() - stood
+        return limit, 0.0
 
     def stood(self) -> float:
         """Return the seconds for which the program's main thread was ready but waited for a core.

@@ -1,160 +1,132 @@
-"""Our proxy beside gateways and routers that only forward, before one instant upstream.
+"""Our proxy beside the gateway Portkey, both before one instant upstream.
 
-    python -m bench.peers [--quick] [--only NAME ...]
+    python -m bench.peers [--quick]
 
-LiteLLM and Portkey are gateways, vllm-router and sglang-router are routers in Rust; ours forwards
-in observe mode (fan-out 1, journal on), and answers with the best of four candidates beside it.
-A bare forwarder on our HTTP stack shows what that alone costs. Prompts are unique. Everything is
-measured in this run, in turns; the bars are ratios and the latency of one user. CPU is that of all
-processes of a subject, per request.
+Ours forwards in observe mode (fan-out 1, journal on) and, for comparison, answers with the best of
+four candidates. Prompts are unique. All subjects are measured in this run in alternation; CPU is
+that of all processes of a subject, per request. The bar is the p50 that a proxy adds for one user.
 
-The peers are installed below `.venv-peers` from pinned hashes (`bench.peers.install`).
+Node and npm must be installed. Portkey is installed below `.venv-peers` from pinned hashes
+(`pins/portkey/package-lock.json`; `npm install --package-lock-only
+--omit-lockfile-registry-resolved` writes it without addresses).
 """
 
 import argparse
 import contextlib
+import shutil
 import statistics
+import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+import httpx
 
 from bench.bars import Verdicts
-from bench.peers.subjects import BARE, PEERS, Running, ours, peer
-from bench.proxy_cost.run import Figures, Stub, child, load, measure
+from bench.peers.stub import MODEL
+from bench.proxy_cost.run import Figures, Stub, Subject, child, load, measure
+from core.runtime.sockets import bind
+from tests.support.stack import Stack
 
-USERS = (1, 4, 16, 64)
-BOUNDS = (5.0, 10.0, 50.0, 100.0)
-"""Bounds of p99 in milliseconds for which the throughput is reported."""
-SWEEP = (1, 2, 4, 8, 16, 32, 64)
-OBSERVE, SWARM = "ours, observe", "ours, N = 4"
-
-
-@dataclass
-class Result:
-    """All figures of one subject."""
-
-    whole: dict[int, list[Figures]] = field(default_factory=dict)
-    """Number of users -> rounds."""
-    streamed: dict[int, list[Figures]] = field(default_factory=dict)
-    idle: float = 0.0
-    loaded: float = 0.0
-    after: float = 0.0
-    """MB of memory before the load, under it, and at the end."""
-
-    def middle(self, users: int, name: str, *, stream: bool = False) -> float:
-        """Return the median of a figure over the rounds."""
-        rounds = (self.streamed if stream else self.whole)[users]
-        return statistics.median(float(getattr(one, name)) for one in rounds)
-
-    def within(self, bound: float) -> float:
-        """Return the best throughput whose p99 is within a bound; 0 for none."""
-        rates = [
-            self.middle(users, "rate") for users in self.whole if self.middle(users, "p99") <= bound
-        ]
-        return max(rates, default=0.0)
+PINS: Final = Path(__file__).parent / "pins" / "portkey"
+FOLDER: Final = Path(__file__).parents[2] / ".venv-peers" / "portkey"
+USERS: Final = (1, 16, 64)
+START_LIMIT: Final = 90.0
+PORTKEY, OBSERVE, SWARM = "portkey", "ours, observe", "ours, N = 4"
+QUESTION: Final = {"model": MODEL, "messages": [{"role": "user", "content": "Are you there?"}]}
 
 
-def measure_one(running: Running, stub: Stub, result: Result, seconds: float) -> None:
-    """Measure one round of a subject."""
-    headers = [part for header in running.headers for part in ("--header", header)]
-    subject = running.subject
-    if not result.idle:
-        result.idle = subject.resident()
-    for users in SWEEP:
-        figures = measure(subject, stub, users, *headers, seconds=seconds)
-        result.whole.setdefault(users, []).append(figures)
-        result.loaded = max(result.loaded, subject.resident())
-    for users in (1, 64):
-        figures = measure(subject, stub, users, "--stream", *headers, seconds=seconds)
-        result.streamed.setdefault(users, []).append(figures)
-    result.after = subject.resident()
-    errors = sum(one.errors for rounds in result.whole.values() for one in rounds)
-    print(f"{subject.name}: {errors} errors", flush=True)
+def install() -> Path:
+    """Return the script that starts Portkey; install it if it is missing or its pins changed."""
+    lock = "package-lock.json"
+    installed = FOLDER / lock
+    if not installed.is_file() or installed.read_bytes() != (PINS / lock).read_bytes():
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        shutil.copytree(PINS, FOLDER)
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        subprocess.run(command, check=True, cwd=FOLDER)
+    return FOLDER / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
+
+
+def headers_of(name: str, upstream: int) -> dict[str, str]:
+    """Return the headers that the users of a subject send."""
+    if name != PORTKEY:
+        return {}
+    return {
+        "x-portkey-provider": "openai",
+        "x-portkey-custom-host": f"http://127.0.0.1:{upstream}/v1",
+        "authorization": "Bearer none",
+    }
 
 
 @contextlib.contextmanager
-def started(name: str, upstream: int, work: Path) -> Iterator[Running]:
-    """Start a subject by name."""
-    folder = work / name.replace(" ", "-").replace(",", "").replace("=", "")
-    folder.mkdir(exist_ok=True)
-    if name in (OBSERVE, SWARM):
-        with ours(upstream, folder, observe=name == OBSERVE) as running:
-            yield running
-    else:
-        with peer(name, upstream, folder) as running:
-            yield running
+def portkey(upstream: int, work: Path) -> Iterator[Subject]:
+    """Start Portkey before the upstream at a port; it has answered one question."""
+    script = install()
+    with bind("127.0.0.1", 0, False, setting="PORT") as sock:
+        port: int = sock.getsockname()[1]
+    with (work / "portkey.log").open("wb") as log:
+        command = ["node", str(script), f"--port={port}", "--headless"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for_answer(port, headers_of(PORTKEY, upstream))
+        yield Subject(PORTKEY, process.pid, port)
+    finally:
+        process.kill()
+        process.wait()
 
 
-def direct(stub: Stub, seconds: float) -> dict[int, tuple[float, float]]:
-    """Return p50 and throughput of the upstream itself, by number of users."""
+@contextlib.contextmanager
+def ours(name: str, upstream: int, work: Path) -> Iterator[Subject]:
+    """Start our proxy: in observe mode with fan-out 1, else on a swarm server with fan-out 4."""
+    url = f"http://127.0.0.1:{upstream}"
+    flags = ("--upstream", f"{url}/v1") if name == OBSERVE else ("--swarm-url", url)
+    with Stack(work / name.replace(" ", "-"), forks=False) as stack:
+        if name == OBSERVE:
+            stack.environment["AJET_CONSOLE__PROXY__REPEATS"] = "1"
+        info = stack.proxy(*flags)
+        wait_for_answer(info.port, {})
+        yield Subject(name, info.pid, info.port)
+        stack.stop("proxy")
+
+
+def wait_for_answer(port: int, headers: dict[str, str]) -> None:
+    """Ask until the subject answers.
+
+    Raises:
+        SystemExit: It gives no answer within `START_LIMIT` seconds.
+    """
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    end = time.monotonic() + START_LIMIT
+    while time.monotonic() < end:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.post(url, json=QUESTION, headers=headers, timeout=20).status_code == 200:
+                return
+        time.sleep(0.2)
+    raise SystemExit(f"no answer at port {port} within {START_LIMIT:g} s")
+
+
+def direct(stub: Stub, seconds: float) -> dict[int, float]:
+    """Return the p50 of the upstream itself, in ms by number of users."""
     result = {}
     for users in USERS:
         with load(stub.port, users) as crowd:
             crowd.round(requests=100)
-            figures = crowd.round(seconds=seconds)
-        result[users] = figures["p50"], figures["requests"] / figures["seconds"]
+            result[users] = crowd.round(seconds=seconds)["p50"]
     return result
 
 
-def show(results: Mapping[str, Result], plain: Mapping[int, tuple[float, float]]) -> None:
-    """Print the tables."""
-    rates = " / ".join(f"{plain[users][1]:.0f}" for users in USERS)
-    print(f"\nThe upstream itself: {rates} requests/s with {' / '.join(map(str, USERS))} users\n")
-    print("| subject | CPU ms a request | added p50 ms | requests/s | streamed CPU, requests/s |")
-    print("|---|---|---|---|---|")
-    for name, one in results.items():
-        added = " / ".join(f"{one.middle(u, 'p50') - plain[u][0]:.1f}" for u in USERS)
-        cpu = " / ".join(f"{one.middle(u, 'cpu'):.2f}" for u in USERS)
-        rate = " / ".join(f"{one.middle(u, 'rate'):.0f}" for u in USERS)
-        stream = (
-            f"{one.middle(64, 'cpu', stream=True):.2f}, {one.middle(64, 'rate', stream=True):.0f}"
-        )
-        print(f"| {name} | {cpu} | {added} | {rate} | {stream} |")
-    bounds = " / ".join(f"{bound:g}" for bound in BOUNDS)
-    rates = f"requests/s with p99 within {bounds} ms"
-    print(f"\n| subject | {rates} | p99 ms, 64 users | MB idle / loaded / after |")
-    print("|---|---|---|---|")
-    for name, one in results.items():
-        within = " / ".join(f"{one.within(bound):.0f}" for bound in BOUNDS)
-        memory = f"{one.idle:.0f} / {one.loaded:.0f} / {one.after:.0f}"
-        print(f"| {name} | {within} | {one.middle(64, 'p99'):.0f} | {memory} |")
-
-
-def judge(results: Mapping[str, Result], verdicts: Verdicts) -> None:
-    """Compare the figures with the bars."""
-    if OBSERVE in results:
-        own = results[OBSERVE]
-        if "portkey" in results:
-            other = results["portkey"]
-            ratio = own.middle(1, "p50") / other.middle(1, "p50")
-            verdicts.at_most("one_user_p50_of_portkeys", ratio, 1.0, "x")
-            ratio = own.middle(16, "rate") / other.middle(16, "rate")
-            verdicts.at_least("throughput_16_users_of_portkeys", ratio, 1.0, "x")
-            ratio = own.middle(64, "cpu") / other.middle(64, "cpu")
-            verdicts.at_most("cpu_of_portkeys", ratio, 0.5, "x")
-        if "litellm" in results:
-            ratio = own.middle(64, "cpu") / results["litellm"].middle(64, "cpu")
-            verdicts.at_most("cpu_of_litellms", ratio, 0.1, "x")
-        if BARE in results:
-            ratio = own.middle(64, "cpu") / results[BARE].middle(64, "cpu")
-            verdicts.info("cpu_of_a_bare_forwarders", ratio, "x")
-    if SWARM in results:
-        own = results[SWARM]
-        verdicts.at_most("n4_one_user_cpu", own.middle(1, "cpu"), 1.5, "ms")
-        slowest = max(one.p99 for one in own.whole[64])
-        verdicts.at_most("n4_p99_64_users_slowest_round", slowest, 120.0, "ms")
-
-
 def main() -> None:
-    """Measure all in turns."""
+    """Measure all subjects in alternation; print and compare with the bar."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=(*PEERS, OBSERVE, SWARM))
-    args = parser.parse_args()
-    names = args.only or (*PEERS, OBSERVE, SWARM)
-    rounds, seconds = (1, 1.5) if args.quick else (3, 4.0)
-    results = {name: Result() for name in names}
+    rounds, seconds = (1, 1.5) if parser.parse_args().quick else (3, 4.0)
+    names = (PORTKEY, OBSERVE, SWARM)
+    figures: dict[tuple[str, int], list[Figures]] = {
+        (name, users): [] for name in names for users in USERS
+    }
     verdicts = Verdicts()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -163,13 +135,30 @@ def main() -> None:
     ):
         stub, work = Stub(port), Path(folder)
         plain = direct(stub, seconds)
-        subjects = {name: stack.enter_context(started(name, port, work)) for name in names}
+        subjects = {PORTKEY: stack.enter_context(portkey(port, work))}
+        for name in (OBSERVE, SWARM):
+            subjects[name] = stack.enter_context(ours(name, port, work))
         for number in range(rounds):
-            order = names if number % 2 == 0 else tuple(reversed(names))
-            for name in order:
-                measure_one(subjects[name], stub, results[name], seconds)
-        show(results, plain)
-    judge(results, verdicts)
+            for name in names if number % 2 == 0 else tuple(reversed(names)):
+                headers = headers_of(name, port)
+                flags = [f"--header={key}: {value}" for key, value in headers.items()]
+                for users in USERS:
+                    measured = measure(subjects[name], stub, users, *flags, seconds=seconds)
+                    figures[name, users].append(measured)
+    print("subject         users  CPU ms/request  added p50 ms  requests/s   p99 ms  errors")
+    for (name, users), measured_rounds in figures.items():
+        cpu, p50, rate, p99 = (
+            statistics.median(getattr(measured, field) for measured in measured_rounds)
+            for field in ("cpu", "p50", "rate", "p99")
+        )
+        errors = sum(measured.errors for measured in measured_rounds)
+        added = p50 - plain[users]
+        print(f"{name:14}{users:7}{cpu:16.2f}{added:14.1f}{rate:12.0f}{p99:9.0f}{errors:8}")
+    added = {
+        name: statistics.median(measured.p50 for measured in figures[name, 1]) - plain[1]
+        for name in names
+    }
+    verdicts.at_most("added_p50_of_portkeys", added[OBSERVE] / added[PORTKEY], 1.0, "x")
     verdicts.close()
 
 

@@ -1,10 +1,9 @@
 """Lower bound of the cost of N claims, completions and ends in Python: raw sockets, prepared bytes.
 
-    python -m bench.proxy_cost.floor STUB_PORT [--bare]
+    python -m bench.proxy_cost.floor STUB_PORT
 
 The back is callbacks on kept-alive connections: no task, no model, no journal, no events. The front
-is a raw ASGI application under uvicorn, as the proxy's own is; with `--bare` it is sockets by hand
-too. Nothing is checked: it is a bound, not a proxy.
+is a raw ASGI application under uvicorn. Nothing is checked: it is a bound, not a proxy.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from typing import Any, ClassVar
 
 import uvicorn
 
-from bench.proxy_cost.wire import Messages, answer, request, run
+from bench.proxy_cost.wire import Messages, request
 
 N = 4
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -50,26 +49,16 @@ class Group:
         self._left -= 1
         if not self._left:
             self._answer(self._best)
-            for one in self._ids:
-                Back.ask(END % one, _nothing)
+            for episode_id in self._ids:
+                Back.ask(END % episode_id, _nothing)
 
 
 def _nothing(body: bytes) -> None:
     """Handle the response to an end."""
 
 
-class Front(Messages):
-    """One user's connection, without a web framework."""
-
-    def message(self, head: bytes, body: bytes) -> None:
-        Group(body, self._answered)
-
-    def _answered(self, body: bytes) -> None:
-        self.write(answer(body))
-
-
 async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """The same server as a raw ASGI application."""
+    """Answer one request, as a raw ASGI application."""
     message = await receive()
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     Group(message["body"], answered.set_result)
@@ -138,9 +127,6 @@ END = _post("/end_episode", _ENDING % (b"0" * 36)).replace(b"0" * 36, b"%b")
 def main() -> None:
     """Serve until terminated; print the port on stdout."""
     Back.port = int(sys.argv[1])
-    if "--bare" in sys.argv:
-        run(Front)
-        return
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(sock.getsockname()[1], flush=True)
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off")

@@ -12,7 +12,7 @@ from core.runtime.home import Home, running
 from core.settings import Settings
 
 if TYPE_CHECKING:
-    from ajet_swarm.api.engine import AsyncSwarmClient
+    from ajet_swarm.api.wire import SwarmWire
 
 PATIENCE = 5.0
 """Seconds a server gets to answer."""
@@ -77,7 +77,7 @@ def choose(servers: dict[str, str], args: argparse.Namespace) -> tuple[str, str]
 
 
 @asynccontextmanager
-async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+async def open_client(name: str, url: str) -> AsyncIterator["SwarmWire"]:
     """Open a client of one server, to query it without claiming episodes.
 
     Raises:
@@ -85,11 +85,11 @@ async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
     """
     if not url:
         raise no_engine(name)
-    from ajet_swarm.api.engine import AsyncSwarmClient
+    from ajet_swarm.api.wire import SwarmWire
     from ajet_swarm.http.transport import HttpTransport
 
     async with HttpTransport(connect_timeout=PATIENCE) as transport:
-        yield AsyncSwarmClient(url, transport, "ajet-console", name=name)
+        yield SwarmWire(url, transport, "ajet-console", name=name)
 
 
 async def report(name: str, url: str) -> ServerReport:

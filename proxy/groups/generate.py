@@ -192,8 +192,8 @@ class _CandidateCalls:
             self._stragglers.restart()
             run.add_delta(candidate, delta)
 
-        return await client.chat_stream(
-            claimed, run.request.body, on_delta, self.headers, self.limit, self.most
+        return await client.chat(
+            claimed, run.request.body, self.headers, self.limit, self.most, on_delta
         )
 
     # --- time ----------------------------------------------------------------------------------

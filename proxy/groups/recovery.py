@@ -31,6 +31,7 @@ from proxy.context import ProxyContext
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
 from proxy.groups.submit import (
+    END_IN_FLIGHT,
     SUPERSEDED,
     PendingReward,
     end,
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 CAUSE = "the proxy ended"
 FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
-END_IN_FLIGHT = 5.0
-"""Seconds after which the server has processed an end that the killed proxy sent."""
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 END_TIMEOUT = RUNNER
 """Timeout in seconds of an end."""
+END_IN_FLIGHT = 5.0
+"""Seconds after which a server has processed an end whose connection broke at once, or an end of a
+killed proxy."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end whose connection broke: the server may still be
 processing it."""
@@ -103,8 +106,8 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
     await server.claimer.give_back(certain, reason)
     for one in every:
         uuid = one.uuid
-        if one.ending and not one.superseded:
-            server.claimer.releaser.spare(uuid, END_TIMEOUT)
+        if one.ending and not one.superseded and not server.claimer.releaser.spares(uuid):
+            server.claimer.releaser.spare(uuid, END_IN_FLIGHT)
         run.slots.release(one)
         full_reason = reason if uuid in certain else f"{reason} ({why})"
         if one.ending:
@@ -263,22 +266,20 @@ async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     ending.owner.ending = True
-    began = asyncio.get_running_loop().time()
-    outcome = await server.client.end(
-        ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
-    )
+    releaser, clock = server.claimer.releaser, asyncio.get_running_loop().time
+    began = clock()
+    try:
+        outcome = await server.client.end(
+            ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+        )
+    except asyncio.CancelledError:  # the server goes on with it
+        if not ending.owner.superseded:
+            releaser.spare(ending.uuid, END_TIMEOUT - (clock() - began))
+        raise
     ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
-    _note_cut_off(server, ending, outcome, began)
-    return outcome
-
-
-def _note_cut_off(
-    server: ServerHandle, ending: PendingReward, outcome: EndOutcome, began: float
-) -> None:
-    """Keep sweeps from an episode whose end the server may still process without an answer."""
     if outcome.kind is EndKind.UNKNOWN_OUTCOME and not ending.owner.superseded:
-        took = asyncio.get_running_loop().time() - began
-        server.claimer.releaser.spare_cut_off(ending.uuid, took)
+        releaser.spare_cut_off(ending.uuid, clock() - began)
+    return outcome
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask, ask_stream
+from ajet_swarm.api.chat import CHAT, ask
 from ajet_swarm.api.chat_stream import OnDelta
-from ajet_swarm.api.engine import served_paths, serves_engine
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -23,7 +22,7 @@ from ajet_swarm.api.outcomes import (
     EndKind,
     EndOutcome,
 )
-from ajet_swarm.api.wire import GENERAL, QUICK
+from ajet_swarm.api.wire import GENERAL, QUICK, served_paths, serves_engine
 from ajet_swarm.http.interface import Request, Response, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
@@ -258,7 +257,7 @@ class ObserveClient(NoEngine):
         return self._features
 
     async def is_embedded(self) -> bool:
-        return await serves_engine(self)
+        return await serves_engine(self.features(again=True))
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -316,44 +315,21 @@ class ObserveClient(NoEngine):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
         most: int = 0,
+        on_delta: OnDelta | None = None,
     ) -> Awaitable[ChatAnswer]:
-        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`."""
-        request, extra_headers = (
-            self._request_body(claimed, body),
-            with_candidate_id(claimed, headers),
-        )
-        transport = self._completions_transport if PROMPT in request else self._transport
-        return self._call(
-            claimed, lambda: ask(transport, claimed, request, extra_headers, timeout, most)
-        )
+        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`.
 
-    def chat_stream(
-        self,
-        claimed: Claimed,
-        body: Mapping[str, Any],
-        on_delta: OnDelta,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> Awaitable[ChatAnswer]:
-        """Stream a chat request, but not a bare prompt; see `ajet_swarm.api.chat.ask_stream`."""
-        if PROMPT in body:
-            return self.chat(claimed, body, headers, timeout, most)
-        request, extra_headers = (
-            self._request_body(claimed, body),
-            with_candidate_id(claimed, headers),
-        )
+        A bare prompt is not streamed.
+        """
+        request = self._request_body(claimed, body)
+        own = with_candidate_id(claimed, headers)
+        bare = PROMPT in request
+        transport = self._completions_transport if bare else self._transport
+        listener = None if bare else on_delta
         return self._call(
             claimed,
-            lambda: ask_stream(
-                self._transport,
-                claimed,
-                request,
-                on_delta,
-                extra_headers,
-                timeout,
-                most,
-                chance=self._chance,
+            lambda: ask(
+                transport, claimed, request, own, timeout, most, listener, chance=self._chance
             ),
         )
 

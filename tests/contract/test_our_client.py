@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import AbortKind, Claimed, EndKind
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
@@ -28,12 +28,12 @@ def faithful(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @asynccontextmanager
-async def client_of(d: Driver, me: str = "me") -> AsyncIterator[AsyncSwarmClient]:
+async def client_of(d: Driver, me: str = "me") -> AsyncIterator[SwarmWire]:
     async with served(create_app(d.engine)) as url, HttpTransport() as transport:
-        yield AsyncSwarmClient(f"{url}/", transport, me)
+        yield SwarmWire(f"{url}/", transport, me)
 
 
-async def claimed(client: AsyncSwarmClient) -> Claimed:
+async def claimed(client: SwarmWire) -> Claimed:
     answer = await client.claim()
     assert isinstance(answer, Claimed), answer
     return answer

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed, EndKind
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from ajet_swarm.protocol.schemas import WireOutput
@@ -27,12 +27,12 @@ async def test_a_streamed_answer_equals_a_whole_one(
         served(create_app(d.engine)) as url,
         HttpTransport() as transport,
     ):
-        client = AsyncSwarmClient(url, transport, "me")
+        client = SwarmWire(url, transport, "me")
         await d.start()
         episode = await client.claim()
         assert isinstance(episode, Claimed)
         deltas: list[dict[str, Any]] = []
-        answer = await client.chat_stream(episode, ASK, deltas.append)
+        answer = await client.chat(episode, ASK, on_delta=deltas.append)
         whole = await client.chat(episode, ASK)
         assert "".join(delta.get("content") or "" for delta in deltas) == answer.text != ""
         assert answer.usage["completion_tokens"] > 0
@@ -44,5 +44,5 @@ async def test_a_streamed_answer_equals_a_whole_one(
         ended = await client.end(episode.episode_uuid, "t", WireOutput(reward=0.5))
         assert ended.kind is EndKind.ENDED
         with pytest.raises(ChatError) as error:
-            await client.chat_stream(episode, ASK, deltas.append)
+            await client.chat(episode, ASK, on_delta=deltas.append)
         assert error.value.kind is ChatErrorKind.LOST_EPISODE

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
@@ -28,7 +28,7 @@ async def _script(loop: SimulatedLoop, seed: int, seconds: tuple[float, float]) 
     runtime = Runtime(clock, Chance(chance))
     swarm = AsyncSwarm(URL, runtime=runtime)
     transport = SimulatedTransport(server, Incarnation("script"))
-    swarm.wire = AsyncSwarmClient(URL, transport, "script", runtime=runtime)
+    swarm.wire = SwarmWire(URL, transport, "script", runtime=runtime)
     swarm.client_uuid = "script"
 
     async def rollout(number: int) -> None:

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
@@ -30,7 +30,7 @@ class _Client:
         clock = Clock(wall=lambda: EPOCH + loop.time(), monotonic=loop.time)
         runtime = Runtime(clock, Chance(self._chance))
         transport = SimulatedTransport(server, Incarnation(name))
-        self._client = AsyncSwarmClient(URL, transport, name, runtime=runtime)
+        self._client = SwarmWire(URL, transport, name, runtime=runtime)
         self.watcher = Watcher(self._client, clock.wall)
         self._held: set[str] = set()
         self._claimer = EpisodeClaimer(

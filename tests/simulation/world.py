@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import msgspec
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -124,7 +124,7 @@ class Proxy:
         )
         bus = Bus(cast(Journal, self.journal), f"run{number}", clock=clock.wall)
         transport = SimulatedTransport(world.server, self.incarnation)
-        client = AsyncSwarmClient(URL, transport, ME, name="s", runtime=runtime)
+        client = SwarmWire(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
         evaluating: dict[str, Claimed] = {}
         claimer = EpisodeClaimer(

@@ -14,15 +14,15 @@ from console.cli.common import NotRunning, say
 from console.cli.output import output
 
 if TYPE_CHECKING:
-    from ajet_swarm.api.engine import AsyncSwarmClient
     from ajet_swarm.api.watcher import Watcher
+    from ajet_swarm.api.wire import SwarmWire
     from core.settings import EngineSettings
 
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
 @asynccontextmanager
-async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
+async def reached(name: str, url: str) -> AsyncIterator["SwarmWire"]:
     """Open a client of a server, after checking that the server answers.
 
     Raises:
@@ -176,7 +176,7 @@ async def apply_directly(name: str, url: str, job: str, *, waits: bool = True) -
     return f"{name} is starting with the job ({url})"
 
 
-async def _wait_offline(client: "AsyncSwarmClient") -> None:
+async def _wait_offline(client: "SwarmWire") -> None:
     from ajet_swarm.api import stable_offline
 
     quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
@@ -184,7 +184,7 @@ async def _wait_offline(client: "AsyncSwarmClient") -> None:
         await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
 
 
-async def _booted(client: "AsyncSwarmClient", name: str, job: str) -> str:
+async def _booted(client: "SwarmWire", name: str, job: str) -> str:
     """Wait until a started engine has left BOOTING.
 
     Raises:
@@ -216,7 +216,7 @@ async def _booted(client: "AsyncSwarmClient", name: str, job: str) -> str:
 
 
 @asynccontextmanager
-async def _watched(client: "AsyncSwarmClient") -> AsyncIterator["Watcher"]:
+async def _watched(client: "SwarmWire") -> AsyncIterator["Watcher"]:
     """Open a watcher of the server."""
     from ajet_swarm.api.watcher import Watcher
 
@@ -226,7 +226,7 @@ async def _watched(client: "AsyncSwarmClient") -> AsyncIterator["Watcher"]:
         yield watcher
 
 
-async def _left(client: "AsyncSwarmClient") -> str:
+async def _left(client: "SwarmWire") -> str:
     try:
         return f"the engine is {(await client.status(timeout=PATIENCE)).state.value}"
     except AjetError:

@@ -20,8 +20,8 @@ import pytest
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.claim
 import proxy.groups.submit
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from core.settings import Settings
 from tests.support.faults.audit import Books, audit
 from tests.support.faults.load import Load
@@ -73,7 +73,7 @@ class Field:
         self.swarm.set_state("ROLLING", 1)
 
 
-class Hasty(AsyncSwarmClient):
+class Hasty(SwarmWire):
     """Ends as every end, but does not wait for half a minute."""
 
     async def end(self, *args: Any, **more: Any) -> EndOutcome:

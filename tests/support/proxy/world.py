@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response, Streamed
@@ -286,7 +286,7 @@ async def world(
         tasks = await stack.enter_async_context(Tasks("proxy"))
         servers: dict[str, ServerHandle] = {}
         for name, one in {"s": swarm, **(others or {})}.items():
-            client = AsyncSwarmClient(one.url, line, "me", name=name, runtime=runtime)
+            client = SwarmWire(one.url, line, "me", name=name, runtime=runtime)
             watcher = Watcher(client, runtime.clock.wall)
             evaluating: dict[str, Claimed] = {}
             claimer = EpisodeClaimer(

@@ -2,7 +2,7 @@
 
     async with ScriptedSwarm(batch=2, repeat=4) as server:     # rolls at step 1, port 0
         server.answer = my_answer          # async (episode_uuid, body, call_index) -> str | dict
-        client = AsyncSwarmClient(server.url, transport, "me")
+        client = SwarmWire(server.url, transport, "me")
 
 Constructor: `ScriptedSwarm(*, state="ROLLING", batch=4, repeat=4, slots=None, automatic=True,
 sync_seconds=0.05, method=..., answer=None)`. `slots` bounds the episodes offered at once (default

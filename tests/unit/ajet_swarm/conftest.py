@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -28,8 +28,8 @@ async def transport() -> AsyncIterator[HttpTransport]:
 
 
 @pytest.fixture
-def client(server: ScriptedSwarm, transport: HttpTransport) -> AsyncSwarmClient:
-    return AsyncSwarmClient(server.url, transport, "me", name="test")
+def client(server: ScriptedSwarm, transport: HttpTransport) -> SwarmWire:
+    return SwarmWire(server.url, transport, "me", name="test")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 
 @pytest.fixture
-async def watcher(client: AsyncSwarmClient, tasks: Tasks) -> Watcher:
+async def watcher(client: SwarmWire, tasks: Tasks) -> Watcher:
     """A watcher that runs and has seen the server."""
     watcher = Watcher(client)
     tasks.spawn(watcher.run(), "watcher")
@@ -53,9 +53,7 @@ def book() -> Book:
 
 
 @pytest.fixture
-async def claimer(
-    client: AsyncSwarmClient, watcher: Watcher, book: Book
-) -> AsyncIterator[EpisodeClaimer]:
+async def claimer(client: SwarmWire, watcher: Watcher, book: Book) -> AsyncIterator[EpisodeClaimer]:
     claimer = EpisodeClaimer(
         client,
         watcher,

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import AbortKind, Claimed
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
@@ -13,13 +13,13 @@ from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def claimed(client: AsyncSwarmClient, kind: str = "train") -> Claimed:
+async def claimed(client: SwarmWire, kind: str = "train") -> Claimed:
     answer = await client.claim(kind)
     assert isinstance(answer, Claimed), answer
     return answer
 
 
-async def answered(client: AsyncSwarmClient) -> Claimed:
+async def answered(client: SwarmWire) -> Claimed:
     episode = await claimed(client)
     await client.chat(episode, HELLO)
     return episode
@@ -58,7 +58,7 @@ async def group(
     )
 
 
-async def drop(client: AsyncSwarmClient, book: Book, episodes: list[Claimed]) -> None:
+async def drop(client: SwarmWire, book: Book, episodes: list[Claimed]) -> None:
     """The group is done: every episode given back by its holder."""
     for episode in episodes:
         assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
@@ -79,7 +79,7 @@ GONE = Unreachable("no connection", "http://x", sent=False)
 FROZEN = TimedOut("no answer within 3 s", "http://x")
 
 
-class ScriptedClient(AsyncSwarmClient):
+class ScriptedClient(SwarmWire):
     """A client whose answers the test sets."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport, TooLarge
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from tests.support.scripted.swarm import Cut, Denied, ScriptedSwarm
@@ -22,7 +22,7 @@ CALLS = {
 
 @pytest.mark.parametrize("how", ["three", "keepalive", "tokens", "whole"])
 async def test_the_answer_is_that_of_a_call_without_a_stream(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: str
+    client: SwarmWire, server: ScriptedSwarm, how: str
 ) -> None:
     server.streaming = how
 
@@ -35,7 +35,7 @@ async def test_the_answer_is_that_of_a_call_without_a_stream(
 
     server.answer = answer
     deltas: list[dict[str, Any]] = []
-    streamed = await client.chat_stream(await claimed(client), HELLO, deltas.append)
+    streamed = await client.chat(await claimed(client), HELLO, on_delta=deltas.append)
     whole = await client.chat(await claimed(client), HELLO)
     shown = ("content", "reasoning", "tool_calls")
     assert {name: streamed.message.get(name) for name in shown} == {
@@ -50,9 +50,7 @@ async def test_the_answer_is_that_of_a_call_without_a_stream(
     assert server.connections == 1  # the stream's connection was used again
 
 
-async def test_deltas_arrive_before_the_end(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_deltas_arrive_before_the_end(client: SwarmWire, server: ScriptedSwarm) -> None:
     server.streaming = "tokens"
     gate, delta_arrived = asyncio.Event(), asyncio.Event()
 
@@ -64,7 +62,9 @@ async def test_deltas_arrive_before_the_end(
     episode = await claimed(client)
     async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         work = group.create_task(
-            asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: delta_arrived.set()), 30)
+            asyncio.wait_for(
+                client.chat(episode, HELLO, on_delta=lambda _: delta_arrived.set()), 30
+            )
         )
         await delta_arrived.wait()
         assert not work.done()
@@ -87,7 +87,7 @@ async def _breaks(name: str, index: int) -> None:
     ],
 )
 async def test_faults(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: str, fault: Any, kind: ChatErrorKind
+    client: SwarmWire, server: ScriptedSwarm, how: str, fault: Any, kind: ChatErrorKind
 ) -> None:
     server.streaming = how
 
@@ -98,15 +98,15 @@ async def test_faults(
     if fault == "cut":
         server.on_token = _breaks
     with pytest.raises(ChatError) as caught:
-        await client.chat_stream(await claimed(client), HELLO, lambda _: None)
+        await client.chat(await claimed(client), HELLO, on_delta=lambda _: None)
     assert caught.value.kind is kind
 
 
-async def test_a_bad_key_in_a_200(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_bad_key_in_a_200(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     wrong = type(episode)(**{**_facts(episode), "api_key": "sk-ajet-nonsense"})
     with pytest.raises(ChatError) as caught:
-        await client.chat_stream(wrong, HELLO, lambda _: None)
+        await client.chat(wrong, HELLO, on_delta=lambda _: None)
     assert caught.value.kind is ChatErrorKind.UNAUTHORIZED
 
 
@@ -115,34 +115,34 @@ def _facts(episode: Any) -> dict[str, Any]:
 
 
 async def test_a_silent_stream_ends_at_its_time_limit(
-    client: AsyncSwarmClient, server: ScriptedSwarm
+    client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.streaming = "keepalive"
     server.delay = 30.0
     with pytest.raises(ChatError) as caught:
-        await client.chat_stream(await claimed(client), HELLO, lambda _: None, timeout=0.2)
+        await client.chat(await claimed(client), HELLO, on_delta=lambda _: None, timeout=0.2)
     assert caught.value.kind is ChatErrorKind.TIMED_OUT
 
 
 async def test_an_unreachable_server_is_an_error() -> None:
     async with HttpTransport() as transport, ScriptedSwarm() as server:
-        client = AsyncSwarmClient(server.url, transport, "me")
+        client = SwarmWire(server.url, transport, "me")
         episode = await claimed(client)
         unreachable = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
         with pytest.raises(ChatError) as caught:
-            await client.chat_stream(unreachable, HELLO, lambda _: None)
+            await client.chat(unreachable, HELLO, on_delta=lambda _: None)
         assert caught.value.kind is ChatErrorKind.UNREACHABLE
 
 
 async def test_a_stream_is_bounded() -> None:
     async with HttpTransport(largest=1000) as transport, ScriptedSwarm() as server:
-        client = AsyncSwarmClient(server.url, transport, "me")
+        client = SwarmWire(server.url, transport, "me")
 
         async def answer(name: str, body: dict[str, Any], index: int) -> str:
             return "x" * 2000
 
         server.answer = answer
         with pytest.raises(ChatError) as caught:
-            await client.chat_stream(await claimed(client), HELLO, lambda _: None)
+            await client.chat(await claimed(client), HELLO, on_delta=lambda _: None)
         assert caught.value.kind is ChatErrorKind.OVERSIZED
         assert isinstance(caught.value.__cause__, TooLarge)

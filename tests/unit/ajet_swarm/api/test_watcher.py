@@ -9,8 +9,8 @@ import pytest
 
 import ajet_swarm.common.tasks as tasks_module
 from ajet_swarm.api import watcher as module
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
@@ -164,7 +164,7 @@ async def test_an_unreachable_server_is_polled_less_and_less_often(
 
 
 async def test_idle_polling_uses_the_longest_period(
-    server: ScriptedSwarm, client: AsyncSwarmClient
+    server: ScriptedSwarm, client: SwarmWire
 ) -> None:
     """The loop asks at its period: no request on top of it."""
     watch = Watcher(client)
@@ -467,7 +467,7 @@ async def test_the_pool_is_read_while_rolling_only(
 
 
 async def test_a_server_that_returns_is_reachable_again(
-    server: ScriptedSwarm, client: AsyncSwarmClient
+    server: ScriptedSwarm, client: SwarmWire
 ) -> None:
     watch = Watcher(client, poll_timeout=0.3)
     async with Tasks("test") as tasks:

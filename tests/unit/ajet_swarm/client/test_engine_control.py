@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
@@ -84,7 +84,7 @@ async def test_a_difference_from_the_running_model_is_reported(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def embedded(_: AsyncSwarmClient, *, again: bool = False) -> frozenset[str]:
+    async def embedded(_: SwarmWire, *, again: bool = False) -> frozenset[str]:
         return frozenset({"/ajetc/updates"})
 
     server.model = "m"
@@ -92,7 +92,7 @@ async def test_a_difference_from_the_running_model_is_reported(
     await swarm.auto_sync_train_config_and_start_engine(JOB)
     other = AgentJetJob(batch_size=4, num_repeat=4, model="another")
     with monkeypatch.context() as patch:
-        patch.setattr(AsyncSwarmClient, "features", embedded)
+        patch.setattr(SwarmWire, "features", embedded)
         await swarm.auto_sync_train_config_and_start_engine(other)
     assert "ajet.model.path" not in caplog.text
     await swarm.auto_sync_train_config_and_start_engine(other)

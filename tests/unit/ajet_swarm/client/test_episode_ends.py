@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
@@ -39,14 +39,14 @@ async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
     monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.0, 0.0))
-    plain = AsyncSwarmClient.end
+    plain = SwarmWire.end
 
-    async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
+    async def end(self: SwarmWire, *arguments: Any, **options: Any) -> EndOutcome:
         outcome = await plain(self, *arguments, **options)
         skip(60.0)
         return outcome
 
-    monkeypatch.setattr(AsyncSwarmClient, "end", end)
+    monkeypatch.setattr(SwarmWire, "end", end)
 
 
 async def swept(swarm: AsyncSwarm) -> None:

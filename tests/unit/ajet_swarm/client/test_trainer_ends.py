@@ -8,8 +8,8 @@ import pytest
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api import watcher as watching
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.training import TrainerEnds
 from ajet_swarm.common.tasks import Tasks
@@ -126,10 +126,10 @@ async def test_an_engine_that_was_offline_before_starts_at_once(
 async def test_the_embedded_engine_has_no_trainer_to_wait_for(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def embedded(_: AsyncSwarmClient) -> bool:
+    async def embedded(_: SwarmWire) -> bool:
         return True
 
-    monkeypatch.setattr(AsyncSwarmClient, "is_embedded", embedded)
+    monkeypatch.setattr(SwarmWire, "is_embedded", embedded)
     server.config, server.strict = JOB.to_yaml(), False
     await swarm.stop_engine()
     await swarm.start_engine()
@@ -159,12 +159,12 @@ async def test_the_wait_ends_in_time(server: ScriptedSwarm, swarm: AsyncSwarm) -
 async def test_a_server_that_is_gone_ends_the_wait(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def embedded(_: AsyncSwarmClient) -> bool:
+    async def embedded(_: SwarmWire) -> bool:
         server.fail_always("/get_engine_status", "drop")
         return False
 
     monkeypatch.setattr(watching, "GONE_FOR", 0.0)
-    monkeypatch.setattr(AsyncSwarmClient, "is_embedded", embedded)
+    monkeypatch.setattr(SwarmWire, "is_embedded", embedded)
     await swarm.stop_engine()
     with pytest.raises(Unreachable):
         await swarm.start_engine()

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -108,7 +108,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
     claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
-        client = AsyncSwarmClient(server.url, transport, name)
+        client = SwarmWire(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
         claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
@@ -124,7 +124,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
 
 async def test_groups_are_served_in_order_of_request(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
@@ -180,7 +180,7 @@ async def test_a_refusal_that_the_watcher_has_not_seen_yet(
 
 
 async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
-    client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks, book: Book
+    client: SwarmWire, server: ScriptedSwarm, tasks: Tasks, book: Book
 ) -> None:
     """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
     server.automatic = False
@@ -225,7 +225,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
 
 @pytest.mark.slow
 async def test_groups_over_many_batches(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     """Groups in a row across boundaries: each batch has its groups whole."""
     server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
@@ -275,7 +275,7 @@ async def test_cancelled_while_claims_are_on_their_way(
 async def test_cancelled_at_any_moment(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     tasks: Tasks,
 ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import ajet_swarm.episodes.claim
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -19,7 +19,7 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids
 
 
 @pytest.fixture(autouse=True)
-async def _open_connections(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def _open_connections(client: SwarmWire, server: ScriptedSwarm) -> None:
     """Open the connections first: claims need no new one."""
     await asyncio.gather(*(client.status() for _ in range(8)))
     server.requests.clear()
@@ -114,7 +114,7 @@ async def test_a_cancellation_from_the_callback_of_the_last_grant(
 
 
 async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
     loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
 async def test_a_refill_cancelled_at_any_moment(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     tasks: Tasks,
 ) -> None:
@@ -207,7 +207,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
 async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     monkeypatch: pytest.MonkeyPatch,
     failing: int,
@@ -234,7 +234,7 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
 async def test_every_waiting_group_gets_an_unexpected_error(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 import ajet_swarm.episodes.claim
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -49,7 +49,7 @@ class Others:
 
     async def _work(self, number: int) -> None:
         rng = random.Random(number)
-        client = AsyncSwarmClient(self.server.url, self.transport, f"other{number}")
+        client = SwarmWire(self.server.url, self.transport, f"other{number}")
         while not self.stop:
             episode = await client.claim("train")
             if isinstance(episode, Claimed):
@@ -93,7 +93,7 @@ async def test_of_two_clients_with_a_part_one_gives_up_and_the_other_completes(
     books = [Book(), Book()]
     claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
-        client = AsyncSwarmClient(server.url, transport, name)
+        client = SwarmWire(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
         claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -51,7 +51,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
     transport: HttpTransport, book: Book, tasks: Tasks
 ) -> None:
     async with far_swarm(FarSwarm()) as far:
-        client = AsyncSwarmClient(far.url, transport, "me", name="test")
+        client = SwarmWire(far.url, transport, "me", name="test")
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), "watcher")
         claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
@@ -99,11 +99,11 @@ async def test_claims_that_a_frozen_server_executes_late_are_given_back(
 async def test_reconcile_only_gives_back_our_unknown_episodes(
     claimer: EpisodeClaimer,
     book: Book,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     server: ScriptedSwarm,
     transport: HttpTransport,
 ) -> None:
-    other = AsyncSwarmClient(server.url, transport, "other")
+    other = SwarmWire(server.url, transport, "other")
     episodes = await group(claimer, book)
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
@@ -176,7 +176,7 @@ async def refilled(claimer: EpisodeClaimer, book: Book, seconds: float = 60) -> 
 
 
 async def test_a_refill_goes_before_a_group_that_waits(
-    claimer: EpisodeClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: EpisodeClaimer, book: Book, client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     """Else the group that holds three waits for the one that waits for it."""
     server.automatic = False

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.releases import ReadWriteLock
@@ -46,7 +46,7 @@ async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
 
 
 async def test_reconcile_waits_for_single_claims_in_flight(
-    server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
+    server: ScriptedSwarm, client: SwarmWire, watcher: Watcher, tasks: Tasks
 ) -> None:
     held: set[str] = set()
     claimer = EpisodeClaimer(client, watcher, known=lambda: held)
@@ -73,7 +73,7 @@ async def test_reconcile_waits_for_single_claims_in_flight(
 
 @pytest.mark.parametrize("caller_leaves", [False, True])
 async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_logged(
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     watcher: Watcher,
     tasks: Tasks,
     caplog: pytest.LogCaptureFixture,

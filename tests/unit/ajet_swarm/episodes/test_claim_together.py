@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -12,7 +12,7 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids
 
 
 async def warm(
-    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, client: AsyncSwarmClient
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, client: SwarmWire
 ) -> None:
     """All was granted lately, and there is enough."""
     server.register(84)
@@ -24,7 +24,7 @@ async def test_many_groups_are_served_in_few_turns(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -40,7 +40,7 @@ async def test_with_too_few_episodes_as_many_groups_complete_as_can(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -60,7 +60,7 @@ async def test_a_group_cancelled_in_flight_gives_back_and_the_others_continue(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -83,7 +83,7 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
     late: bool,
 ) -> None:
@@ -120,7 +120,7 @@ async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -137,7 +137,7 @@ async def test_closing_with_claims_in_flight_fails_the_waiting_groups(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -160,7 +160,7 @@ async def test_the_engine_leaves_rolling_with_claims_in_flight(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)
@@ -180,7 +180,7 @@ async def test_a_failing_callback_only_fails_its_own_group(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: AsyncSwarmClient,
+    client: SwarmWire,
     tasks: Tasks,
 ) -> None:
     await warm(claimer, book, server, client)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 import ajet_swarm.episodes.claim
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
@@ -221,7 +221,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
     assert server.requests["/abort_episode"] == 4
     server.release()
     await server.until(lambda: len(server.aborts) == 4)
-    other = AsyncSwarmClient(server.url, transport, "other")
+    other = SwarmWire(server.url, transport, "other")
     theirs = {(await claimed(other)).episode_uuid for _ in mine}
     assert theirs == set(mine)
     assert await claimer.settle(60)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import SwarmError
@@ -219,7 +219,7 @@ async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with ScriptedSwarm(state="OFFLINE") as server, HttpTransport() as transport:
-        client = AsyncSwarmClient(server.url, transport, "me")
+        client = SwarmWire(server.url, transport, "me")
         assert not await client.is_embedded()
         sent = await client.sync_train_config(SHORT)
         assert server.config == sent == for_server(SHORT).text
@@ -231,10 +231,10 @@ async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_
             await client.sync_train_config(dump_job(default_job()))
         assert server.requests["/sync_train_config"] == syncs
 
-        async def embedded(_: AsyncSwarmClient, *, again: bool = False) -> frozenset[str]:
+        async def embedded(_: SwarmWire, *, again: bool = False) -> frozenset[str]:
             return frozenset({"/ajetc/info"})
 
-        monkeypatch.setattr(AsyncSwarmClient, "features", embedded)
+        monkeypatch.setattr(SwarmWire, "features", embedded)
         await client.sync_train_config(SHORT)
         assert server.config == SHORT
 
@@ -252,7 +252,7 @@ async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_
 )
 async def test_the_scripted_server_is_as_strict_as_a_real_one(text: str, error: str) -> None:
     async with ScriptedSwarm(state="OFFLINE") as server, HttpTransport() as transport:
-        client = AsyncSwarmClient(server.url, transport, "me")
+        client = SwarmWire(server.url, transport, "me")
         server.config = text
         with pytest.raises(SwarmError) as caught:
             await client.start_engine()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from core.settings import UpstreamSettings
 from proxy.dialects.tokenize import upstream_error
 from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
@@ -147,7 +147,7 @@ async def test_token_routes_without_an_upstream_tokenizer_are_404(tmp_path: Path
 async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(tmp_path: Path) -> None:
     upstream = Upstream()
     async with fronted(tmp_path) as f, served(upstream) as url:
-        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        f.world.server.client = SwarmWire(url, f.world.line, "me")
         answer = await f.client.post("/tokenize", json={"prompt": "hello"})
         assert answer.status_code == 200
         assert answer.json()["count"] == 3
@@ -177,7 +177,7 @@ async def test_the_server_named_by_the_model_counts_tokens(tmp_path: Path) -> No
         served(second) as url_b,
     ):
         for name, url in {"s": url_s, "b": url_b}.items():
-            f.world.context.servers[name].client = AsyncSwarmClient(url, f.world.line, "me")
+            f.world.context.servers[name].client = SwarmWire(url, f.world.line, "me")
         for model in ("b", "s", "other"):
             body = {"model": model, "prompt": "hello"}
             assert (await f.client.post("/tokenize", json=body)).json()["count"] == 3
@@ -209,7 +209,7 @@ async def test_invalid_token_requests_are_refused_in_vllms_form(
 ) -> None:
     upstream = Upstream()
     async with fronted(tmp_path) as f, served(upstream) as url:
-        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        f.world.server.client = SwarmWire(url, f.world.line, "me")
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         answer = await f.client.post(path, content=data, headers=JSON)
         error = answer.json()["error"]
@@ -263,7 +263,7 @@ async def test_an_observed_upstream_gets_its_own_key_and_model_name(
 @pytest.mark.parametrize("path", ["/tokenize", COUNT])
 async def test_an_unreachable_upstream_is_503(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path) as f:
-        f.world.server.client = AsyncSwarmClient("http://127.0.0.1:9", f.world.line, "me")
+        f.world.server.client = SwarmWire("http://127.0.0.1:9", f.world.line, "me")
         answer = await f.client.post(path, json=BODIES[MESSAGES])
         assert answer.status_code == (503 if path == "/tokenize" else 200)
         assert "127.0.0.1" not in answer.text

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import COMMANDS
@@ -99,7 +99,7 @@ async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
 async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
     """Another client that uses that server."""
     async with HttpTransport() as transport:
-        client = AsyncSwarmClient(swarm.url, transport, who)
+        client = SwarmWire(swarm.url, transport, who)
         return [await client.claim() for _ in range(count)]
 
 
@@ -172,7 +172,7 @@ async def test_clients_and_free_slots_are_in_the_state(tmp_path: Path) -> None:
 async def test_server_details_contain_all_that_overwatch_shows(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2, repeat=2) as swarm:
         async with HttpTransport() as transport:
-            client = AsyncSwarmClient(swarm.url, transport, "trainer-a")
+            client = SwarmWire(swarm.url, transport, "trainer-a")
             first = await client.claim()
             second = await client.claim()
             assert not isinstance(first, str)
@@ -215,7 +215,7 @@ async def test_the_hardware_of_an_embedded_engine_is_among_its_details(tmp_path:
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         assert (await read_details(w.context, "gpu")).hardware is None
         client = w.context.servers["gpu"].client
-        assert isinstance(client, AsyncSwarmClient)
+        assert isinstance(client, SwarmWire)
         client.transport = engine = AjetcTransport(client.transport, swarm)
         await client.features(again=True)
         engine.hardware = {
@@ -262,7 +262,7 @@ async def test_the_transport_refuses_every_request_that_changes_something(tmp_pa
     async with ScriptedSwarm(method="rollout_until_any_client_agree_sync_weight") as swarm:
         (claimed,) = await claim(swarm, "other")
         async with HttpTransport() as transport:
-            client = AsyncSwarmClient(swarm.url, ReadOnlyTransport(transport), "me")
+            client = SwarmWire(swarm.url, ReadOnlyTransport(transport), "me")
             assert (await client.status()).state == "ROLLING"
             assert await client.buffer()
             orders = (
@@ -270,7 +270,7 @@ async def test_the_transport_refuses_every_request_that_changes_something(tmp_pa
                 lambda: client.abort(claimed.episode_uuid),
                 lambda: client.end(claimed.episode_uuid, "t", WireOutput(reward=1.0)),
                 lambda: client.chat(claimed, {"messages": []}),
-                lambda: client.chat_stream(claimed, {"messages": []}, lambda piece: None),
+                lambda: client.chat(claimed, {"messages": []}, on_delta=lambda piece: None),
                 lambda: client.start_engine(),
                 lambda: client.stop_engine(),
                 lambda: client.sync_train_config("ajet: {model: {path: m}}"),

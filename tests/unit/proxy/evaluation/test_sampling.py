@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response
 from engine.llm.context_length import too_long
@@ -60,7 +60,7 @@ def answer(status: int, body: Any) -> Response:
 
 async def opened(engine: Engine) -> SnapshotSampler:
     """A sampler of the engine's present weights."""
-    client = AsyncSwarmClient("http://engine", engine, "me", name="s")  # type: ignore[arg-type]
+    client = SwarmWire("http://engine", engine, "me", name="s")  # type: ignore[arg-type]
     watcher = Watcher(client)
     claimer = EpisodeClaimer(client, watcher, known=lambda: ())
     server = ServerHandle("s", client.url, client, watcher, claimer, set())

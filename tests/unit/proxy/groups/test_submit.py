@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 import proxy.groups.submit
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from core.events import EpisodeEnded, Event, GroupSealed
 from proxy.groups.answer import AnswerWaiter
-from proxy.groups.recovery import END_IN_FLIGHT
 from proxy.groups.run import StopReason
+from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import loop_time, skip
@@ -348,6 +348,24 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
         assert not swarm.aborts
 
 
+async def test_a_lost_eval_end_of_a_stopped_group_leaves_nothing_claimed(tmp_path: Path) -> None:
+    """The group is stopped while its end is looked up: nothing of it is in flight any more."""
+    swarm = ScriptedSwarm(automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", "drop")
+        swarm.fail_next("/get_episode_buffer", "stall")
+        ticket = await w.ask("hello", UNTRAINED)
+        await w.reply(ticket)
+        await w.until(lambda: swarm.requests["/get_episode_buffer"] == 1)
+        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
+        await w.closed()
+        swarm.release()
+        skip(END_IN_FLIGHT)
+        await w.until(lambda: not swarm.claimed())
+        assert swarm.requests["/end_episode"] == len(swarm.aborts) == 1
+
+
 async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm) as w:
@@ -467,13 +485,13 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
 ) -> None:
     """The server has taken the episode back, and granted it to another group of ours."""
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0,))
-    plain = AsyncSwarmClient.end
+    plain = SwarmWire.end
     async with (
         ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
         world(tmp_path, swarm) as w,
     ):
 
-        async def end(self: AsyncSwarmClient, uuid: str, *more: Any, **options: Any) -> EndOutcome:
+        async def end(self: SwarmWire, uuid: str, *more: Any, **options: Any) -> EndOutcome:
             outcome = await plain(self, uuid, *more, **options)
             if not tickets:
                 swarm.expire(uuid)
@@ -484,7 +502,7 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
             return outcome
 
         tickets: list[AnswerWaiter] = []
-        monkeypatch.setattr(AsyncSwarmClient, "end", end)
+        monkeypatch.setattr(SwarmWire, "end", end)
         swarm.fail_next("/end_episode", "drop")
         first = await w.ask("first")
         await w.closed(60.0)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import proxy.groups.submit
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from proxy.groups.submit import END_TIMEOUT
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, world
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.slow
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.01))
-    plain = AsyncSwarmClient.end
+    plain = SwarmWire.end
 
-    async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
+    async def end(self: SwarmWire, *arguments: Any, **options: Any) -> EndOutcome:
         outcome = await plain(self, *arguments, **options)
         skip(10.0)
         return outcome
 
-    monkeypatch.setattr(AsyncSwarmClient, "end", end)
+    monkeypatch.setattr(SwarmWire, "end", end)
 
 
 async def swept(w: World) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import core.journal.reader
 import proxy.servers.observe_client
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import (
@@ -496,4 +496,4 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
         recorded = await client.end("uuid", "task", WireOutput(reward=1.0))
         assert recorded == EndOutcome(EndKind.RECORDED)
         assert len(o.upstream.calls) == calls
-        assert not isinstance(client, AsyncSwarmClient)
+        assert not isinstance(client, SwarmWire)

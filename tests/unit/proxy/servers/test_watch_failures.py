@@ -8,7 +8,7 @@ import pytest
 
 import proxy.servers.reader
 import proxy.servers.watch
-from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common import tasks
 from core.events.alerts import PartFailed
 from proxy.servers.reader import ServerReader
@@ -62,14 +62,14 @@ async def test_it_is_started_again_and_shown(
 async def test_a_status_that_cannot_be_read_is_shown_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, broken = AsyncSwarmClient.status, False
+    original, broken = SwarmWire.status, False
 
-    async def status(self: AsyncSwarmClient, **options: Any) -> Any:
+    async def status(self: SwarmWire, **options: Any) -> Any:
         if broken:
             raise RuntimeError("cannot schedule new futures after shutdown")
         return await original(self, **options)
 
-    monkeypatch.setattr(AsyncSwarmClient, "status", status)
+    monkeypatch.setattr(SwarmWire, "status", status)
     async with world(tmp_path, watched=True) as w:
         broken = True
         error = await w.until(lambda: w.state.servers["s"].lost)

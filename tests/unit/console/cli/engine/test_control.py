@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.job import BATCH, GPUS, LEARNING_RATE, MODEL, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_schema import REQUIRED
@@ -59,7 +59,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         world(home.root, s, watched=True) as made,
     ):
         made.swarm.sync_seconds = None
-        client = AsyncSwarmClient(t.url, made.line, "me", name="t")
+        client = SwarmWire(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
         server = ServerHandle(
             "t", t.url, client, watcher, EpisodeClaimer(client, watcher, known=set)

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import AbortKind
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
@@ -20,7 +20,7 @@ JOB = "ajet: {model: {path: m}}"
 @pytest.mark.parametrize("url", ["", "localhost:10086", "ftp://host", "http://", "http://[::1"])
 async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str) -> None:
     with pytest.raises(SwarmError, match="address"):
-        AsyncSwarmClient(url, transport, "me")
+        SwarmWire(url, transport, "me")
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str
 async def test_a_reported_base_url_is_mapped_to_our_server_address(
     transport: HttpTransport, url: str, result: str, base: str
 ) -> None:
-    assert AsyncSwarmClient(url, transport, "me")._base_url(result) == base
+    assert SwarmWire(url, transport, "me")._base_url(result) == base
 
 
 async def test_a_trailing_slash_is_harmless(
     server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
-    client = AsyncSwarmClient(server.url + "/", transport, "me")
+    client = SwarmWire(server.url + "/", transport, "me")
     assert (await client.status()).state is EngineState.ROLLING
     episode = await claimed(client)
     assert episode.base_url == server.url + "/v1"
@@ -52,9 +52,7 @@ async def test_a_trailing_slash_is_harmless(
 # -- telling ------------------------------------------------------------------------------------
 
 
-async def test_status_reads_the_known_fields(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_status_reads_the_known_fields(client: SwarmWire, server: ScriptedSwarm) -> None:
     status = await client.status()
     assert (status.state, status.global_step) == (EngineState.ROLLING, 1)
     server.set_state("MYSTERY.NEW")
@@ -63,7 +61,7 @@ async def test_status_reads_the_known_fields(
 
 
 async def test_status_of_another_kind_of_server_is_an_error(
-    client: AsyncSwarmClient, server: ScriptedSwarm
+    client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.fail_next("/get_engine_status", 500)
     with pytest.raises(SwarmError, match="500"):
@@ -74,12 +72,12 @@ async def test_status_of_another_kind_of_server_is_an_error(
 async def test_status_of_an_unreachable_server_is_an_error(transport: HttpTransport) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
+        client = SwarmWire(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
         with pytest.raises(Unreachable):
             await client.status()
 
 
-async def test_pool(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_pool(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await answered(client)
     await client.end(episode.episode_uuid, "t1", WireOutput(reward=0.5))
     held = await claimed(client)
@@ -97,7 +95,7 @@ async def test_pool(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
 
 
 async def test_a_pool_with_only_default_values_counts_as_unread(
-    client: AsyncSwarmClient, server: ScriptedSwarm
+    client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.pool_default = True
     assert await client.pool() is None
@@ -107,7 +105,7 @@ async def test_a_pool_with_only_default_values_counts_as_unread(
 
 
 async def test_counters_of_a_stopped_run_are_marked_stale(
-    client: AsyncSwarmClient, server: ScriptedSwarm
+    client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     await client.stop_engine()
     pool = await client.pool()
@@ -115,7 +113,7 @@ async def test_counters_of_a_stopped_run_are_marked_stale(
     assert pool.stale
 
 
-async def test_the_small_routes(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_the_small_routes(client: SwarmWire, server: ScriptedSwarm) -> None:
     assert await client.experiment_dir() == "/srv/run"
     assert [line.message for line in await client.verbose_logs()] == ["hello"]
     assert "/v1/chat/completions" in await client.features()
@@ -125,9 +123,7 @@ async def test_the_small_routes(client: AsyncSwarmClient, server: ScriptedSwarm)
     assert server.requests["/openapi.json"] == 2
 
 
-async def test_routes_an_older_server_lacks(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_routes_an_older_server_lacks(client: SwarmWire, server: ScriptedSwarm) -> None:
     server.fail_always("/get_verbose_logs", 404)
     server.fail_always("/get_server_experiment_dir", 404)
     assert await client.verbose_logs() == []
@@ -137,7 +133,7 @@ async def test_routes_an_older_server_lacks(
 # -- the engine ---------------------------------------------------------------------------------
 
 
-async def test_start_and_stop(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_start_and_stop(client: SwarmWire, server: ScriptedSwarm) -> None:
     await client.stop_engine()
     with pytest.raises(SwarmError, match="No training config found"):
         await client.start_engine()
@@ -151,9 +147,7 @@ async def test_start_and_stop(client: AsyncSwarmClient, server: ScriptedSwarm) -
         await client.start_engine()
 
 
-async def test_a_failed_start_reports_the_reason(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_a_failed_start_reports_the_reason(client: SwarmWire, server: ScriptedSwarm) -> None:
     await client.stop_engine()
     server.config_error = "disk full"
     with pytest.raises(SwarmError, match="disk full"):
@@ -168,7 +162,7 @@ async def test_a_failed_start_reports_the_reason(
     assert (await client.status()).state is EngineState.OFFLINE
 
 
-async def test_agreeing_to_sync(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_agreeing_to_sync(client: SwarmWire, server: ScriptedSwarm) -> None:
     with pytest.raises(SwarmError, match="500"):
         await client.agree_sync_weight()
     server.method = "rollout_until_all_clients_agree_sync_weight"
@@ -182,7 +176,7 @@ async def test_agreeing_to_sync(client: AsyncSwarmClient, server: ScriptedSwarm)
     await server.until(lambda: server.step == 2)
 
 
-async def test_a_batch_cycle(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_batch_cycle(client: SwarmWire, server: ScriptedSwarm) -> None:
     """Only tasks with all their repeats count; then the engine waits, syncs and rolls on."""
     server.batch, server.sync_seconds = 1, None
     odd = [await answered(client) for _ in range(3)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import (
     OVERFLOW,
     AbortKind,
@@ -19,6 +18,7 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
     chat_answer,
 )
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.interface import Response
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
@@ -27,7 +27,7 @@ from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
 
-async def chat_error(client: AsyncSwarmClient, episode: Claimed, timeout: float = 5) -> ChatError:
+async def chat_error(client: SwarmWire, episode: Claimed, timeout: float = 5) -> ChatError:
     with pytest.raises(ChatError) as caught:
         await client.chat(episode, HELLO, timeout=timeout)
     return caught.value
@@ -36,7 +36,7 @@ async def chat_error(client: AsyncSwarmClient, episode: Claimed, timeout: float 
 # -- claims -------------------------------------------------------------------------------------
 
 
-async def test_a_claim(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_claim(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await client.claim("eval", 33.0)
     assert isinstance(episode, Claimed)
     record = server.claimed()[0]
@@ -55,7 +55,7 @@ async def test_a_claim(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     ],
 )
 async def test_refused_claims(
-    client: AsyncSwarmClient, server: ScriptedSwarm, state: str, kind: RefusedKind
+    client: SwarmWire, server: ScriptedSwarm, state: str, kind: RefusedKind
 ) -> None:
     server.automatic = False
     server.set_state(state)
@@ -65,7 +65,7 @@ async def test_refused_claims(
     assert refused.text == server.refusals[-1]
 
 
-async def test_no_episode_free(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_no_episode_free(client: SwarmWire, server: ScriptedSwarm) -> None:
     server.unclaimed.clear()
     refused = await client.claim()
     assert isinstance(refused, ClaimRefused)
@@ -74,7 +74,7 @@ async def test_no_episode_free(client: AsyncSwarmClient, server: ScriptedSwarm) 
 
 @pytest.mark.parametrize("how", ["hang", "drop_after", 500])
 async def test_a_lost_claim_is_unknown_and_not_sent_again(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str
+    client: SwarmWire, server: ScriptedSwarm, how: int | str
 ) -> None:
     server.fail_next("/claim_episode", how)
     refused = await client.claim(timeout=1.0 if how == "hang" else 30.0)
@@ -89,13 +89,13 @@ async def test_a_lost_claim_is_unknown_and_not_sent_again(
 async def test_a_claim_never_sent(transport: HttpTransport) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
+        client = SwarmWire(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
         refused = await client.claim()
     assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.UNREACHABLE
 
 
-async def test_an_unknown_episode_type_is_refused(client: AsyncSwarmClient) -> None:
+async def test_an_unknown_episode_type_is_refused(client: SwarmWire) -> None:
     refused = await client.claim("test")
     assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.OTHER
@@ -105,7 +105,7 @@ async def test_an_unknown_episode_type_is_refused(client: AsyncSwarmClient) -> N
 # -- ends and aborts ----------------------------------------------------------------------------
 
 
-async def test_an_end(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_an_end(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await answered(client)
     output = WireOutput(reward=1, metadata={"row": 3}, log_metrics={"length": 5})
     outcome = await client.end(episode.episode_uuid, "task#g1", output)
@@ -116,7 +116,7 @@ async def test_an_end(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     assert server.ends[0]["declare_client_active"] is True
 
 
-async def test_ended_twice(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_ended_twice(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await answered(client)
     await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     again = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
@@ -125,7 +125,7 @@ async def test_ended_twice(client: AsyncSwarmClient, server: ScriptedSwarm) -> N
 
 
 async def test_an_end_of_an_episode_taken_back(
-    client: AsyncSwarmClient, server: ScriptedSwarm, transport: HttpTransport
+    client: SwarmWire, server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     server.automatic = False
     server.unclaimed[1:] = []
@@ -133,7 +133,7 @@ async def test_an_end_of_an_episode_taken_back(
     server.expire(episode.episode_uuid)
     outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert outcome.kind is EndKind.NOT_CLAIMED
-    other = await claimed(AsyncSwarmClient(server.url, transport, "other"))
+    other = await claimed(SwarmWire(server.url, transport, "other"))
     assert other.episode_uuid == episode.episode_uuid
     foreign = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert foreign.kind is EndKind.OTHER_CLIENT
@@ -144,7 +144,7 @@ async def test_an_end_of_an_episode_taken_back(
     ("state", "kind"), [("WEIGHT_SYNCING", EndKind.SYNCING), ("OFFLINE", EndKind.NOT_ROLLING)]
 )
 async def test_an_end_too_late(
-    client: AsyncSwarmClient, server: ScriptedSwarm, state: str, kind: EndKind
+    client: SwarmWire, server: ScriptedSwarm, state: str, kind: EndKind
 ) -> None:
     server.automatic = False
     episode = await claimed(client)
@@ -156,7 +156,7 @@ async def test_an_end_too_late(
 
 @pytest.mark.parametrize("how", ["hang", "drop_after"])
 async def test_a_lost_end_is_unknown_and_not_sent_again(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: str
+    client: SwarmWire, server: ScriptedSwarm, how: str
 ) -> None:
     episode = await answered(client)
     server.fail_next("/end_episode", how)
@@ -167,7 +167,7 @@ async def test_a_lost_end_is_unknown_and_not_sent_again(
     assert server.rewards == {episode.episode_uuid: 1}
 
 
-async def test_an_end_that_crashes(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_an_end_that_crashes(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     server.fail_next("/end_episode", 500)
     outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
@@ -176,7 +176,7 @@ async def test_an_end_that_crashes(client: AsyncSwarmClient, server: ScriptedSwa
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, [1.0, 2.0], "1"])
 async def test_a_reward_the_server_would_drop_is_not_sent(
-    client: AsyncSwarmClient, server: ScriptedSwarm, reward: Any
+    client: SwarmWire, server: ScriptedSwarm, reward: Any
 ) -> None:
     with pytest.raises(SwarmError, match="finite"):
         await client.end("x", "t", WireOutput(reward=reward))
@@ -185,7 +185,7 @@ async def test_a_reward_the_server_would_drop_is_not_sent(
     assert server.requests["/end_episode"] == 0
 
 
-async def test_an_abort_frees_the_episode(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_an_abort_frees_the_episode(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     assert await client.can_continue(episode.episode_uuid) is True
     assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
@@ -206,7 +206,7 @@ async def test_an_abort_frees_the_episode(client: AsyncSwarmClient, server: Scri
     ],
 )
 async def test_an_abort_without_confirmation_is_not_repeated(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str, kind: AbortKind
+    client: SwarmWire, server: ScriptedSwarm, how: int | str, kind: AbortKind
 ) -> None:
     server.fail_next("/abort_episode", how)
     assert await client.abort("x", timeout=1.0 if how == "hang" else 30.0) is kind
@@ -214,7 +214,7 @@ async def test_an_abort_without_confirmation_is_not_repeated(
 
 
 async def test_can_continue_is_none_after_a_server_error(
-    client: AsyncSwarmClient, server: ScriptedSwarm
+    client: SwarmWire, server: ScriptedSwarm
 ) -> None:
     server.fail_next("/can_continue_episode", 500)
     assert await client.can_continue("x") is None
@@ -223,7 +223,7 @@ async def test_can_continue_is_none_after_a_server_error(
 # -- chat ---------------------------------------------------------------------------------------
 
 
-async def test_a_chat(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_chat(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     by_mapping = await client.chat(episode, HELLO, {"X-Extra": "1"})
     by_bytes = await client.chat(episode, json.dumps(HELLO).encode())
@@ -237,7 +237,7 @@ async def test_a_chat(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     assert (name, body, headers["X-Extra"]) == (episode.episode_uuid, HELLO, "1")
 
 
-async def test_tool_calls_come_through(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_tool_calls_come_through(client: SwarmWire, server: ScriptedSwarm) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
     async def answer(*_: Any) -> dict[str, Any]:
@@ -250,7 +250,7 @@ async def test_tool_calls_come_through(client: AsyncSwarmClient, server: Scripte
     assert chat.finish_reason == "tool_calls"
 
 
-async def test_overflow_is_not_an_answer(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_overflow_is_not_an_answer(client: SwarmWire, server: ScriptedSwarm) -> None:
     async def answer(*_: Any) -> str:
         return OVERFLOW + " (5000 > 4096)"
 
@@ -261,7 +261,7 @@ async def test_overflow_is_not_an_answer(client: AsyncSwarmClient, server: Scrip
 
 @pytest.mark.parametrize("old", [True, False])
 async def test_a_bad_key_in_both_dialects(
-    client: AsyncSwarmClient, server: ScriptedSwarm, old: bool
+    client: SwarmWire, server: ScriptedSwarm, old: bool
 ) -> None:
     server.old_auth = old
     episode = Claimed("x", server.url + "/v1", "sk-ajet-nonsense", "train", 0, 240)
@@ -271,9 +271,7 @@ async def test_a_bad_key_in_both_dialects(
     assert "nonsense" not in str(error)
 
 
-async def test_an_episode_lost_before_the_call(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_an_episode_lost_before_the_call(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
@@ -281,9 +279,7 @@ async def test_an_episode_lost_before_the_call(
     assert (error.kind, error.status) == (ChatErrorKind.LOST_EPISODE, 404)
 
 
-async def test_an_episode_lost_during_the_call(
-    client: AsyncSwarmClient, server: ScriptedSwarm
-) -> None:
+async def test_an_episode_lost_during_the_call(client: SwarmWire, server: ScriptedSwarm) -> None:
     server.delay = 30
     episode = await claimed(client)
     async with asyncio.TaskGroup() as group:
@@ -293,14 +289,14 @@ async def test_an_episode_lost_during_the_call(
     assert failed.result().kind is ChatErrorKind.LOST_EPISODE
 
 
-async def test_no_chat_route_at_all(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_no_chat_route_at_all(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = Claimed("x", server.url + "/elsewhere", "k", "train", 0, 240)
     assert (await chat_error(client, episode)).kind is ChatErrorKind.UPSTREAM
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_an_unreadable_answer_must_not_be_retried(
-    client: AsyncSwarmClient, server: ScriptedSwarm, status: int
+    client: SwarmWire, server: ScriptedSwarm, status: int
 ) -> None:
     async def answer(*_: Any) -> Any:
         return Denied(status, "too bad")
@@ -339,7 +335,7 @@ def test_the_words_of_a_refusal(body: bytes, text: str) -> None:
     ],
 )
 async def test_unusable_answers_are_errors(
-    client: AsyncSwarmClient, server: ScriptedSwarm, result: Any, text: str
+    client: SwarmWire, server: ScriptedSwarm, result: Any, text: str
 ) -> None:
     async def answer(*_: Any) -> Any:
         return result
@@ -352,7 +348,7 @@ async def test_unusable_answers_are_errors(
     assert (await client.chat(await claimed(client), HELLO)).text.startswith("answer")
 
 
-async def test_a_chat_without_answer(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_chat_without_answer(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     server.delay = 30
     assert (await chat_error(client, episode, 0.1)).kind is ChatErrorKind.TIMED_OUT
@@ -360,7 +356,7 @@ async def test_a_chat_without_answer(client: AsyncSwarmClient, server: ScriptedS
     assert (await chat_error(client, episode)).kind is ChatErrorKind.UNREACHABLE
 
 
-async def test_the_key_names_the_episode(client: AsyncSwarmClient) -> None:
+async def test_the_key_names_the_episode(client: SwarmWire) -> None:
     episode = await claimed(client)
     body = json.loads(base64.b64decode(episode.api_key.removeprefix("sk-ajet-")))
     assert body["episode_uuid"] == episode.episode_uuid
