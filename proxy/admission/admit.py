@@ -31,7 +31,7 @@ from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.gate import check_servable
-from proxy.groups.run import EpisodeEvents, Run, Slots, StopReason, Task, Votes
+from proxy.groups.run import EpisodeEvents, Run, RunEnded, Slots, Task, Votes
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
@@ -448,7 +448,7 @@ def _end_for_another(run: Run) -> None:
     Cancel it in the next iteration of the loop: a task that never started does not clean up.
     """
     assert run.work is not None
-    run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))
+    run.stop = RunEnded("ABORTED", "gave way to another sender", refusal=run.overloaded(2))
     asyncio.get_running_loop().call_soon(run.work.cancel)
 
 

@@ -20,7 +20,7 @@ from proxy.admission.admit import Admission, Limits
 from proxy.context import ProxyContext
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
-from proxy.groups.run import Run, StopReason
+from proxy.groups.run import Run, RunEnded
 from proxy.groups.score import rescoring
 from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
@@ -186,13 +186,13 @@ class Groups:
         # An answer that was ready since reached nobody.
         refused = run.answer.final is not None and run.answer.final.index is None
         cause, retry_after = ("no answer in time", 2) if refused else ("client left", 1)
-        self.stop(run, StopReason(cause, "ABORTED", overloaded(retry_after)))
+        self.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(retry_after)))
 
     def _stop_if_queued(self, run: Run) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self.stop(run, StopReason("no episodes in time", "ABORTED", run.overloaded(2)))
+            self.stop(run, RunEnded("ABORTED", "no episodes in time", refusal=run.overloaded(2)))
 
-    def stop(self, run: Run, stop: StopReason) -> bool:
+    def stop(self, run: Run, stop: RunEnded) -> bool:
         """End a run early; return False if it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.work is None:
             return False
@@ -230,12 +230,8 @@ class Groups:
             return
         for run in self._runs_of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self.stop(
-                    run,
-                    StopReason(
-                        f"the server is {status.display_state.value}", "FAILED", run.overloaded(10)
-                    ),
-                )
+                cause = f"the server is {status.display_state.value}"
+                self.stop(run, RunEnded("FAILED", cause, refusal=run.overloaded(10)))
 
     def _runs_of(self, name: str) -> list[Run]:
         return [run for run in self.runs.values() if run.facts.server.name == name]
@@ -278,7 +274,7 @@ class Groups:
         self.draining = self._closing = True
         self.admission.close()
         self._wake_all()
-        stop_reason = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
+        stop_reason = RunEnded("ABORTED", "the proxy stopped", refusal=ProxyStopping())
         stopped = [
             run
             for run in tuple(self.runs.values())

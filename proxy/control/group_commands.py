@@ -29,7 +29,7 @@ from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.groups.rating import RatingCommands, rewards_of
-from proxy.groups.run import StopReason, find_open
+from proxy.groups.run import RunEnded, find_open
 from proxy.groups.score import request_refill, rescore
 from proxy.http.errors import ApiError, overloaded
 
@@ -173,7 +173,7 @@ class GroupCommands(RatingCommands):
         if run.stop is not None and run.stop.phase == "ABORTED":
             return f"group {run.group_id} is aborted already"
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
+        if not self._groups.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.votes.ballots and run.work is not None:
             # Until its end is committed, the next start after a kill would send the vote.

@@ -14,7 +14,7 @@ wait would starve other groups."""
 
 
 def claim_at_once(run: Run) -> bool:
-    """Claim all `run.slots.n` episodes if that needs no request to the server; see `claim` otherwise.
+    """Claim all episodes if that needs no request to the server; see `claim` otherwise.
 
     No intent is recorded: a crash leaves nothing claimed behind.
 
@@ -122,13 +122,10 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     run.slots.record_claim(slot, uuid)
     _note_weights(run, slot)
     run.events.claimed(slot)
-    if (
-        is_first and len(run.events.pending) == run.slots.n
-    ):  # most groups get all at about the same time
+    if is_first and len(run.events.pending) == run.slots.n:  # all came at about the same time
+        expires_at = run.context.clock() + run.slots.discard_timeout
         run.generation_announced = True
-        run.events.flush(
-            run.context.clock() + run.slots.discard_timeout, run.facts.server.info.damping
-        )
+        run.events.flush(expires_at, run.facts.server.info.damping)
 
 
 def _note_weights(run: Run, slot: Candidate) -> None:

@@ -444,11 +444,10 @@ def was_cut(answer: ChatAnswer) -> bool:
 
 def no_answers(run: Run) -> NoAnswers:
     """Return why the candidates failed, and why they were not retried."""
+    slots = run.slots.candidates
     return NoAnswers(
-        errors=tuple(dict.fromkeys(one.error or "no answer" for one in run.slots.candidates)),
-        unretried=tuple(
-            dict.fromkeys(one.unretried for one in run.slots.candidates if one.unretried)
-        ),
+        errors=tuple(dict.fromkeys(slot.error or "no answer" for slot in slots)),
+        unretried=tuple(dict.fromkeys(slot.unretried for slot in slots if slot.unretried)),
     )
 
 

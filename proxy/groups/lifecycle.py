@@ -12,7 +12,7 @@ from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
 from core.events.alerts import HookFailed, JournalFailed, PromptsCut
-from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, NotScored
+from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.claim import claim, claim_at_once
@@ -25,7 +25,7 @@ from proxy.groups.generate import (
     no_answers_text,
     was_cut,
 )
-from proxy.groups.run import Run, ranked
+from proxy.groups.run import Run, RunEnded, ranked
 from proxy.groups.score import score
 from proxy.groups.seal import Sealing, sealed
 from proxy.groups.seal_policy import Drop, Seal
@@ -42,22 +42,6 @@ RECENT = 20
 """Groups of a server without a truncated prompt after which the alert about them is cleared."""
 ROUNDS = 3
 """Maximum number of rounds: a group starts again when the engine reclaims all its episodes."""
-
-
-class RunEnded(Exception):
-    """The run is over; carries its phase and cause.
-
-    Args:
-        phase: DONE, ABORTED or FAILED.
-        cause: Cause as text.
-        kind: Its kind and parameters, for a cause that code has to distinguish.
-    """
-
-    def __init__(self, phase: str, cause: str, kind: GroupCause | None = None) -> None:
-        super().__init__(cause)
-        self.phase = phase
-        self.cause = cause
-        self.kind = kind
 
 
 class Lifecycle:
@@ -80,38 +64,30 @@ class Lifecycle:
         try:
             await self._phases(run)
         except RunEnded as ended:
-            await self._finish_uncancelled(run, ended)
+            await self._end(run, ended)
         except asyncio.CancelledError:
-            stop = run.stop
             # The rewards are on disk: the next start sends the remaining ones. It also waits for
             # the ends of an eval group that are in flight.
-            if run.sealed or (stop is None and any(one.ending for one in run.slots.held)):
+            ending = run.stop is None and any(slot.ending for slot in run.slots.held)
+            if run.sealed or ending:
                 run.leave_queue()
                 raise
-            end = (
-                RunEnded(stop.phase, stop.cause)
-                if stop
-                else RunEnded("ABORTED", "the proxy stopped")
-            )
-            refusal = stop.refusal if stop else ProxyStopping()
-            await self._answer_and_finish(run, end, refusal)
-            if stop is None:
+            stopped = RunEnded("ABORTED", "the proxy stopped", refusal=ProxyStopping())
+            await self._end(run, run.stop or stopped)
+            if run.stop is None:
                 raise
         except Exception as error:  # a fault in one group must not affect the others
             log.exception("group %s failed", run.group_id)
-            cause = f"{type(error).__name__}: {error}"
             refusal = ApiError(500, None, "The request could not be completed.")
-            await self._answer_and_finish(run, RunEnded("FAILED", cause), refusal)
+            cause = f"{type(error).__name__}: {error}"
+            await self._end(run, RunEnded("FAILED", cause, refusal=refusal))
 
-    async def _answer_and_finish(self, run: Run, end: RunEnded, refusal: ApiError) -> None:
-        best = run.best()
-        if best is not None and run.answer.final is None and run.answer.waiters:
-            run.resolve(best, "provisional")
-        run.refuse(refusal)
-        await self._finish_uncancelled(run, end)
-
-    async def _finish_uncancelled(self, run: Run, end: RunEnded) -> None:
-        """Return held episodes and close the group, even if cancelled meanwhile."""
+    async def _end(self, run: Run, end: RunEnded) -> None:
+        """Answer the user, return held episodes, close the group, even if cancelled meanwhile."""
+        if end.refusal is not None:
+            if (best := run.best()) is not None and run.answer.waiters:
+                run.resolve(best, "provisional")
+            run.refuse(end.refusal)
         run.closing = True
         if run.slots.held or run.slots.returning:
             await run_to_end(self._finish(run, end), self._cleanup_tasks, f"end:{run.group_id}")
@@ -125,11 +101,9 @@ class Lifecycle:
             await release(run, run.slots.held, end.cause)
         run.leave_queue()
         run.end_span()
-        if run.task.row is not None and (
-            run.answer.final is None or run.answer.final.index is None
-        ):
-            # It was not answered: the next attempt must match the row again.
-            run.context.rows.again(run.task.row)
+        final, row = run.answer.final, run.task.row
+        if row is not None and (final is None or final.index is None):
+            run.context.rows.again(row)  # not answered: the next attempt must match the row again
         run.phase = end.phase
         run.context.bus.publish(
             GroupClosed(
@@ -162,28 +136,31 @@ class Lifecycle:
     # --- before the answers --------------------------------------------------------------------
 
     async def _notify_source(self, run: Run) -> None:
-        source = run.context.rewards
-        request = run.request
+        """Let the request hook change the metadata and the number of candidates."""
+        bus, source, request, task = run.context.bus, run.context.rewards, run.request, run.task
+        run.slots.n = max(run.slots.n, request.n)
         if not observes_requests(source):
-            clear_alert(run.context.bus, "hook")
-            run.slots.n = max(run.slots.n, request.n)
+            clear_alert(bus, "hook")
             return
+        failure: HookFailed | None = None
         try:
             async with asyncio.timeout(HOOK_LIMIT):
                 report = await source.request(
-                    request.request_id, run.task.id, request.query, run.task.metadata
+                    request.request_id, task.id, request.query, task.metadata
                 )
         except TimeoutError:
-            self._raise_hook_alert(run, HookFailed())
-            return
-        if report.error is None:
-            clear_alert(run.context.bus, "hook")
-        elif source.health().ok:  # a folder that does not load raises another alert
-            self._raise_hook_alert(run, HookFailed(error=report.error.cause))
-        ids = {name: run.task.metadata[name] for name in ("task_id", "dataset_task_id")}
-        run.task.metadata = {**report.metadata, **ids}
-        run.slots.n = max(run.slots.n, report.repeat or 0) if run.task.kind != "eval" else 1
-        run.slots.n = max(run.slots.n, request.n)
+            failure = HookFailed()
+        else:
+            ids = {name: task.metadata[name] for name in ("task_id", "dataset_task_id")}
+            task.metadata = {**report.metadata, **ids}
+            repeat = report.repeat or 0
+            run.slots.n = request.n if task.kind == "eval" else max(run.slots.n, repeat)
+            if report.error is None:
+                clear_alert(bus, "hook")
+            elif source.health().ok:  # a folder that does not load raises another alert
+                failure = HookFailed(error=report.error.cause)
+        if failure is not None:
+            show_alert(bus, "hook", failure, level="error", groups=(run.group_id,))
 
     async def _get_answers(self, run: Run) -> None:
         for _ in range(ROUNDS):
@@ -191,36 +168,26 @@ class Lifecycle:
                 with self._sealing.giving_way.waits(run):
                     await self._claim(run)
             except ClaimTimedOut as error:
-                run.refuse(run.overloaded(2))
-                cause = f"no episodes in time: {error.cause}"
-                raise RunEnded("ABORTED", cause, NoEpisodes(refusal=error.cause)) from None
+                cause, kind = f"no episodes in time: {error.cause}", NoEpisodes(refusal=error.cause)
+                raise RunEnded("ABORTED", cause, kind, run.overloaded(2)) from None
             run.end_span()
             run.phase = "GENERATING"
-            run.answer.live = self._is_live(run)
+            # Of several choices the user gets the best ones, and in `hold` what was rated.
+            rated = run.context.bus.state.rating_mode == "hold"
+            live = run.context.settings.proxy.answer == "live"
+            run.answer.live = live and not rated and run.request.n == 1
             await generate(run)
             run.end_span()
-            if run.slots.usable or not self._may_start_again(run):
+            in_time = run.loop.time() < run.deadline - 1.0
+            again = run.answer.final is None and in_time and may_start_again(run)
+            if run.slots.usable or not again:
                 break
             await run.slots.returned()  # an aborted episode may be claimed again, under the same id
         if not run.slots.usable:
-            run.refuse(no_answer_error(run))
             failures = no_answers(run)
-            raise RunEnded("FAILED", no_answers_text(failures), failures)
+            raise RunEnded("FAILED", no_answers_text(failures), failures, no_answer_error(run))
         if run.task.kind == "eval":
             run.resolve(run.slots.usable[0], "only")
-
-    def _is_live(self, run: Run) -> bool:
-        """Return whether the first candidate is the answer.
-
-        It is not in the rating mode that holds answers, nor for several choices: those are the best
-        ones.
-        """
-        mode = run.context.bus.state.rating_mode
-        return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
-
-    def _may_start_again(self, run: Run) -> bool:
-        in_time = run.loop.time() < run.deadline - 1.0
-        return run.answer.final is None and in_time and may_start_again(run)
 
     async def _claim(self, run: Run) -> None:
         run.phase = "CLAIMING"
@@ -242,14 +209,11 @@ class Lifecycle:
             cause = "no turn" if status.is_in(ROLLING) else status.display_state.value
             raise ClaimTimedOut(run.slots.n, 0, cause, run.facts.server.name) from None
         if refusal := fit_to_capacity(run):
-            run.refuse(refusal)
-            raise RunEnded("ABORTED", refusal.message)
+            raise RunEnded("ABORTED", refusal.message, refusal=refusal)
         run.end_span("queue")
-        settings, mode = run.context.settings.rating, run.context.bus.state.rating_mode
-        off = mode == "off"
-        run.slots.discard_timeout = (
-            settings.discard_timeout if off else settings.discard_timeout_rating
-        )
+        rating, off = run.context.settings.rating, run.context.bus.state.rating_mode == "off"
+        limit = rating.discard_timeout if off else rating.discard_timeout_rating
+        run.slots.discard_timeout = limit
         if not run.context.journal.error:
             if claim_at_once(run):
                 return
@@ -268,26 +232,28 @@ class Lifecycle:
 
     async def _score(self, run: Run) -> None:
         run.phase = "SCORING"
-        enough = len(run.slots.usable) >= min(2, run.slots.n)
+        rewards, answered = run.context.rewards, len(run.slots.usable)
+        enough = answered >= min(2, run.slots.n)
         if enough:
-            version = run.context.rewards.version
+            version = rewards.version
             await score(run)
-            if (
-                run.scores.sheet is None
-                and version
-                and run.context.rewards.version not in ("", version)
-            ):
+            if run.scores.sheet is None and version and rewards.version not in ("", version):
                 await score(run)  # another version was loaded meanwhile
         run.end_span()
-        state = run.context.bus.state
-        best = run.best()
-        assert best is not None
-        short = len(run.slots.usable) < run.slots.n
+        short = answered < run.slots.n
         abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
-        if state.rating_mode != "hold" or abort:
-            run.resolve(best, self._answer_reason(run))
+        if run.context.bus.state.rating_mode != "hold" or abort:
+            self._answer(run)
         if abort:
             raise RunEnded("ABORTED", *run.slots.shortfall())
+
+    def _answer(self, run: Run) -> None:
+        """Give the user the best answer."""
+        best = run.best()
+        assert best is not None
+        final = run.scores.sheet is not None and run.context.bus.state.rating_mode == "off"
+        only = len(run.slots.usable) == 1
+        run.resolve(best, "only" if only else "winner" if final else "provisional")
 
     def _drop_cut(self, run: Run) -> None:
         """Answer and abort a group whose prompt the engine truncated to its window, unless that is
@@ -297,7 +263,7 @@ class Lifecycle:
             RunEnded: The prompt was cut.
         """
         name, bus = run.facts.server.name, run.context.bus
-        cut = any([one.answer is not None and was_cut(one.answer) for one in run.slots.usable])
+        cut = any([slot.answer is not None and was_cut(slot.answer) for slot in run.slots.usable])
         recent = self._recent[name]
         recent.append(run.group_id if cut else "")
         if not cut:
@@ -308,8 +274,8 @@ class Lifecycle:
         size = run.facts.server.info.context or 0
         params = PromptsCut(window=size, trained=sent)
         show_alert(bus, f"cut:{name}", params, groups=filter(None, recent))
-        if not sent and (best := run.best()) is not None:
-            run.resolve(best, self._answer_reason(run))
+        if not sent:
+            self._answer(run)
             window = f"{size} tokens" if size else "the engine's window"
             raise RunEnded("ABORTED", f"prompt cut to {window}: not trained on")
 
@@ -328,24 +294,16 @@ class Lifecycle:
             run.phase = "SUBMITTING"
             await submit(run, run.scores.rewards)
 
-    def _answer_reason(self, run: Run) -> str:
-        if len(run.slots.usable) == 1:
-            return "only"
-        final = run.scores.sheet is not None and run.context.bus.state.rating_mode == "off"
-        return "winner" if final else "provisional"
-
     def _drop_group(self, run: Run, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
         run.end_span("rate")
-        for one in run.slots.candidates:
-            one.lost = one.lost or has_lost_all(run.facts.server.watcher.current)
+        for slot in run.slots.candidates:
+            slot.lost = slot.lost or has_lost_all(run.facts.server.watcher.current)
         if not decision.unscored:
             raise RunEnded("ABORTED", decision.cause)
-        cause = (
-            f"{decision.cause}; {run.scores.abstained}" if run.scores.abstained else decision.cause
-        )
-        raise RunEnded("ABORTED", cause, NotScored())
+        causes = filter(None, (decision.cause, run.scores.abstained))
+        raise RunEnded("ABORTED", "; ".join(causes), NotScored())
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -377,9 +335,6 @@ class Lifecycle:
         if all(outcome == "expired" for outcome in outcomes):
             raise RunEnded("ABORTED", "expired", AllExpired())
         raise RunEnded("FAILED", others_text)
-
-    def _raise_hook_alert(self, run: Run, failure: HookFailed) -> None:
-        show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
 
     def _raise_journal_alert(self, run: Run, failure: JournalFailed) -> None:
         if not run.context.journal.error:

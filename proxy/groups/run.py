@@ -38,7 +38,7 @@ from core.events import (
     EpisodesClaimed,
     EpisodesEnded,
 )
-from core.events.causes import TooFewAnswers
+from core.events.causes import GroupCause, TooFewAnswers
 from core.state import Rating
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
@@ -331,13 +331,28 @@ class Clocks(msgspec.Struct, eq=False):
         self.began = now
 
 
-@dataclass(frozen=True, slots=True)
-class StopReason:
-    """Why a run has to end early."""
+class RunEnded(Exception):
+    """The end of a run.
 
-    cause: str
-    phase: str
-    refusal: ApiError
+    Args:
+        phase: DONE, ABORTED or FAILED.
+        cause: Cause as text.
+        kind: Its kind and parameters, for a cause that code has to distinguish.
+        refusal: What a user without an answer gets; None if there is an answer.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        cause: str,
+        kind: GroupCause | None = None,
+        refusal: ApiError | None = None,
+    ) -> None:
+        super().__init__(cause)
+        self.phase = phase
+        self.cause = cause
+        self.kind = kind
+        self.refusal = refusal
 
 
 @dataclass(slots=True, eq=False)
@@ -385,7 +400,8 @@ class Run(msgspec.Struct, eq=False):
     refill: Refill | None = None
     """The pending request for fresh candidates."""
     sealed: bool = False
-    stop: StopReason | None = None
+    stop: RunEnded | None = None
+    """Why it has to end early."""
     closing: bool = False
     """The final steps are under way: the run can no longer be stopped."""
     work: asyncio.Task[None] | None = None
