@@ -10,14 +10,14 @@ from console.models.reward_figures import Digests
 from console.text.format import UNKNOWN, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
-from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary
+from core.events import RewardPart, TrialGroup, TrialSummary
 from core.scoring.advantage import RewardError
 from core.state import Group, State
 
 # The arithmetic of the rewards is imported on use, so that screens open without the proxy.
 if TYPE_CHECKING:
     from proxy.rewards.model.spec import PartSpec, Weigher
-    from proxy.rewards.trial.replay import TrialResult
+    from proxy.rewards.rescore.results import Rescored
 
 STEP = 0.05
 
@@ -39,12 +39,12 @@ def can_weigh(state: State) -> bool:
 def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult:
     """Recompute the newest groups with these weights instead of the active ones."""
     from proxy.rewards.model.spec import Weigher
-    from proxy.rewards.trial.replay import summary_of
+    from proxy.rewards.rescore.results import summary_of
 
     specs = [_spec(part, weights) for part in state.rewards.parts if part.enabled]
     weigher = Weigher(specs)
     needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
-    results: list[TrialResult] = []
+    results: list[Rescored] = []
     missing = 0
     digests = [one for one in Digests().last(state, last) if one.scored]
     # A part of the model that scored a group has no value there if it does not apply to its query.
@@ -78,10 +78,11 @@ def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
     )
 
 
-def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "TrialResult":
+def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Rescored":
     from proxy.rewards.model.spec import NothingApplies
     from proxy.rewards.part import PartValue
-    from proxy.rewards.trial.replay import TrialResult
+    from proxy.rewards.rescore.results import Case, Rescored
+    from proxy.rewards.source import Abstention, GroupContext
 
     scored = [one for one in group.candidates if one.parts]
     part_values = [
@@ -91,14 +92,6 @@ def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "
     for spec in specs:
         column = [one.get(spec.name) for one in part_values]
         columns.append(column if any(value is not None for value in column) else None)
-    after: tuple[CandidateScore, ...] = ()
-    abstained = ""
-    try:
-        after = weigher.scores([one.index for one in scored], columns)
-    except NothingApplies as why:
-        abstained = str(why)
-    except RewardError as error:
-        abstained = error.what
     human = group.source == "human"
     sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
     before = {
@@ -106,17 +99,13 @@ def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "
         for one in group.candidates
         if (value := one.auto_reward if human else sent.get(one.index, one.auto_reward)) is not None
     }
-    return TrialResult(
-        group_id=group.group_id,
-        query=group.query,
-        answers=(),
-        before=before,
-        hand=sent if human else {},
-        parts_before={},
-        source=group.source,
-        after=after,
-        abstained=abstained,
-    )
+    context = GroupContext(group.group_id, "", "", group.query, (), {}, None, ())
+    case = Case(context, before, sent if human else {}, source=group.source)
+    try:
+        return Rescored(case, weigher.scores([one.index for one in scored], columns))
+    except (NothingApplies, RewardError) as why:
+        cause = why.what if isinstance(why, RewardError) else str(why)
+        return Rescored(case, abstention=Abstention("model", cause))
 
 
 # --- in words -----------------------------------------------------------------------------------

@@ -408,7 +408,7 @@ def _hook(one: kinds.HookFailed, context: AdviceContext) -> AlertText:
 
 
 def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
-    noun, more = trait_words(one.trait, one.word)
+    noun, more = trait_words(one.trait)
     beyond = ""
     if one.parts:
         names = ", ".join(f"`{one_line(name, 40)}`" for name in one.parts)

@@ -340,8 +340,6 @@ class RewardHacking(AlertParams, frozen=True):
     groups: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     """Parts that reward the trait by their nature and were left out."""
-    word: str = ""
-    """The word, for the trait keyword."""
 
 
 class NoSignal(AlertParams, frozen=True):

@@ -165,10 +165,7 @@ class WatchFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Correlation of the rewards with one trait of the answers."""
 
     trait: str
-    """length, punctuation, repetition, likeness, refusal, flattery, emoji, markup, reference or
-    keyword."""
-    word: str = ""
-    """The word, for the trait keyword."""
+    """length, repetition, refusal or reference."""
     r: float | None = None
     """Pearson's r of reward and trait, each minus its group's mean; None if one does not vary."""
     low: float = -1.0

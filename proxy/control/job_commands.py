@@ -19,7 +19,6 @@ from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
-from core.commands import CommandError
 from core.events import AlertCleared, JobSent
 from core.events.alerts import StartFailed
 from proxy.alerts import alert_raised
@@ -113,8 +112,6 @@ class JobCommands:
 
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        if args.get("job") is None and args.get("preset") is None:
-            raise CommandError("the command has no job", todo="Give a job, or a preset")
         text, origin = await self.choose(server, args)
         notices = self._read(text, "job").notices
         if any(one.of_agentjet for one in notices) and await server.client.is_embedded():

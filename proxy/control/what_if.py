@@ -7,20 +7,19 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import cancel
+from core.commands.rewards import WHAT_IF_GROUPS, weights_of
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
-from proxy.rewards.trial.cases import cases_of, newest_ids, pages
-from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
-from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
+from proxy.rewards.rescore.cases import newest_cases
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer
+from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
 
-DEFAULT_GROUPS = 100
-MAX_GROUPS = 500
 PUBLISH_EVERY = 0.5
 """Seconds between two reports of progress."""
 
@@ -52,12 +51,8 @@ class WhatIfCommands:
             AjetError: the weights or the file cannot be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
-        if choice.file and choice.hooks:
-            raise UsageError("a file and a hook folder are given", todo="Give one of them")
-        last = args.get("last") or DEFAULT_GROUPS
-        if not 1 <= last <= MAX_GROUPS:
-            raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MAX_GROUPS}")
+        choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
+        last = args.get("last") or WHAT_IF_GROUPS
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
@@ -81,20 +76,12 @@ class WhatIfCommands:
         """Write weights to the file: those given, else those of the last what-if.
 
         Raises:
-            AjetError: there is no what-if, it is not done, or it tried no weights.
+            AjetError: the file cannot be changed from here.
         """
         if weights := weights_of(args.get("weights") or ()):
             return await self._reward_commands.weights(weights)
         last_trial = self._context.bus.state.what_if
-        if last_trial is None or last_trial.phase != "done":
-            raise AjetError(
-                "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
-            )
-        if not last_trial.weights:
-            raise AjetError(
-                f"the what-if tried {last_trial.what}, not weights",
-                todo="Put that file in place of the rewards file: it is loaded when it is saved",
-            )
+        assert last_trial is not None  # its plan has found it
         summary = await self._reward_commands.weights(dict(last_trial.weights))
         self._context.bus.publish(
             WhatIfChanged(
@@ -120,7 +107,7 @@ class WhatIfCommands:
         self._publish(phase="cancelled")
         return True
 
-    async def _run(self, choice: TrialChoice, last: int) -> None:
+    async def _run(self, choice: RewardChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
@@ -129,16 +116,14 @@ class WhatIfCommands:
             log.exception("the what-if failed")
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: TrialChoice, last: int) -> None:
-        journal, loop = self._context.journal, asyncio.get_running_loop()
-        await journal.committed(self._context.bus.state.seq)
-        context = self._context
-        async with trial_source(self._home, context.settings, choice, context.runtime) as trial:
-            ids = await asyncio.to_thread(newest_ids, journal, last)
-            if not ids:
+    async def _score(self, choice: RewardChoice, last: int) -> None:
+        context, loop = self._context, asyncio.get_running_loop()
+        await context.journal.committed(context.bus.state.seq)
+        async with rescorer(self._home, context.settings, choice, context.runtime) as trial:
+            cases = await asyncio.to_thread(newest_cases, context.journal, last)
+            if not cases:
                 raise AjetError("there are no groups to re-score", todo="Send a request first")
-            results: list[TrialResult] = []
-            self._publish(total=len(ids))
+            self._publish(total=len(cases))
             done, published_at = 0, loop.time()
 
             def count_result() -> None:
@@ -148,17 +133,7 @@ class WhatIfCommands:
                     published_at = loop.time()
                     self._publish(done=done)
 
-            limit = self._context.settings.reward_limit
-            for page in pages(ids):
-                cases = await asyncio.to_thread(cases_of, journal, page)
-                results += await rescore_all(
-                    trial.source,
-                    cases,
-                    limit,
-                    concurrency=trial.concurrency,
-                    on_result=count_result,
-                    clock=self._context.runtime.clock.monotonic,
-                )
+            results = await trial.run(cases, count_result)
             summary = summary_of(results, trial.version)
         self._publish(phase="done", done=len(results), total=len(results), summary=summary)
 
@@ -168,25 +143,6 @@ class WhatIfCommands:
         self._context.bus.publish(self._current)
 
 
-def weights_of(assignments: Any) -> dict[str, float]:
-    """Return the weights of `PART=NUMBER` texts, by part.
-
-    Raises:
-        UsageError: a text has another form.
-    """
-    weights: dict[str, float] = {}
-    for assignment in assignments:
-        name, sign, text = assignment.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(f"`{assignment:.40}` is not a weight", todo="A weight is PART=NUMBER")
-        weights[name.strip()] = value
-    return weights
-
-
-def _describe(choice: TrialChoice) -> str:
+def _describe(choice: RewardChoice) -> str:
     names = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*names, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.commands.refusal import NotNow
+from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
 from core.events.alerts import NoTraining, PartsWorse, PolicyBelowBest, PolicyWorse
 from core.state import Look, Progress
@@ -62,12 +62,9 @@ class Reaction:
             AjetError: The engine does not restore it.
         """
         best = self._progress.best
-        if best is None or not best.checkpoint or self.restore is None:
-            raise NotNow(
-                "there is no verified step with a checkpoint",
-                self._server.name,
-                "Each complete look of an engine with checkpoints saves one",
-            )
+        require_verified(self._server.name, self._progress, "", by_engine=True)
+        assert best is not None
+        assert self.restore is not None
         with self.hold_looks():
             result = await self.restore(best.checkpoint)
             self.rewound(best.look_id, best.checkpoint)

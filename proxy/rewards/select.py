@@ -40,10 +40,7 @@ def select_source(
     rewards = settings.rewards
     if settings.proxy.watch_only:
         return ComposedSource()
-    JUDGE_BUDGETS.own = own_server(settings.upstream)
-    environment = PartEnvironment(
-        home.root, settings.reward_limit, rewards.memory_mb, publish, runtime
-    )
+    environment = environment_of(home, settings, publish, runtime)
     if rewards.hooks and rewards.file:
         raise UsageError(
             "a hook folder and a file of rewards are given",
@@ -63,13 +60,32 @@ def select_source(
     if rewards.file:
         file = Path(rewards.file).expanduser().absolute()
         if not file.is_file():
-            raise AjetError(
-                "the file of the rewards does not exist",
-                str(file),
-                "Give the file, or leave --rewards out for the built-in rewards",
-            )
+            raise missing_file(file)
         return ComposedSource(file, environment, required=True)
     return ComposedSource(home.root / NAME, environment)
+
+
+def environment_of(
+    home: Home,
+    settings: Settings,
+    publish: Callable[[Event], object] | None = None,
+    runtime: Runtime = SYSTEM,
+) -> PartEnvironment:
+    """Return what the settings provide to parts.
+
+    Raises:
+        UpstreamError: the address or key of the upstream is unusable.
+    """
+    JUDGE_BUDGETS.own = own_server(settings.upstream)
+    return PartEnvironment(
+        home.root, settings.reward_limit, settings.rewards.memory_mb, publish, runtime
+    )
+
+
+def missing_file(file: Path) -> AjetError:
+    """Return the error for a named file of rewards that does not exist."""
+    todo = "Give the file, or leave --rewards out for the built-in rewards"
+    return AjetError("the file of the rewards does not exist", str(file), todo)
 
 
 def display_name(settings: Settings, source: RewardSource) -> str:

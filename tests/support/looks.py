@@ -16,8 +16,9 @@ from core.events import (
     ProbeSetLoaded,
     PromptFigures,
 )
+from core.state import Progress
 from core.verdict.conclusion import Verdict
-from tests.support.sample import NOW
+from tests.support.sample import NOW, state_of
 
 SERVER = "embedded"
 QUESTIONS = (
@@ -146,6 +147,12 @@ def look(
         **fields,
     }
     return LookEnded(look_id=look_id, role="look", step=step, baseline_id=baseline_id, **values)
+
+
+def measured() -> Progress:
+    """A probe set, a baseline, and a better look whose weights are a checkpoint."""
+    events = (probe_set(), baseline(), look("l1", 12, checkpoint="progress-12"))
+    return state_of(*events).progress[SERVER]
 
 
 def broken_look(look_id: str, step: int | None, outcome: str, cause: str, **fields: Any) -> Event:

@@ -8,13 +8,13 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from console.cli.common import count
 from proxy.rewards.part import KINDS
-from proxy.rewards.trial.source import TrialChoice, hooks_of, model_of
+from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
 
 if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
     from proxy.rewards.model.spec import PartSpec
-    from proxy.rewards.trial.replay import Case
+    from proxy.rewards.rescore.results import Case
 
 _INSTRUCTION_CHARS = 2_000
 """Approximate number of characters of instructions and rubric in a prompt."""
@@ -42,23 +42,18 @@ class JudgeCost(msgspec.Struct, frozen=True):
         return f"judge {one_line(self.name, 40)}: {calls}, {price}"
 
 
-def has_judges(home: "Home", settings: "Settings", choice: TrialChoice) -> bool:
-    """Return whether the rewards to test have a judge.
+def costs_of(
+    home: "Home", settings: "Settings", choice: RewardChoice, cases: "Sequence[Case]"
+) -> list[JudgeCost]:
+    """Return the estimate of each judge for these cases.
 
     Raises:
-        UsageError: the rewards do not load.
+        AjetError: the rewards do not load.
     """
-    return any(True for _ in _judges(home, settings, choice))
-
-
-def costs_of(
-    home: "Home", settings: "Settings", choice: TrialChoice, cases: "Sequence[Case]"
-) -> list[JudgeCost]:
-    """Return the estimate of each judge for these cases."""
     return [_cost(spec, cases) for spec in _judges(home, settings, choice)]
 
 
-def _judges(home: "Home", settings: "Settings", choice: TrialChoice) -> "Iterator[PartSpec]":
+def _judges(home: "Home", settings: "Settings", choice: RewardChoice) -> "Iterator[PartSpec]":
     if hooks_of(settings, choice) is None:
         model, _ = model_of(home, settings, choice)
         yield from (spec for spec in model.active if spec.kind == "judge")

@@ -28,10 +28,10 @@ from proxy.rewards.part import (
     PartValues,
     SlowPart,
 )
+from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
+from proxy.rewards.rescore.results import Case
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
-from proxy.rewards.trial.replay import Case
-from proxy.rewards.trial.source import TrialChoice, hooks_of, model_of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Debugger(pdb.Pdb):
         return results[0]
 
 
-def debug(home: Home, settings: Settings, choice: TrialChoice, case: Case) -> int:
+def debug(home: Home, settings: Settings, choice: RewardChoice, case: Case) -> int:
     """Compute the rewards of one group under the debugger; return the exit code, 1 on failure.
 
     Hooks are imported into this process. After a failure, the debugger opens in the failing frame.
@@ -118,7 +118,7 @@ async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
 
 
 def _model(
-    debugger: Debugger, home: Home, settings: Settings, choice: TrialChoice, context: GroupContext
+    debugger: Debugger, home: Home, settings: Settings, choice: RewardChoice, context: GroupContext
 ) -> str:
     """Score all parts in turn; stop in the custom parts, or in every part when none is custom."""
     model, folder = model_of(home, settings, choice)

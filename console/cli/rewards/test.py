@@ -7,21 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
 from console.text.causes import SHOWN_AS_ZERO, held_down
+from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
 
 if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
-    from proxy.rewards.trial.replay import Case, TrialResult
-    from proxy.rewards.trial.source import TrialChoice, TrialSource
+    from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice
+    from proxy.rewards.rescore.results import Case, Rescored
 
 LAST = 100
 SHOWN = 40
@@ -92,126 +91,92 @@ def reward_test(args: argparse.Namespace) -> int:
     Raises:
         AjetError: the rewards do not load, or there is nothing to score.
     """
-    from proxy.rewards.trial.source import TrialChoice
+    from proxy.rewards.rescore.rescorer import RewardChoice
 
     if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
     home = existing_home(args)
-    choice = TrialChoice(
+    choice = RewardChoice(
         file=str(args.rewards or ""),
         hooks=str(args.hooks or ""),
         weights=weights_of(args.weight or ()),
     )
     settings = effective(args, home)
-    bad: list[UsageError] = []
-    cases = _cases(args, home, bad)
-    if not args.yes:
-        confirmed = _confirmed(home, settings, choice, cases)
-        if confirmed is None:
-            say("nothing was scored")
-            return 1
-        cases = confirmed
+    cases, faults = _cases(args, home)
+    if not args.yes and not _confirmed(home, settings, choice, cases):
+        say("nothing was scored")
+        return 1
     if args.pdb:
         from console.cli.rewards.debug import debug
 
-        return debug(home, settings, choice, next(cases))
+        return debug(home, settings, choice, cases[0])
     results, used = asyncio.run(_run(home, settings, choice, cases))
     code = _print(args, results, used)
-    for error in bad[:SHOWN]:
-        sys.stderr.write(f"skipped: {error}\n")
-    return 1 if bad else code
+    for fault in faults[:SHOWN]:
+        sys.stderr.write(f"skipped: {fault}\n")
+    return 1 if faults else code
 
 
 def _confirmed(
-    home: "Home", settings: "Settings", choice: "TrialChoice", cases: "Iterator[Case]"
-) -> "Iterator[Case] | None":
-    """Return the cases after the operator confirmed the judge calls; None after a refusal.
+    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
+) -> bool:
+    """Return whether no judge is called, or the operator confirms the calls.
 
     Raises:
         UsageError: there are judges, and standard input is not a terminal.
     """
-    from console.cli.rewards.cost import costs_of, has_judges
+    from console.cli.rewards.cost import costs_of
 
     try:
-        if not has_judges(home, settings, choice):
-            return cases
-    except UsageError:  # the rewards do not load: the test reports each fault on its own line
-        return cases
-    all_cases = list(cases)
-    costs = "; ".join(one.words for one in costs_of(home, settings, choice, all_cases))
-    groups = count(len(all_cases), "group")
-    act = f"Score {groups} with {costs}; verdicts from the cache cost nothing"
-    return iter(all_cases) if confirm(act, "", yes=False) else None
+        costs = costs_of(home, settings, choice, cases)
+    except AjetError:  # the rewards do not load: the test reports each fault on its own line
+        return True
+    if not costs:
+        return True
+    words = "; ".join(cost.words for cost in costs)
+    groups = count(len(cases), "group")
+    act = f"Score {groups} with {words}; verdicts from the cache cost nothing"
+    return confirm(act, "", yes=False)
 
 
-def weights_of(flags: Sequence[str]) -> dict[str, float]:
-    """Parse `PART=WEIGHT` flags into weights by part.
-
-    Raises:
-        UsageError: a flag is something else.
-    """
-    weights = {}
-    for one in flags:
-        name, sign, text = one.partition("=")
-        try:
-            weights[name.strip()] = value = float(text)
-        except ValueError:
-            sign = ""
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(
-                "a weight is PART=NUMBER", f"--weight {one_line(one, 40)}", "Such as length=0.5"
-            )
-    return weights
-
-
-def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
-    from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids, pages
+def _cases(args: argparse.Namespace, home: "Home") -> "tuple[list[Case], list[UsageError]]":
+    """Return the groups to score, and the faults of invalid lines of a file."""
+    from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
 
     if args.file:
-        yield from cases_in(Path(args.file).expanduser(), bad)
-        return
+        return cases_in(Path(args.file).expanduser())
     from core.journal.read_only import JournalFile
 
-    nothing = UsageError(
-        "there are no groups to score",
-        str(home.journal),
-        "Send a request first, or give a file with --file",
-    )
-    if not home.journal.exists():
-        raise nothing
-    journal = JournalFile(home.journal)
-    try:
-        if args.one:
-            group_cases = cases_of(journal, [full_id(journal, args.one)], include_untrained=True)
-            if not group_cases:
-                raise UsageError("no candidate of this group answered", f"--one {args.one}")
-            yield from group_cases
-            return
-        ids = newest_ids(journal, args.last if args.last is not None else LAST)
-        if not ids:
-            raise nothing
-        for page in pages(ids):
-            yield from cases_of(journal, page)
-    finally:
-        journal.close()
+    cases: list[Case] = []
+    if home.journal.exists():
+        with JournalFile(home.journal) as journal:
+            if args.one:
+                cases = [group_case(journal, args.one)]
+            else:
+                cases = newest_cases(journal, LAST if args.last is None else args.last)
+    if not cases:
+        raise UsageError(
+            "there are no groups to score",
+            str(home.journal),
+            "Send a request first, or give a file with --file",
+        )
+    return cases, []
 
 
 async def _run(
-    home: "Home", settings: "Settings", choice: "TrialChoice", cases: "Iterator[Case]"
-) -> "tuple[list[TrialResult], TrialSource]":
-    from proxy.rewards.trial.replay import rescore_all
-    from proxy.rewards.trial.source import trial_source
+    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
+) -> "tuple[list[Rescored], Rescorer]":
+    from proxy.rewards.rescore.rescorer import rescorer
 
-    async with trial_source(home, settings, choice) as one:
-        limit = settings.reward_limit
-        return await rescore_all(one.source, cases, limit, concurrency=one.concurrency), one
+    async with rescorer(home, settings, choice) as trial:
+        return await trial.run(cases), trial
 
 
 # --- output -------------------------------------------------------------------------------------
 
 
-def _print(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
-    from proxy.rewards.trial.replay import summary_of
+def _print(args: argparse.Namespace, results: "list[Rescored]", used: "Rescorer") -> int:
+    from proxy.rewards.rescore.results import summary_of
 
     summary = summary_of(results, used.version)
     if args.json:
@@ -240,10 +205,26 @@ def _print(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialS
     return 1 if summary.abstained else 0
 
 
-def _data(one: "TrialResult") -> dict[str, Any]:
+def _data(one: "Rescored") -> dict[str, Any]:
     before, after = one.dead
+    case, why = one.case, one.abstention
     return {
-        **msgspec.structs.asdict(one),
+        "group_id": one.group_id,
+        "query": case.context.query,
+        "answers": _texts(one),
+        "before": case.before,
+        "hand": case.hand,
+        "parts_before": case.parts,
+        "source": case.source,
+        "version_before": case.version,
+        "after": one.after,
+        "abstained": why.cause if why else "",
+        "part": why.part if why else "",
+        "traceback": why.traceback if why else "",
+        "file": why.file if why else "",
+        "line": why.line if why else 0,
+        "seconds": one.seconds,
+        "note": case.note,
         "winner_before": one.winners[0],
         "winner_after": one.winners[1],
         "flip": one.flipped,
@@ -253,17 +234,21 @@ def _data(one: "TrialResult") -> dict[str, Any]:
     }
 
 
-def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
+def _texts(one: "Rescored") -> list[str]:
+    return [str(answer.message.get("content") or "") for answer in one.case.context.answers]
+
+
+def _table(results: "list[Rescored]", every: bool) -> Iterator[str]:
     """Yield a line for each group that changes; for every group when `every` is True."""
     shown = [one for one in results if every or not one.compared or sign(one)]
     head = f"{'group':<20}  {'query':<{_QUERY}}  {'before':<24}  {'now':<24}     s"
     if shown:
         yield head
     for one in shown if every else shown[:SHOWN]:
-        query = one_line(one.query, _QUERY)
-        now = "?" if one.abstained else _numbers(one.rewards)
+        query = one_line(one.case.context.query, _QUERY)
+        now = "?" if one.abstention else _numbers(one.rewards)
         line = (
-            f"{one_line(one.group_id, 20):<20}  {query:<{_QUERY}}  {_numbers(one.before):<24}"
+            f"{one_line(one.group_id, 20):<20}  {query:<{_QUERY}}  {_numbers(one.case.before):<24}"
             f"  {now:<24}  {one.seconds:.3f}  {sign(one)}"
         )
         yield line.rstrip()
@@ -278,10 +263,10 @@ def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
         yield ""
 
 
-def sign(one: "TrialResult") -> str:
+def sign(one: "Rescored") -> str:
     """Describe what changes for a group; empty when nothing does."""
-    if one.abstained:
-        return f"abstains: {one_line(one.abstained, 70)}"
+    if one.abstention is not None:
+        return f"abstains: {one_line(one.abstention.cause, 70)}"
     before, after = one.dead
     if not one.compared:
         return ""
@@ -301,20 +286,21 @@ def _numbers(rewards: Mapping[int, float]) -> str:
     return one_line(" ".join(f"{rewards[index]:.3g}" for index in sorted(rewards)), 24) or "-"
 
 
-def parts_table(one: "TrialResult") -> Iterator[str]:
+def parts_table(one: "Rescored") -> Iterator[str]:
     """Yield one group in full: each answer with its parts, before and now."""
-    yield f"group {one_line(one.group_id, 60)}: {one_line(one.query, 100)}"
-    if one.note:
-        yield f"  ({one.note})"
-    if one.abstained:
-        yield f"  abstains: {one_line(one.part, 40)}: {one_line(one.abstained, 300)}"
+    yield f"group {one_line(one.group_id, 60)}: {one_line(one.case.context.query, 100)}"
+    if one.case.note:
+        yield f"  ({one.case.note})"
+    if (why := one.abstention) is not None:
+        yield f"  abstains: {one_line(why.part, 40)}: {one_line(why.cause, 300)}"
+    texts = _texts(one)
     for place, score in enumerate(one.after):
         then = _earlier(one, score.index)
         cause = held_down(score.parts, score.reward)
-        why = f"  {one_line(cause, 80)}" if cause else ""
-        yield f"  answer {score.index + 1}: {score.reward:.4g}{then}{why}"
-        yield f"    {one_line(one.answers[place], 100)}"
-        old = {part.name: part.value for part in one.parts_before.get(score.index, ())}
+        low = f"  {one_line(cause, 80)}" if cause else ""
+        yield f"  answer {score.index + 1}: {score.reward:.4g}{then}{low}"
+        yield f"    {one_line(texts[place], 100)}"
+        old = {part.name: part.value for part in one.case.parts.get(score.index, ())}
         for part in score.parts:
             kind = "gate" if part.gate else f"x {part.weight:.3g}" if part.weight else "noted"
             was = old.get(part.name)
@@ -323,9 +309,9 @@ def parts_table(one: "TrialResult") -> Iterator[str]:
             yield f"      {one_line(part.name, 24):<24} {values}".rstrip()
 
 
-def _earlier(one: "TrialResult", index: int) -> str:
+def _earlier(one: "Rescored", index: int) -> str:
     """Return the earlier rewards of an answer in brackets; empty without any."""
-    before, voted = one.before.get(index), one.hand.get(index)
+    before, voted = one.case.before.get(index), one.case.hand.get(index)
     if voted is None:
         return "" if before is None else f"  (sent {before:.3g})"
     automatic = "" if before is None else f", automatic {before:.3g}"
@@ -373,7 +359,11 @@ def change_text(one: TrialGroup) -> str:
     return f"{one_line(one.group_id, 24)}  {before} to {after}  {one_line(one.query, 60)}"
 
 
-def _traces(results: "list[TrialResult]") -> Iterator[str]:
+def _traces(results: "list[Rescored]") -> Iterator[str]:
     """Yield each different traceback once, three at most."""
-    seen = dict.fromkeys(one.traceback.rstrip() for one in results if one.traceback)
+    seen = dict.fromkeys(
+        result.abstention.traceback.rstrip()
+        for result in results
+        if result.abstention and result.abstention.traceback
+    )
     yield from (f"\n{one}" for one in list(seen)[:3])

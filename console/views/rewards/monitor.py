@@ -31,7 +31,7 @@ def watch_lines(state: State, width: int) -> list[Line]:
 
 def _piece(one: WatchFigure, width: int) -> Line:
     value = f"{one.r:+.2f}"
-    name = one_line(f"{one.trait} {one.word}".strip(), 30)
+    name = one_line(one.trait, 30)
     if not one.alert:
         return ((f"{name} ", "$muted"), (value, ""))
     sure = f" ({one.low:+.2f} to {one.high:+.2f}, n {one.n})" if width >= WIDE else ""

@@ -1,4 +1,4 @@
-"""Running correlations of the reward with traits that do not make an answer good.
+"""Correlations of the reward with traits that do not make an answer good.
 
 They cover the newest groups whose rewards differ. Reward and trait are centred on their group's
 mean, because only differences within a group train the policy, and divided by their group's
@@ -9,8 +9,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import mul
-
-import msgspec
+from typing import NamedTuple
 
 from core.events import WatchFigure
 from core.scoring.advantage import is_dead
@@ -31,27 +30,22 @@ LOW = 0.35
 MAX_GROUPS = 3
 
 
-class _Row(msgspec.Struct, frozen=True, gc=False):
-    """The contribution of one group."""
+class _Correlations(NamedTuple):
+    """The correlations in one group."""
 
     group_id: str
-    counts: tuple[int, ...]
-    """For each trait the number of answers if it varies in the group, else 0."""
-    products: tuple[float, ...]
-    """For each trait the correlation of reward and trait in the group, times the count."""
+    answers: int
+    correlations: Mapping[str, float]
+    """By trait; without those that do not vary in the group."""
 
 
 class HackingMonitor:
-    """Running correlations over sealed groups, in constant time and memory."""
+    """Correlations over the newest sealed groups, and the traits whose alert is raised."""
 
     def __init__(self, window: int = WINDOW) -> None:
-        self._window = window
-        self._rows: deque[_Row] = deque()
-        self._counts = [0] * len(TRAITS)
-        self._groups = [0] * len(TRAITS)
-        self._products = [0.0] * len(TRAITS)
-        self._since = 0
+        self._rows: deque[_Correlations] = deque(maxlen=window)
         self._alerts: dict[str, tuple[str, ...]] = {}
+        """Trait -> the groups that show it best."""
 
     @property
     def groups(self) -> int:
@@ -74,62 +68,35 @@ class HackingMonitor:
             adjusted: By trait, the rewards without the parts that reward this trait by their
                 nature. Such a trait has the weaker of both correlations.
         """
-        n = len(rewards)
         if is_dead(rewards):
             return
-        middled, size = centred(rewards)
-        others = {trait: centred(one) for trait, one in (adjusted or {}).items()}
-        counts: list[int] = []
-        products: list[float] = []
+        correlations: dict[str, float] = {}
         for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
-            other, other_size = others.get(trait, (middled, size))
-            if min(column) == max(column) or not other_size:
-                counts.append(0)
-                products.append(0.0)
-                continue
-            middle = sum(column) / n
-            deviations = [one - middle for one in column]
-            square = sum(map(mul, deviations, deviations))
-            r = sum(map(mul, deviations, middled)) / math.sqrt(square * size)
-            if other is not middled:
-                r = shared(r, sum(map(mul, deviations, other)) / math.sqrt(square * other_size))
-            counts.append(n)
-            products.append(n * r)
-        self._add(_Row(group_id, tuple(counts), tuple(products)))
-
-    def _add(self, row: _Row) -> None:
-        self._rows.append(row)
-        self._count(row, 1)
-        if len(self._rows) > self._window:
-            self._count(self._rows.popleft(), -1)
-        self._since += 1
-        if self._since >= self._window:  # sum again, so that rounding errors do not accumulate
-            self._since = 0
-            self._products = [
-                math.fsum(one) for one in zip(*(r.products for r in self._rows), strict=True)
-            ]
-
-    def _count(self, row: _Row, sign: int) -> None:
-        for at, count in enumerate(row.counts):
-            if count:
-                self._counts[at] += sign * count
-                self._groups[at] += sign
-                self._products[at] += sign * row.products[at]
+            r = _correlation(column, rewards)
+            if r is not None and adjusted and trait in adjusted:
+                r = _weaker(r, _correlation(column, adjusted[trait]))
+            if r is not None:
+                correlations[trait] = r
+        self._rows.append(_Correlations(group_id, len(rewards), correlations))
 
     def figures(self) -> tuple[WatchFigure, ...]:
         """Return the correlation of each trait; raise and end alerts."""
-        return tuple(self._figure(at, trait) for at, trait in enumerate(TRAITS))
+        return tuple(map(self._figure, TRAITS))
 
-    def _figure(self, at: int, trait: str) -> WatchFigure:
-        n = self._counts[at]
+    def _figure(self, trait: str) -> WatchFigure:
+        rows = [row for row in self._rows if trait in row.correlations]
+        n = sum(row.answers for row in rows)
         if not n:
             self._alerts.pop(trait, None)
             return WatchFigure(trait=trait)
-        r = max(-1.0, min(1.0, self._products[at] / n))
-        low, high = interval(r, n, self._groups[at])
+        r = math.fsum(row.answers * row.correlations[trait] for row in rows) / n
+        r = max(-1.0, min(1.0, r))
+        low, high = interval(r, n, len(rows))
         if trait not in self._alerts:
-            if n >= MIN_ANSWERS and self._is_high(at, trait, r):
-                self._alerts[trait] = self._strongest_groups(at, r)
+            exploitable = r > 0 or trait in BOTH_WAYS
+            sure = interval(abs(r), n, len(rows), Z)[0] >= MIN_BOUND
+            if n >= MIN_ANSWERS and abs(r) >= HIGH and exploitable and sure:
+                self._alerts[trait] = _strongest(rows, trait, math.copysign(1.0, r))
         elif abs(r) < LOW or n < MIN_ANSWERS:
             del self._alerts[trait]
         return WatchFigure(
@@ -142,31 +109,33 @@ class HackingMonitor:
             alert=trait in self._alerts,
         )
 
-    def _is_high(self, at: int, trait: str, r: float) -> bool:
-        """Return whether r is certainly high, in a direction that a policy can exploit."""
-        if abs(r) < HIGH or (r < 0 and trait not in BOTH_WAYS):
-            return False
-        return interval(abs(r), self._counts[at], self._groups[at], Z)[0] >= MIN_BOUND
 
-    def _strongest_groups(self, at: int, r: float) -> tuple[str, ...]:
-        """Return the groups with the strongest correlation; of equal ones the newest."""
-        sign = 1.0 if r > 0 else -1.0
-        rows = sorted(reversed(self._rows), key=lambda row: sign * row.products[at], reverse=True)
-        return tuple(row.group_id for row in rows[:MAX_GROUPS] if sign * row.products[at] > 0)
+def _strongest(rows: Sequence[_Correlations], trait: str, sign: float) -> tuple[str, ...]:
+    """Return the groups with the strongest correlation of this sign; of equal ones the newest."""
+    strength = {row.group_id: sign * row.answers * row.correlations[trait] for row in rows}
+    names = sorted(reversed(strength), key=strength.__getitem__, reverse=True)
+    return tuple(name for name in names[:MAX_GROUPS] if strength[name] > 0)
 
 
-def shared(one: float, two: float) -> float:
-    """Return the weaker of two correlations; 0 if their signs differ."""
-    if one * two <= 0.0:
-        return 0.0
-    return one if abs(one) < abs(two) else two
+def _correlation(values: Sequence[float], rewards: Sequence[float]) -> float | None:
+    """Return Pearson's r; None if one side does not vary."""
+    if min(values) == max(values) or is_dead(rewards):
+        return None
+    first, second = _centred(values), _centred(rewards)
+    squares = sum(map(mul, first, first)) * sum(map(mul, second, second))
+    return math.fsum(map(mul, first, second)) / math.sqrt(squares)
 
 
-def centred(rewards: Sequence[float]) -> tuple[list[float], float]:
-    """Return rewards minus their mean, and the sum of their squares; 0 if all are equal."""
-    mean = sum(rewards) / len(rewards)
-    middled = [one - mean for one in rewards]
-    return middled, 0.0 if is_dead(rewards) else sum(map(mul, middled, middled))
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = sum(values) / len(values)
+    return [value - mean for value in values]
+
+
+def _weaker(first: float, second: float | None) -> float | None:
+    """Return the weaker of two correlations: 0 if their signs differ, None without the second."""
+    if second is None:
+        return None
+    return 0.0 if first * second <= 0.0 else min(first, second, key=abs)
 
 
 def interval(r: float, n: int, groups: int, z: float = Z95) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from core.bus import Bus
 from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
@@ -13,11 +13,9 @@ from core.state import Group
 from proxy.alerts import clear_alert, show_alert
 from proxy.rewards.model.spec import combine
 from proxy.rewards.monitor.hacking import WINDOW, HackingMonitor
-from proxy.rewards.monitor.keywords import TRAIT as KEYWORD
-from proxy.rewards.monitor.keywords import KeywordMonitor
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
-from proxy.rewards.monitor.traits import TRAITS, TraitReader, lengths, reference_grams, words_of
+from proxy.rewards.monitor.traits import TRAITS, lengths, reference_grams, traits_of
 from proxy.rewards.part import has_fixed_rule
 
 log = logging.getLogger(__name__)
@@ -30,14 +28,10 @@ TEXTS_READ = 20
 """Groups whose texts are read between two reports; more would not improve the correlations."""
 YIELD_EVERY = 20
 """Number of groups without texts to read that are counted before other tasks may run."""
-_LENGTH = frozenset({"length", "relevance", "diversity"})
-_REFERENCE = frozenset({"reference", "exact", "numeric"})
 BY_NATURE: Mapping[str, frozenset[str]] = {
-    "length": _LENGTH,
+    "length": frozenset({"length", "relevance", "diversity"}),
     "repetition": frozenset({"length"}),
-    "markup": frozenset({"format", "code"}),
-    "reference": _REFERENCE | {"relevance"},
-    "keyword": _LENGTH | _REFERENCE | {"format", "code", "language"},
+    "reference": frozenset({"reference", "exact", "numeric", "relevance"}),
 }
 """Trait -> built-in kinds that reward it by their nature. Of those that reward length, `length`
 does so on purpose, and the others because a longer answer contains more words of its query and
@@ -58,20 +52,14 @@ class RewardMonitor:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        sealed = [one.group_id for one in bus.state.groups.values() if one.sealed_at]
+        sealed = [group.group_id for group in bus.state.groups.values() if group.sealed_at]
         self._waiting = deque(sealed[-WINDOW:], maxlen=QUEUE)
         self._new_groups = asyncio.Event()
-        self._traits = TraitReader()
         self._hacking = HackingMonitor()
-        self._keywords = KeywordMonitor()
         self._values = RewardDistribution()
         self._signal = SignalMonitor()
         self._calm = 0
         self._published: object = None
-        self._fixed_rule: tuple[object, bool] = (None, False)
-        """Parts of the rewards, and whether the values of all follow a fixed rule."""
-        self._natural: tuple[object, Mapping[str, tuple[str, ...]]] = (None, {})
-        """Parts of the rewards, and for each trait the names of those that reward it."""
         bus.listen(self._sealed, GroupSealed)
 
     async def run(self) -> None:
@@ -79,7 +67,6 @@ class RewardMonitor:
         while True:
             self._new_groups.clear()
             await self._examine_waiting()
-            await asyncio.to_thread(self._keywords.count)
             self.report()
             await self._new_groups.wait()
             await asyncio.sleep(EVERY)
@@ -117,11 +104,11 @@ class RewardMonitor:
         """
         if group.source == "human":
             return
-        sent = [one for one in group.candidates if one.reward is not None]
-        rewards = [one.reward for one in sent if one.reward is not None]
+        sent = [candidate for candidate in group.candidates if candidate.reward is not None]
+        rewards = [candidate.reward for candidate in sent if candidate.reward is not None]
         if not rewards:
             return
-        indices = [one.index for one in sent]
+        indices = [candidate.index for candidate in sent]
         if group.step is not None:
             faint = bool(lacks_signal(rewards, group.damping))
             self._signal.take(group.server, group.step, faint, group.group_id)
@@ -130,51 +117,29 @@ class RewardMonitor:
         self._calm = 0 if has_outlier else self._calm + 1
         if not texts or is_dead(rewards):
             return
-        sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
-        copied = reference_grams(group.reference)
-        measured = [
-            self._traits.of(one.text, size, copied) for one, size in zip(sent, sizes, strict=True)
+        answers = [candidate.text for candidate in sent]
+        sizes = lengths([candidate.tokens for candidate in sent], answers)
+        reference = reference_grams(group.reference)
+        traits = [
+            traits_of(text, size, reference) for text, size in zip(answers, sizes, strict=True)
         ]
-        traits = [one.traits for one in measured]
         adjusted: dict[str, list[float]] = {}
-        if natural := self._by_nature():
-            columns = zip(TRAITS, zip(*traits, strict=True), strict=True)
-            varying = {trait for trait, some in columns if min(some) < max(some)} | {KEYWORD}
-            adjusted = {
-                trait: [_without(one.parts, names) for one in sent]
-                for trait, names in natural.items()
-                if trait in varying
-            }
+        for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
+            names = self._natural_parts(trait) if min(column) < max(column) else ()
+            if names:
+                adjusted[trait] = [_without(candidate.parts, names) for candidate in sent]
         self._hacking.take(group.group_id, rewards, traits, adjusted)
-        self._keywords.take(
-            group.group_id,
-            rewards,
-            [one.words for one in measured],
-            {*words_of(group.query), *words_of(group.reference or "")},
-            adjusted.get("keyword"),
-        )
-        best = max(range(len(rewards)), key=rewards.__getitem__)
-        self._traits.add_winner(measured[best].grams)
 
-    def _by_nature(self) -> Mapping[str, tuple[str, ...]]:
-        """Return for each trait the names of the parts that reward it by their nature."""
+    def _natural_parts(self, trait: str) -> frozenset[str]:
+        """Return the names of the parts that reward a trait by their nature."""
+        kinds = BY_NATURE.get(trait, frozenset())
         parts = self._bus.state.rewards.parts
-        if parts is not self._natural[0]:
-            enabled = [one for one in parts if one.enabled]
-            names = {
-                trait: tuple([one.name for one in enabled if one.kind in kinds])
-                for trait, kinds in BY_NATURE.items()
-            }
-            self._natural = parts, {trait: some for trait, some in names.items() if some}
-        return self._natural[1]
+        return frozenset([part.name for part in parts if part.enabled and part.kind in kinds])
 
     def _has_fixed_rule(self) -> bool:
         """Return whether all parts in use give values from 0 to 1 by a fixed rule."""
-        parts = self._bus.state.rewards.parts
-        if parts is not self._fixed_rule[0]:
-            kinds = [one.kind for one in parts if one.enabled]
-            self._fixed_rule = parts, bool(kinds) and all(map(has_fixed_rule, kinds))
-        return self._fixed_rule[1]
+        kinds = {part.kind for part in self._bus.state.rewards.parts if part.enabled}
+        return bool(kinds) and all(map(has_fixed_rule, kinds))
 
     # --- reporting ------------------------------------------------------------------------------
 
@@ -182,7 +147,7 @@ class RewardMonitor:
         """Publish the figures; raise and end alerts."""
         if not self._values.count:
             return
-        figures = (*self._hacking.figures(), self._keywords.figure())
+        figures = self._hacking.figures()
         low, high = self._values.span
         event = RewardsWatched(
             figures=figures,
@@ -198,17 +163,18 @@ class RewardMonitor:
             self._published = content
             self._bus.publish(event)
         for figure in figures:
-            hacking = (
-                _hacking(figure, self._by_nature().get(figure.trait, ())) if figure.alert else None
-            )
-            self._alert(f"hacking:{figure.trait}", hacking, figure.groups)
+            alert = None
+            if figure.alert:
+                alert = _hacking(figure, sorted(self._natural_parts(figure.trait)))
+            self._alert(f"hacking:{figure.trait}", alert, figure.groups)
         for server in self._signal.servers:
             lacks, dead = self._signal.lacks_signal(server), self._signal.groups(server)
             self._alert(f"dead:{server}", self._signal.alert(server) if lacks else None, dead)
         self._alert("rewards:scale", self._values.trouble())
-        show_outlier = bool(self._values.outliers) and self._calm < CALM_GROUPS
+        outliers = self._values.outliers if self._calm < CALM_GROUPS else ()
+        newest = outliers[-1] if outliers else None
         self._alert(
-            "rewards:outlier", self._outlier() if show_outlier else None, self._values.outlying
+            "rewards:outlier", _outlier(*newest) if newest else None, newest[:1] if newest else ()
         )
 
     def _alert(self, key: str, params: AlertParams | None, groups: Sequence[str] = ()) -> None:
@@ -218,17 +184,17 @@ class RewardMonitor:
         else:
             clear_alert(self._bus, key)
 
-    def _outlier(self) -> RewardOutlier:
-        group, index, value, z = self._values.outliers[-1]
-        return RewardOutlier(
-            group=group,
-            candidate=index + 1,
-            reward=float(f"{value:.4g}"),
-            deviations=round(abs(z), 1),
-        )
+
+def _outlier(group: str, index: int, value: float, z: float) -> RewardOutlier:
+    return RewardOutlier(
+        group=group,
+        candidate=index + 1,
+        reward=float(f"{value:.4g}"),
+        deviations=round(abs(z), 1),
+    )
 
 
-def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
+def _without(parts: Sequence[Part], names: Collection[str]) -> float:
     """Return the reward of the other parts alone."""
     return combine([part for part in parts if part.name not in names])
 
@@ -244,5 +210,4 @@ def _hacking(one: WatchFigure, parts: Sequence[str]) -> RewardHacking:
         answers=one.n,
         groups=one.groups,
         parts=tuple(parts),
-        word=one.word,
     )

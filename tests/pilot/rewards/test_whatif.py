@@ -178,13 +178,13 @@ async def test_groups_are_rescored_on_the_proxy_with_progress() -> None:
 async def test_the_screen_shows_the_traits_that_the_rewards_follow() -> None:
     figures = (
         WatchFigure(trait="length", r=0.1, low=-0.1, high=0.3, n=80),
-        WatchFigure(trait="punctuation", r=0.7, low=0.6, high=0.8, n=80, alert=True),
+        WatchFigure(trait="repetition", r=0.7, low=0.6, high=0.8, n=80, alert=True),
         WatchFigure(trait="refusal"),
     )
     watched = RewardsWatched(figures=figures, groups=20, outliers=((HOSTILE, 3, 12.0, 50.2),))
     async with run_console(state_of(*events(), watched), at="rewards", size=(120, 40)) as console:
         text = console.text()
-        assert "rewards follow   length +0.10   ! punctuation +0.70 (+0.60 to +0.80, n 80)" in text
+        assert "rewards follow   length +0.10   ! repetition +0.70 (+0.60 to +0.80, n 80)" in text
         assert "newest outlier: 12, 50 deviations off, candidate 4" in text
         assert "refusal" not in text
 

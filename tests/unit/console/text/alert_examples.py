@@ -402,44 +402,6 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     ),
     (
         kinds.RewardHacking(
-            trait="keyword", word="lovely", r=0.9, low=0.8, high=0.95, answers=80, groups=("g1",)
-        ),
-        "rewards follow the word `lovely`: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
-        "Look at g1: is the winner better, or just one with `lovely`? See Rewards (6)",
-    ),
-    (
-        kinds.RewardHacking(
-            trait="keyword", word="\x1b[2J[b]" + "x" * 90, r=0.9, low=0.8, high=0.95, answers=80
-        ),
-        (
-            "rewards follow the word `␛[2J[b]xxxxxxxxxxxxxxxx…`: r +0.90 (95 % +0.80 to +0.95) "
-            "over 80 answers"
-        ),
-        (
-            "Look at the winners: is the winner better, or just one with "
-            "`␛[2J[b]xxxxxxxxxxxxxxxx…`? See Rewards (6)"
-        ),
-    ),
-    (
-        kinds.RewardHacking(trait="flattery", r=0.9, low=0.8, high=0.95, answers=80),
-        "rewards follow flattering phrases: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
-        "Look at the winners: is the winner better, or just more flattering? See Rewards (6)",
-    ),
-    (
-        kinds.RewardHacking(trait="emoji", r=0.9, low=0.8, high=0.95, answers=80),
-        "rewards follow the number of emoji: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
-        "Look at the winners: is the winner better, or just fuller of emoji? See Rewards (6)",
-    ),
-    (
-        kinds.RewardHacking(trait="markup", r=0.9, low=0.8, high=0.95, answers=80),
-        "rewards follow the density of markup: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
-        (
-            "Look at the winners: is the winner better, or just fuller of headings, lists and bold "
-            "text? See Rewards (6)"
-        ),
-    ),
-    (
-        kinds.RewardHacking(
             trait="reference", r=0.9, low=0.8, high=0.95, answers=80, parts=("relevance",)
         ),
         (

@@ -11,7 +11,7 @@ from console.cli import main
 from core.runtime.home import Home
 from tests.support.pty.text import TerminalText
 from tests.support.sample import NOW, group_events
-from tests.unit.proxy.rewards.trial.test_replay import write_journal, written
+from tests.unit.proxy.rewards.rescore.test_rescore import write_journal, written
 
 pytestmark = pytest.mark.slow
 

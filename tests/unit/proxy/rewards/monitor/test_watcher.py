@@ -24,7 +24,7 @@ from proxy.rewards.monitor import watcher
 from proxy.rewards.monitor.hacking import MIN_ANSWERS, WINDOW, HackingMonitor, interval
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
-from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, TraitReader, lengths
+from proxy.rewards.monitor.traits import TRAITS
 from proxy.rewards.monitor.watcher import RewardMonitor
 from tests.support.alerts import cause_of, todo_of
 
@@ -54,48 +54,6 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
     )
 
 
-def traits_of(text: str, known: TraitReader | None = None) -> dict[str, float]:
-    values = (known or TraitReader()).of(text, len(text)).traits
-    return dict(zip(TRAITS, values, strict=True))
-
-
-# --- traits -----------------------------------------------------------------------------------
-
-
-def test_each_trait_measures_what_its_name_says() -> None:
-    plain = traits_of("the quick brown fox jumps over the lazy dog")
-    assert plain["punctuation"] == plain["repetition"] == plain["likeness"] == plain["refusal"] == 0
-    assert traits_of("Wow!!! Yes!!!")["punctuation"] > 0.4
-    assert traits_of("so it goes so it goes so it goes so it goes")["repetition"] > 0.5
-    for refusal in ("I'm sorry, but no.", "I can’t do that.", "As an AI, I", "I do not know."):
-        assert traits_of(refusal)["refusal"] == 1, refusal
-    assert traits_of("The sorry state of the roads")["refusal"] == 0
-    assert traits_of("")["punctuation"] == 0
-
-
-def test_likeness_compares_with_past_winners_which_are_dropped_later() -> None:
-    known = TraitReader()
-    first = "one and the same winning answer as ever"
-    known.add_winner(known.of(first, 1).grams)
-    assert traits_of(first, known)["likeness"] == 1
-    assert traits_of("something that nobody said before now", known)["likeness"] == 0
-    for _ in range(100):
-        known.add_winner(known.of(text(20), 1).grams)
-    assert traits_of(first, known)["likeness"] == 0
-    assert len(known._newer | known._older) < 100 * 20
-
-
-def test_only_the_ends_of_a_long_text_are_read() -> None:
-    values, grams, _ = TraitReader().of("a b! " * 100_000, 1)
-    assert len(grams) <= HEAD + TAIL
-    assert values[1] > 0.1
-
-
-def test_lengths_are_of_one_unit() -> None:
-    assert lengths([3, 4], ["aaaa", "b"]) == [3, 4]
-    assert lengths([3, 0], ["aaaa", "b"]) == [4, 1]
-
-
 # --- correlations -----------------------------------------------------------------------------
 
 
@@ -110,9 +68,7 @@ def fed(watch: HackingMonitor, groups: int, sign: float, noise: float = 0.1, see
         sizes = [rng.uniform(10, 100) * (1 + number % 7) for _ in range(4)]
         mean = sum(sizes) / 4
         rewards = [sign * (one - mean) / mean + rng.gauss(0, noise) for one in sizes]
-        watch.take(
-            f"g{number}", rewards, [row(one, rng.random(), 0.0, rng.random()) for one in sizes]
-        )
+        watch.take(f"g{number}", rewards, [row(size, rng.random()) for size in sizes])
 
 
 def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
@@ -132,8 +88,8 @@ def test_a_reward_that_follows_length_is_found_with_evidence(sign: float) -> Non
     assert length.n == 160
     assert len(length.groups) == 3
     assert set(length.groups) <= {f"g{number}" for number in range(40)}
-    assert not result["punctuation"].alert
-    assert result["repetition"].r is None  # it never varied: no figure is made up
+    assert not result["repetition"].alert
+    assert result["refusal"].r is None  # it never varied: no figure is made up
 
 
 def test_no_alert_is_raised_before_thirty_answers() -> None:
@@ -177,15 +133,10 @@ def test_an_alert_has_hysteresis_and_ends_when_it_falls() -> None:
     assert not stored[-1][1]
 
 
-def test_the_window_is_bounded_and_the_sums_stay_true() -> None:
+def test_the_window_is_bounded() -> None:
     watch = HackingMonitor()
-    fed(watch, 5 * WINDOW + 37, 0.3)
+    fed(watch, WINDOW + 37, 0.3)
     assert watch.groups == WINDOW
-    fresh = HackingMonitor()
-    for row in watch._rows:
-        fresh._add(row)
-    assert watch._products == pytest.approx(fresh._products, abs=1e-9)
-    assert watch._counts == fresh._counts
 
 
 def test_a_group_of_long_answers_has_no_more_weight_than_another() -> None:
@@ -293,12 +244,12 @@ def test_an_unexpected_scale_is_reported() -> None:
     assert "hardly tell answers apart" in scale_words(narrow)
 
 
-def test_values_are_bounded_and_true() -> None:
+def test_values_are_of_the_newest_groups() -> None:
     values = RewardDistribution()
     some(values, 1_030)
     assert values.count == 800
-    stored = [row[1] for row in values._rows]
-    assert values.mean == pytest.approx(sum(stored) / 800)
+    assert values.mean == pytest.approx(0.5, abs=0.02)
+    assert values.std == pytest.approx(0.4 / 12**0.5, abs=0.02)
 
 
 # --- signal -----------------------------------------------------------------------------------
@@ -511,15 +462,51 @@ async def test_a_group_that_cannot_be_examined_does_not_stop_the_monitor(tmp_pat
         journal.close()
 
 
-def test_rewards_of_a_person_are_not_counted(tmp_path: Path) -> None:
+async def test_rewards_of_a_person_are_not_counted(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run", State())
     try:
-        monitor = RewardMonitor(Bus(journal, "run"))
+        monitor = RewardMonitor(bus)
         voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
         voted.source = "human"
         monitor.take(voted)
-        assert monitor._values.count == 0
-        monitor.take(group(2, ["a b c", "d e f"], [1.0, 0.0]))
-        assert monitor._values.count > 0
+        monitor.take(group(2, ["a b c", "d e f"], [0.2, 0.4]))
+        monitor.report()
+        assert (bus.state.reward_watch.low, bus.state.reward_watch.high) == (0.2, 0.4)
+    finally:
+        journal.close()
+
+
+COPIED = "Water boils at a lower temperature on a mountain because the air is thinner there."
+
+
+@pytest.mark.parametrize(
+    ("trait", "texts", "kind"),
+    [
+        ("repetition", ("so it goes so it goes so it goes", "it goes well for all of us"), ""),
+        ("refusal", ("Sorry, I can not help.", "It is a river in Peru."), ""),
+        ("reference", (COPIED, "It depends on how high the mountain is."), ""),
+        ("reference", (COPIED, "It depends on how high the mountain is."), "reference"),
+    ],
+)
+async def test_each_trait_that_pays_raises_its_alert(
+    trait: str, texts: tuple[str, str], kind: str, tmp_path: Path
+) -> None:
+    """Unless a part that rewards it by its nature gives the whole reward."""
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run", State())
+    if kind:
+        bus.state.rewards = Rewards(parts=(RewardPart(name="right", kind=kind),))
+    try:
+        monitor = RewardMonitor(bus)
+        for number in range(20):
+            some = group(number, [*texts, *texts], [0.9, 0.2, 0.8, 0.1])
+            some.reference = COPIED
+            for one in some.candidates:
+                assert one.reward is not None
+                one.parts = (Part("right", one.reward, 1.0),)
+            monitor.take(some)
+        monitor.report()
+        assert (f"hacking:{trait}" in bus.state.alerts) == (not kind)
     finally:
         journal.close()

@@ -1,7 +1,8 @@
 """Groups to score again, read from a journal or from a file with one group per line."""
 
+import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,10 @@ from core.events import (
     RatingUndone,
 )
 from core.journal import storage
-from core.journal.history import END, ReadableJournal
+from core.journal.history import ReadableJournal
+from proxy.rewards.rescore.results import Case
 from proxy.rewards.source import Answer, GroupContext
-from proxy.rewards.trial.replay import Case
 
-PAGE = 16
-"""Number of groups read at a time."""
 LINE_CAP = 8 << 20
 """Maximum size of a line of a file in bytes."""
 FIELDS = ("query", "answers", "reference", "messages", "metadata", "tools", "rewards", "id")
@@ -36,78 +35,52 @@ _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are required"
 # --- the journal ------------------------------------------------------------------------------
 
 
-def newest_ids(journal: ReadableJournal, limit: int) -> list[str]:
-    """Return the newest ids of groups that can be scored again, at most `limit`, oldest first."""
-    ids: list[str] = []
-    before = END
+def newest_cases(journal: ReadableJournal, limit: int) -> list[Case]:
+    """Return the newest groups that are trained on and have answers, at most `limit`, in order."""
+    cases: list[Case] = []
     with journal.reading() as db:
-        while len(ids) < limit:
-            rows = db.execute(
-                "select id, opened_seq from groups where opened_seq<? order by opened_seq desc"
-                " limit ?",
-                (before, PAGE),
-            ).fetchall()
-            if not rows:
+        ids = db.execute("select id from groups order by opened_seq desc").fetchall()
+        for (group_id,) in ids:
+            case = _case(db, str(group_id))
+            if case is not None:
+                cases.append(case)
+            if len(cases) == limit:
                 break
-            before = rows[-1][1]
-            ids += [str(row[0]) for row in rows if _case(db, str(row[0]), False) is not None]
-    return ids[:limit][::-1]
+    return cases[::-1]
 
 
-def full_id(journal: ReadableJournal, prefix: str) -> str:
-    """Return the id of the one group whose id begins with `prefix`.
+def group_case(journal: ReadableJournal, prefix: str) -> Case:
+    """Return the one group whose id begins with `prefix`, also if it is not trained on.
 
     Raises:
-        AjetError: no group or several groups match.
+        AjetError: no group or several groups match, or none of its candidates answered.
     """
     with journal.reading() as db:
         rows = db.execute(
             "select id from groups where id=? or substr(id, 1, ?)=? order by id=? desc limit 2",
             (prefix, len(prefix), prefix, prefix),
         ).fetchall()
-    ids = [str(row[0]) for row in rows]
-    if prefix in ids or len(ids) == 1:
-        return ids[0]
-    what = "several groups begin" if ids else "no group begins"
-    raise AjetError(f"{what} with `{one_line(prefix, 40)}`", todo="Give the group's whole id")
+        ids = [str(row[0]) for row in rows]
+        if prefix not in ids and len(ids) != 1:
+            what = "several groups begin" if ids else "no group begins"
+            raise AjetError(f"{what} with `{one_line(prefix, 40)}`", todo="Give the whole id")
+        case = _case(db, ids[0], include_untrained=True)
+    if case is None:
+        raise UsageError("no candidate of this group answered", ids[0])
+    return case
 
 
-def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids in pages."""
-    for first in range(0, len(ids), PAGE):
-        yield ids[first : first + PAGE]
-
-
-def cases_of(
-    journal: ReadableJournal, ids: Iterable[str], *, include_untrained: bool = False
-) -> list[Case]:
-    """Return those of the groups that can be scored again.
-
-    Args:
-        journal: The journal with the groups.
-        ids: Ids of groups.
-        include_untrained: Whether to include groups that are not trained on.
-    """
-    cases = []
-    with journal.reading() as db:
-        for group_id in ids:
-            case = _case(db, group_id, include_untrained)
-            if case is not None:
-                cases.append(case)
-    return cases
-
-
-def _case(db: sqlite3.Connection, group_id: str, include_untrained: bool) -> Case | None:
+def _case(db: sqlite3.Connection, group_id: str, *, include_untrained: bool = False) -> Case | None:
     events = storage.events_of(db, group_id)
-    opened = next((one for one in events if isinstance(one, GroupOpened)), None)
+    opened = next((event for event in events if isinstance(event, GroupOpened)), None)
     if opened is None or not (include_untrained or opened.episode_type == "train"):
         return None
     answers = _answers(events)
     if not answers:
         return None
     before, hand, source, version = _rewards(events)
-    scored = next((one for one in reversed(events) if isinstance(one, GroupScored)), None)
-    parts = {one.index: one.parts for one in scored.scores} if scored is not None else {}
+    scored = next((event for event in reversed(events) if isinstance(event, GroupScored)), None)
+    parts = {score.index: score.parts for score in scored.scores} if scored is not None else {}
     messages = opened.body.get("messages")
     tools = opened.body.get("tools")
     return Case(
@@ -193,14 +166,14 @@ def _rewards(
     scored: dict[int, float] = {}
     for event in events:
         if isinstance(event, GroupScored):
-            scored = {one.index: one.reward for one in event.scores}
+            scored = {score.index: score.reward for score in event.scores}
             version = event.version
         elif isinstance(event, GroupRated) and event.rewards:
             hand, source = dict(enumerate(event.rewards)), "human"
         elif isinstance(event, RatingUndone):
             hand, source = {}, ""
         elif isinstance(event, GroupSealed):
-            rewards = {one.index: one.reward for one in event.rewards}
+            rewards = {sealed.index: sealed.reward for sealed in event.rewards}
             version = event.version or version
             if event.source == "human":
                 return scored, rewards, event.source, version
@@ -211,39 +184,35 @@ def _rewards(
 # --- a file -----------------------------------------------------------------------------------
 
 
-def cases_in(file: Path, faults: list[UsageError]) -> Iterator[Case]:
-    """Yield the groups of a JSONL file: one per line, with query, answers and perhaps a reference.
+def cases_in(file: Path) -> tuple[list[Case], list[UsageError]]:
+    """Return the groups of a JSONL file, and an error with line and field for each invalid line.
 
-    Args:
-        file: The file; it is read line by line.
-        faults: Receives an error with line and field for each invalid line; such lines are skipped.
+    A line has a query, answers and perhaps a reference.
 
     Raises:
         UsageError: the file cannot be read, or contains no valid group.
     """
+    cases: list[Case] = []
+    faults: list[UsageError] = []
     try:
-        any_valid = False
         with file.open("rb") as opened:
-            number = 0
-            while line := opened.readline(LINE_CAP + 1):
-                number += 1
+            for number in itertools.count(1):
+                if not (line := opened.readline(LINE_CAP + 1)):
+                    break
                 if len(line) > LINE_CAP:
                     raise _bad(file, number, "", "the line is longer than 8 MiB")
-                if not line.strip():
-                    continue
-                try:
-                    case = _read(file, number, line)
-                except UsageError as error:
-                    faults.append(error)
-                    continue
-                any_valid = True
-                yield case
+                if line.strip():
+                    try:
+                        cases.append(_read(file, number, line))
+                    except UsageError as error:
+                        faults.append(error)
     except OSError as error:
         raise UsageError(
             f"it cannot be read: {error.strerror or error}", str(file), "Give a JSONL file"
         ) from error
-    if not any_valid:
+    if not cases:
         raise faults[0] if faults else UsageError("the file is empty", str(file), _KNOWN)
+    return cases, faults
 
 
 def _read(file: Path, number: int, line: bytes) -> Case:
@@ -275,7 +244,9 @@ def _read(file: Path, number: int, line: bytes) -> Case:
             messages=messages if isinstance(messages, list) else [_message("user", query)],
             metadata=metadata if isinstance(metadata, dict) else {},
             reference=None if reference is None else str(reference),
-            answers=tuple(_answer(file, number, index, one) for index, one in enumerate(answers)),
+            answers=tuple(
+                _answer(file, number, index, answer) for index, answer in enumerate(answers)
+            ),
             tools=tools if isinstance(tools, list) else (),
         ),
         before=_rewards_of_row(file, number, row.get("rewards"), len(answers)),
@@ -283,9 +254,9 @@ def _read(file: Path, number: int, line: bytes) -> Case:
 
 
 def _last_user(messages: list[Any]) -> str | None:
-    for one in reversed(messages):
-        if isinstance(one, dict) and one.get("role") == "user":
-            return content_text(one.get("content"))
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return content_text(message.get("content"))
     return None
 
 
@@ -308,7 +279,7 @@ def _rewards_of_row(file: Path, number: int, rewards: Any, count: int) -> dict[i
     if rewards is None:
         return {}
     valid = isinstance(rewards, list) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) for one in rewards
+        isinstance(reward, int | float) and not isinstance(reward, bool) for reward in rewards
     )
     if not valid or len(rewards) != count:
         raise _bad(file, number, "rewards", f"rewards are {count} numbers, one for each answer")

@@ -20,10 +20,10 @@ from proxy.dataset_rows import Row
 from proxy.dataset_rows import journal_fields as kept_of
 from proxy.rewards.model.file import default_model
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.source import GroupContext, ScoreSheet
-from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids
-from proxy.rewards.trial.replay import Case, TrialResult, rescore, rescore_all, summary_of
-from proxy.rewards.trial.source import TrialChoice, reweighed, trial_source
+from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
+from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice, rescorer, reweighed
+from proxy.rewards.rescore.results import Case, Rescored, summary_of
+from proxy.rewards.source import GroupContext, RewardSource, ScoreSheet
 from tests.support.proxy.world import Source
 from tests.support.sample import NOW, group_events, stamp
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
@@ -46,6 +46,17 @@ def rewards_of(**by_group: list[float]) -> Source:
 
     source.scorer = scorer
     return source
+
+
+async def rescored(source: RewardSource, *cases: Case) -> list[Rescored]:
+    return await Rescorer(source, limit=5.0).run(cases)
+
+
+async def cause(source: RewardSource) -> str:
+    """The cause for which a source gives one group no rewards."""
+    (result,) = await rescored(source, case("g", [0.1, 0.2]))
+    assert result.abstention is not None
+    return result.abstention.cause
 
 
 def case(group_id: str, before: list[float], hand: Sequence[float] = ()) -> Case:
@@ -87,7 +98,7 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
         hand=[0.9, 0.2],
         tie=[0.1, 0.5, 0.1],
     )
-    results = await rescore_all(source, cases, 5.0)
+    results = await rescored(source, *cases)
     result = summary_of(results, "v2")
     assert [one.group_id for one in results] == [one.context.group_id for one in cases]
     assert (result.groups, result.compared, result.flips) == (6, 6, 1)
@@ -104,7 +115,7 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
 async def test_a_vote_against_unchanged_rewards_is_no_flip() -> None:
     cases = [case("against", [0.1, 0.9], hand=[1.0, 0.0]), case("alone", [], hand=[1.0, 0.0])]
     source = rewards_of(against=[0.1, 0.9], alone=[0.9, 0.1])
-    results = await rescore_all(source, cases, 5.0)
+    results = await rescored(source, *cases)
     assert "answer 1: 0.1  (by hand 1, automatic 0.1)" in "\n".join(parts_table(results[0]))
     assert "answer 1: 0.9  (by hand 1)" in "\n".join(parts_table(results[1]))
     result = summary_of(results, "v1")
@@ -117,7 +128,7 @@ async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -
     none = Case(case("none", [0.0, 0.0]).context)
     cases = [none, case("far", [0.1, 0.9]), case("below", [0.1, 0.9])]
     source = rewards_of(none=[0.2, 1.0], far=[0.2, 1.5], below=[-0.5, 0.0])
-    result = summary_of(await rescore_all(source, cases, 5.0), "v2")
+    result = summary_of(await rescored(source, *cases), "v2")
     assert (result.gained, result.outside, result.compared) == (1, 2, 2)
     actual = list(summary_lines(result))
     assert "1 group had no reward and now has one" in actual
@@ -129,8 +140,13 @@ async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -
 async def test_any_source_gives_scores_or_an_abstention() -> None:
     source = Source()
     source.abstains = "no key"
-    result = await rescore(source, case("g", [0.1, 0.2]), 5.0)
-    assert (result.abstained, result.part, result.after) == ("no key", "judge", ())
+    (result,) = await rescored(source, case("g", [0.1, 0.2]))
+    assert result.abstention is not None
+    assert (result.abstention.cause, result.abstention.part, result.after) == (
+        "no key",
+        "judge",
+        (),
+    )
     assert not result.compared
     source.abstains = ""
 
@@ -138,20 +154,20 @@ async def test_any_source_gives_scores_or_an_abstention() -> None:
         raise ValueError("odd")
 
     source.scorer = breaks
-    assert (await rescore(source, case("g", [0.1, 0.2]), 5.0)).abstained == "ValueError: odd"
+    assert await cause(source) == "ValueError: odd"
 
     async def not_numbers(ctx: GroupContext) -> list[float]:
         return [float("nan"), 1.0]
 
     source.scorer = not_numbers
-    assert "reward 0 is nan" in (await rescore(source, case("g", [0.1, 0.2]), 5.0)).abstained
+    assert "reward 0 is nan" in await cause(source)
 
     class Short(Source):
         async def score(self, ctx: GroupContext) -> ScoreSheet:
             sheet = await super().score(ctx)
             return ScoreSheet(sheet.scores[1:], None, "v", 0.0)
 
-    assert "1 rewards for 2" in (await rescore(Short(), case("g", [0.1, 0.2]), 5.0)).abstained
+    assert "1 rewards for 2" in await cause(Short())
     actual = summary_of([result], "v")
     assert (actual.abstained, actual.abstentions) == (1, (("no key", 1),))
 
@@ -168,7 +184,7 @@ async def test_other_tasks_run_between_two_groups() -> None:
     work = asyncio.get_running_loop().create_task(other())
     try:
         cases = [case(f"g{number}", [0.1, 0.2]) for number in range(50)]
-        await rescore_all(rewards_of(**{f"g{n}": [0.1, 0.2] for n in range(50)}), cases, 5.0)
+        await rescored(rewards_of(**{f"g{n}": [0.1, 0.2] for n in range(50)}), *cases)
     finally:
         work.cancel()
     assert turns >= 50
@@ -188,7 +204,7 @@ def test_a_group_rated_by_hand_keeps_its_automatic_rewards_beside_the_vote(
             group_id="g0001", server="embedded", rating="best", order=(0,), rewards=tuple(votes)
         )
         events = [*group_events(1, rewards=scores, at=NOW, until=until), rated]
-    (result,) = cases_of(write_journal(tmp_path / "j.db", events), ["g0001"])
+    result = group_case(write_journal(tmp_path / "j.db", events), "g0001")
     assert (result.before, result.hand) == (dict(enumerate(scores)), dict(enumerate(votes)))
     assert result.source == "human"
 
@@ -199,10 +215,8 @@ async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path:
         group_events(number, rewards=rewards, at=NOW - 500 + number) for number in range(1, 8)
     ]
     journal = write_journal(tmp_path / "j.db", *groups)
-    ids = newest_ids(journal, 3)
-    assert ids == ["g0005", "g0006", "g0007"]
-    result = cases_of(journal, ids)
-    assert len(result) == 3
+    result = newest_cases(journal, 3)
+    assert [newest.context.group_id for newest in result] == ["g0005", "g0006", "g0007"]
     one = result[0]
     assert [one.before[index] for index in range(4)] == rewards
     assert one.source == "auto"
@@ -211,11 +225,11 @@ async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path:
     message = one.context.answers[0].completion["choices"][0]["message"]
     assert message["role"] == "assistant"
     assert one.context.query
-    assert full_id(journal, "g0003") == "g0003"
+    assert group_case(journal, "g0003").context.group_id == "g0003"
     with pytest.raises(AjetError, match="several groups begin"):
-        full_id(journal, "g")
+        group_case(journal, "g")
     with pytest.raises(AjetError, match="no group begins with `x%`"):
-        full_id(journal, "x%")  # no pattern of the data base
+        group_case(journal, "x%")  # no pattern of the data base
 
 
 def opened(reference: str | None, **fields: Any) -> list[Event]:
@@ -230,7 +244,7 @@ def opened(reference: str | None, **fields: Any) -> list[Event]:
 
 def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
-    (result,) = cases_of(journal, ["g0001"])
+    result = group_case(journal, "g0001")
     assert result.context.reference == "42"
     assert result.context.metadata["level"] == 3
     assert result.context.metadata["of"] == ["a"]
@@ -240,17 +254,17 @@ def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path
 
 async def test_row_data_missing_from_the_journal_is_noted(tmp_path: Path) -> None:
     large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
-    (result,) = cases_of(write_journal(tmp_path / "large.db", large), ["g0001"])
+    result = group_case(write_journal(tmp_path / "large.db", large), "g0001")
     assert result.context.reference is None
     assert "text" not in result.context.metadata
     assert (
         result.note == "too large for the journal and left out: reference and metadata of its row"
     )
-    summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [result], 5.0), "v")
+    summary = summary_of(await rescored(rewards_of(g0001=[0.3, 0.4]), result), "v")
     text = f"differs from the recorded group 1: {result.note}"
     assert any(text in line for line in summary_lines(summary))
     plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
-    assert cases_of(write_journal(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
+    assert group_case(write_journal(tmp_path / "plain.db", plain), "g0001").note == ""
 
 
 async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
@@ -259,7 +273,7 @@ async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
     source = ComposedSource()
     sheet = await source.score(texts)
     before = {one.index: one.reward for one in sheet.scores}
-    result = await rescore(source, Case(texts, before), 5.0)
+    (result,) = await rescored(source, Case(texts, before))
     assert result.rewards == before
     actual = summary_of([result], "")
     assert (actual.flips, actual.died, actual.revived, actual.most) == (0, 0, 0, ())
@@ -287,8 +301,7 @@ def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
             "id": "mine",
         },
     )
-    bad: list[UsageError] = []
-    one, two = cases_in(file, bad)
+    (one, two), bad = cases_in(file)
     assert not bad
     assert one.context.group_id == "f.jsonl:1"
     assert [answer.message["content"] for answer in one.context.answers] == ["a", "b"]
@@ -314,20 +327,20 @@ def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
 def test_an_invalid_line_is_reported_and_skipped(row: Any, words: str, tmp_path: Path) -> None:
     good = {"query": "q", "answers": ["a"]}
     file = written(tmp_path / "f.jsonl", good, row, good)
-    bad: list[UsageError] = []
-    assert len(list(cases_in(file, bad))) == 2
+    cases, bad = cases_in(file)
+    assert len(cases) == 2
     assert len(bad) == 1
     assert words in str(bad[0])
     assert f"{file}:2" in str(bad[0])
     with pytest.raises(UsageError, match=r"f\.jsonl:1"):
-        list(cases_in(written(file, row), []))
+        cases_in(written(file, row))
 
 
 def test_a_missing_or_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        list(cases_in(tmp_path / "none.jsonl", []))
+        cases_in(tmp_path / "none.jsonl")
     with pytest.raises(UsageError, match="the file is empty"):
-        list(cases_in(written(tmp_path / "f.jsonl"), []))
+        cases_in(written(tmp_path / "f.jsonl"))
 
 
 # --- what scores --------------------------------------------------------------------------------
@@ -350,29 +363,27 @@ async def test_a_separate_source_is_prepared_and_closed(
     tmp_path: Path, hooks: HookFolder, group: Group
 ) -> None:
     home, settings = Home.open(tmp_path / "home"), Settings()
-    async with trial_source(home, settings, TrialChoice()) as one:
+    async with rescorer(home, settings, RewardChoice()) as one:
         plain = one.version
-    async with trial_source(home, settings, TrialChoice(weights={"length": 0.9})) as one:
+    async with rescorer(home, settings, RewardChoice(weights={"length": 0.9})) as one:
         assert one.version not in ("", plain)
     hooks.reward("def on_compute_relative_reward(results, answers): return [1.0, 2.0]")
-    async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))) as one:
-        results: list[TrialResult] = await rescore_all(
-            one.source, [Case(group("a", "b"))], 5.0, concurrency=4
-        )
-        assert results[0].rewards == {0: 1.0, 1: 2.0}
+    async with rescorer(home, settings, RewardChoice(hooks=str(hooks.path))) as one:
+        (result,) = await one.run([Case(group("a", "b"))])
+        assert result.rewards == {0: 1.0, 1: 2.0}
     hooks.reward("def on_compute_relative_reward(results, answers: return")
     with pytest.raises(AjetError, match=r"SyntaxError") as broken:
-        async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))):
+        async with rescorer(home, settings, RewardChoice(hooks=str(hooks.path))):
             raise AssertionError("it must not be ready")
     assert broken.value.where.endswith("on_compute_relative_reward.py:1")
     file = tmp_path / "r.yaml"
     file.write_text("parts:\n  lenght: {}\n")
     with pytest.raises(AjetError, match="lenght") as wrong:
-        async with trial_source(home, settings, TrialChoice(file=str(file))):
+        async with rescorer(home, settings, RewardChoice(file=str(file))):
             raise AssertionError("it must not be ready")
     assert wrong.value.where == f"{file}:2"
     with pytest.raises(UsageError, match="there are no weights"):
-        async with trial_source(
-            home, settings, TrialChoice(hooks=str(hooks.path), weights={"a": 1.0})
+        async with rescorer(
+            home, settings, RewardChoice(hooks=str(hooks.path), weights={"a": 1.0})
         ):
             raise AssertionError("it must not be ready")

@@ -1,1 +1,0 @@
-"""Re-scoring stored groups."""
