@@ -94,7 +94,7 @@ async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
     claimed = await run.facts.server.claimer.refill(
         episode_type=run.task.kind,
         discard_timeout=run.slots.discard_timeout,
-        deadline=min(deadline, run.loop.time() + REFILL_WAIT),
+        deadline=min(deadline, run.clocks.loop.time() + REFILL_WAIT),
         on_claimed=lambda uuid: _record_claim(run, uuid, candidate),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
@@ -122,7 +122,7 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     run.slots.record_claim(slot, uuid)
     _note_weights(run, slot)
     run.events.claimed(slot)
-    if is_first and len(run.events.pending) == run.slots.n:  # all came at about the same time
+    if is_first and len(run.events.claims) == run.slots.n:  # all came at about the same time
         expires_at = run.context.clock() + run.slots.discard_timeout
         run.generation_announced = True
         run.events.flush(expires_at, run.facts.server.info.damping)

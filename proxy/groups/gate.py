@@ -182,10 +182,10 @@ class GivingWay:
 
         def check() -> None:
             nonlocal timer
-            timer = run.loop.call_later(AGAIN, check)
+            timer = run.clocks.loop.call_later(AGAIN, check)
             self._still_waits(run)
 
-        timer = run.loop.call_later(CROWDED_AFTER, check)
+        timer = run.clocks.loop.call_later(CROWDED_AFTER, check)
         try:
             yield
         finally:
@@ -215,7 +215,7 @@ class GivingWay:
                 _end(run)
         elif facts.crowded and not facts.recovering:
             for request in requests:
-                now = request.loop.time()
+                now = request.clocks.loop.time()
                 if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
                     self._waiting[request] = now + AGAIN
                     _end(oldest)

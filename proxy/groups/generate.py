@@ -138,7 +138,7 @@ class _CandidateCalls:
         self._stragglers.failed()
 
     async def _call(self, candidate: Candidate) -> ChatError | None:
-        started_at = self.run.loop.time()
+        started_at = self.run.clocks.loop.time()
         self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
@@ -163,10 +163,10 @@ class _CandidateCalls:
         candidate.active_at = run.context.clock()
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
-        candidate.answer = answer
+        run.slots.set_answer(candidate, answer)
         note_weights(run, candidate, answer)
-        run.answer.wake_late(run.loop.time())
-        candidate.seconds = run.loop.time() - started_at
+        run.answer.wake_late(run.clocks.loop.time())
+        candidate.seconds = run.clocks.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
         last = len(run.slots.usable) == run.slots.n
@@ -209,7 +209,7 @@ class _CandidateCalls:
         """Shorten the deadline: the server reclaims the first answered episode first."""
         self._deadline_shortened = True
         remaining = self.run.slots.clock - self.run.context.clock()
-        end = self.run.loop.time() + remaining
+        end = self.run.clocks.loop.time() + remaining
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
@@ -219,7 +219,7 @@ class _CandidateCalls:
         if not self.scope.expired():
             run.slots.cut_stragglers = run.slots.limit_used = True
             self._too_late = why
-            self.scope.reschedule(run.loop.time())
+            self.scope.reschedule(run.clocks.loop.time())
 
     def _hedge(self) -> bool:
         """Start fresh episodes in place of the late ones; False if disabled or already done."""
@@ -287,7 +287,7 @@ class _CandidateCalls:
     def _can_refill(self) -> bool:
         """Return whether a fresh episode can be used: the engine is rolling and time remains."""
         rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
-        return rolling and self.run.loop.time() < self.deadline - LAST_TRY
+        return rolling and self.run.clocks.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
         """Record a failure; `unretried` says why no fresh episode follows, empty if one does."""

@@ -60,7 +60,7 @@ class Lifecycle:
 
     async def walk(self, run: Run) -> None:
         """Run all phases of `run`; no episode stays claimed, not even after an error."""
-        run.end_span()
+        run.clocks.mark("")
         try:
             await self._phases(run)
         except RunEnded as ended:
@@ -100,7 +100,7 @@ class Lifecycle:
         if run.slots.held:
             await release(run, run.slots.held, end.cause)
         run.leave_queue()
-        run.end_span()
+        run.clocks.mark(run.span)
         final, row = run.answer.final, run.task.row
         if row is not None and (final is None or final.index is None):
             run.context.rows.again(row)  # not answered: the next attempt must match the row again
@@ -170,15 +170,15 @@ class Lifecycle:
             except ClaimTimedOut as error:
                 cause, kind = f"no episodes in time: {error.cause}", NoEpisodes(refusal=error.cause)
                 raise RunEnded("ABORTED", cause, kind, run.overloaded(2)) from None
-            run.end_span()
             run.phase = "GENERATING"
+            run.clocks.mark("claim")
             # Of several choices the user gets the best ones, and in `hold` what was rated.
             rated = run.context.bus.state.rating_mode == "hold"
             live = run.context.settings.proxy.answer == "live"
             run.answer.live = live and not rated and run.request.n == 1
             await generate(run)
-            run.end_span()
-            in_time = run.loop.time() < run.deadline - 1.0
+            run.clocks.mark("generate")
+            in_time = run.clocks.loop.time() < run.deadline - 1.0
             again = run.answer.final is None and in_time and may_start_again(run)
             if run.slots.usable or not again:
                 break
@@ -199,7 +199,7 @@ class Lifecycle:
                 async with timeout_at(lambda: run.deadline):
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
-                await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
+                await run.facts.recovered(max(run.deadline - run.clocks.loop.time(), 0.0))
             await enter_queue(run)
             if run.task.kind != "eval":
                 async with timeout_at(lambda: run.deadline):
@@ -210,7 +210,7 @@ class Lifecycle:
             raise ClaimTimedOut(run.slots.n, 0, cause, run.facts.server.name) from None
         if refusal := fit_to_capacity(run):
             raise RunEnded("ABORTED", refusal.message, refusal=refusal)
-        run.end_span("queue")
+        run.clocks.mark("queue")
         rating, off = run.context.settings.rating, run.context.bus.state.rating_mode == "off"
         limit = rating.discard_timeout if off else rating.discard_timeout_rating
         run.slots.discard_timeout = limit
@@ -239,7 +239,7 @@ class Lifecycle:
             await score(run)
             if run.scores.sheet is None and version and rewards.version not in ("", version):
                 await score(run)  # another version was loaded meanwhile
-        run.end_span()
+        run.clocks.mark("score")
         short = answered < run.slots.n
         abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
         if run.context.bus.state.rating_mode != "hold" or abort:
@@ -289,7 +289,7 @@ class Lifecycle:
             return
         run.phase = "SCORING"
         await score(run)
-        run.end_span()
+        run.clocks.mark("score")
         if run.scores.sheet is not None:
             run.phase = "SUBMITTING"
             await submit(run, run.scores.rewards)
@@ -297,7 +297,7 @@ class Lifecycle:
     def _drop_group(self, run: Run, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
-        run.end_span("rate")
+        run.clocks.mark("rate")
         for slot in run.slots.candidates:
             slot.lost = slot.lost or has_lost_all(run.facts.server.watcher.current)
         if not decision.unscored:

@@ -127,6 +127,8 @@ class Slots(msgspec.Struct, eq=False):
     facts: ServerFacts
     n: int
     candidates: list[Candidate] = []
+    usable: list[Candidate] = []
+    """Those with an answer, by index."""
     discard_timeout: float = 240.0
     first_claim_at: float = 0.0
     cut_stragglers: bool = False
@@ -138,11 +140,6 @@ class Slots(msgspec.Struct, eq=False):
     """Tasks that return episodes while the group goes on."""
     needs_sweep: bool = False
     """The server may hold an episode that no task here will end or abort."""
-
-    @property
-    def usable(self) -> list[Candidate]:
-        """Candidates with an answer, by index."""
-        return [slot for slot in self.candidates if slot.answer is not None]
 
     @property
     def held(self) -> list[Candidate]:
@@ -162,7 +159,12 @@ class Slots(msgspec.Struct, eq=False):
 
     def reset(self) -> None:
         """Start over with `n` empty slots."""
-        self.candidates = [Candidate(index) for index in range(self.n)]
+        self.candidates, self.usable = [Candidate(index) for index in range(self.n)], []
+
+    def set_answer(self, slot: Candidate, answer: ChatAnswer | None) -> None:
+        """Set or remove the answer of a slot."""
+        slot.answer = answer
+        self.usable = [other for other in self.candidates if other.answer is not None]
 
     def record_claim(self, slot: Candidate, uuid: str) -> None:
         """Record that an episode was claimed for this slot."""
@@ -218,7 +220,9 @@ class EpisodeEvents(msgspec.Struct, eq=False):
     bus: Bus
     server: str
     group_id: str
-    pending: list[ClaimedEpisode | AnsweredCandidate | EndedEpisode] = []
+    claims: list[ClaimedEpisode] = []
+    answers: list[AnsweredCandidate] = []
+    ends: list[EndedEpisode] = []
     step: int | None = None
     """Global step of the newest claim."""
     training_run: int = 0
@@ -231,32 +235,38 @@ class EpisodeEvents(msgspec.Struct, eq=False):
 
     def add(self, happening: ClaimedEpisode | AnsweredCandidate | EndedEpisode) -> None:
         """Publish this before the iteration of the loop ends, or with the next `flush`."""
-        if not self.pending:
+        if not (self.claims or self.answers or self.ends):
             asyncio.get_running_loop().call_soon(self.flush)
-        self.pending.append(happening)
+        match happening:
+            case ClaimedEpisode():
+                self.claims.append(happening)
+            case AnsweredCandidate():
+                self.answers.append(happening)
+            case EndedEpisode():
+                self.ends.append(happening)
 
     def flush(self, expires_at: float = 0.0, damping: float = 0.0) -> None:
         """Publish what is pending; the arguments are those of `EpisodesClaimed`."""
-        if not self.pending:
-            return
-        pending, self.pending = self.pending, []
         server, group = self.server, self.group_id
-        if claimed := tuple([each for each in pending if isinstance(each, ClaimedEpisode)]):
+        claims, self.claims = tuple(self.claims), []
+        answers, self.answers = tuple(self.answers), []
+        ends, self.ends = tuple(self.ends), []
+        if claims:
             self.bus.publish(
                 EpisodesClaimed(
                     server=server,
                     group_id=group,
-                    episodes=claimed,
+                    episodes=claims,
                     step=self.step,
                     run=self.training_run,
                     expires_at=expires_at,
                     damping=damping,
                 )
             )
-        if answered := tuple([each for each in pending if isinstance(each, AnsweredCandidate)]):
-            self.bus.publish(CandidatesAnswered(server=server, group_id=group, candidates=answered))
-        if ended := tuple([each for each in pending if isinstance(each, EndedEpisode)]):
-            self.bus.publish(EpisodesEnded(server=server, group_id=group, episodes=ended))
+        if answers:
+            self.bus.publish(CandidatesAnswered(server=server, group_id=group, candidates=answers))
+        if ends:
+            self.bus.publish(EpisodesEnded(server=server, group_id=group, episodes=ends))
 
 
 # --- rewards, votes, times -----------------------------------------------------------------------
@@ -314,18 +324,15 @@ class Votes(msgspec.Struct):
 class Clocks(msgspec.Struct, eq=False):
     """How long the phases of a run took, and its user waited."""
 
+    loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     latency: dict[str, float] = {}
     """Seconds by the name of the span."""
     began: float = 0.0
     """When the present span began, on the clock of the loop."""
 
-    def mark(self, now: float, name: str = "") -> None:
-        """End a span and begin the next one.
-
-        Args:
-            now: Time on the clock of the loop.
-            name: Key in `latency` of what ends; empty before the first span.
-        """
+    def mark(self, name: str) -> None:
+        """End the span of that name, if one has begun, and begin the next one."""
+        now = self.loop.time()
         if name and self.began:
             self.latency[name] = round(self.latency.get(name, 0.0) + now - self.began, 6)
         self.began = now
@@ -391,7 +398,6 @@ class Run(msgspec.Struct, eq=False):
     answer: Answer = msgspec.field(default_factory=Answer)
     scores: Scores = msgspec.field(default_factory=Scores)
     clocks: Clocks = msgspec.field(default_factory=Clocks)
-    loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     phase: str = "QUEUED"
     entry: QueueEntry | None = None
     """Its place in the queue of claims, left when no episode is held any more; None before."""
@@ -409,11 +415,12 @@ class Run(msgspec.Struct, eq=False):
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when the group has to be looked at again: see `seal`."""
 
-    def end_span(self, name: str = "") -> None:
-        """End a span of `clocks.latency`; by default that of the phase."""
-        if not name and self.phase == "CLAIMING":
-            name = "claim" if "queue" in self.clocks.latency else "queue"
-        self.clocks.mark(self.loop.time(), name or _PHASE_SPANS.get(self.phase, ""))
+    @property
+    def span(self) -> str:
+        """The name in `clocks.latency` of what takes place now; empty after the last phase."""
+        if self.phase == "CLAIMING":
+            return "claim" if "queue" in self.clocks.latency else "queue"
+        return _PHASE_SPANS.get(self.phase, "")
 
     def overloaded(self, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of the server of the group: see `ServerHandle.overloaded`."""
@@ -429,7 +436,9 @@ class Run(msgspec.Struct, eq=False):
     @property
     def deadline(self) -> float:
         """The latest limit of its waiters, on the clock of the loop; one may join later."""
-        return max([waiter.limit for waiter in self.answer.waiters], default=self.loop.time())
+        return max(
+            [waiter.limit for waiter in self.answer.waiters], default=self.clocks.loop.time()
+        )
 
     @property
     def streams(self) -> bool:
@@ -480,7 +489,7 @@ class Run(msgspec.Struct, eq=False):
         proxy = self.context.settings.proxy
         budget = proxy.stream_budget if stream else proxy.answer_budget
         limit = 0.0 if stream else proxy.answer_limit
-        waiter = AnswerWaiter(self, stream, budget, self.loop, limit)
+        waiter = AnswerWaiter(self, stream, budget, self.clocks.loop, limit)
         self.answer.waiters.add(waiter)
         if self.answer.final is not None:
             waiter.deliver(self.answer.final)
@@ -499,7 +508,7 @@ class Run(msgspec.Struct, eq=False):
         error is then a 504, upon which the SDKs do not repeat the request; it is a 503 for a
         stream, and for a request that holds no episode.
         """
-        now, end = self.loop.time(), waiter.limit
+        now, end = self.clocks.loop.time(), waiter.limit
         if self.answer.streamed is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return now
@@ -524,7 +533,8 @@ class Run(msgspec.Struct, eq=False):
         rewards = self.scores.rewards
         if not rewards:
             return min(self.slots.usable, key=lambda slot: slot.is_blank, default=None)
-        return next(iter(ranked(self.slots.usable, rewards)), None)
+        best = ranked(self.slots.usable, rewards)
+        return best[0] if best else None
 
     def resolve(self, candidate: Candidate, why: str) -> None:
         """Give the user the answer of this candidate first; only the first call counts.
@@ -584,7 +594,7 @@ class Run(msgspec.Struct, eq=False):
 
     def _waited(self, listeners: Iterable[AnswerWaiter]) -> float:
         """Return the seconds since the first of them began to wait."""
-        return round(self.loop.time() - min([waiter.started_at for waiter in listeners]), 6)
+        return round(self.clocks.loop.time() - min([waiter.started_at for waiter in listeners]), 6)
 
 
 def ranked(candidates: Iterable[Candidate], rewards: dict[int, float]) -> list[Candidate]:

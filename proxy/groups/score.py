@@ -178,7 +178,7 @@ async def request_refill(run: Run) -> str:
         NotNow: The group is not short, cannot be refilled now, or no fresh candidate came.
     """
     check_refillable(run)
-    pending = Refill(run.loop.create_future(), [])
+    pending = Refill(run.clocks.loop.create_future(), [])
     # The caller may no longer wait for the outcome: mark its exception as retrieved.
     pending.outcome.add_done_callback(lambda outcome: outcome.exception())
     run.refill = pending
@@ -228,7 +228,7 @@ async def carry_out(run: Run) -> None:
 
 
 async def _refilled(run: Run, causes: list[str]) -> str:
-    slots, loop, remaining = run.slots, run.loop, _seconds_left(run)
+    slots, loop, remaining = run.slots, run.clocks.loop, _seconds_left(run)
     gaps = [slot for slot in slots.candidates if slot.answer is None]
     scoring = min(run.context.settings.reward_limit, remaining / 2)
     budget = run.context.settings.proxy.stream_budget
@@ -254,7 +254,7 @@ async def _refilled(run: Run, causes: list[str]) -> str:
     result = await evaluate(run)
     if isinstance(result, Abstention) and run.scores.sheet is not None:
         for slot in fresh:
-            slot.answer = None
+            slots.set_answer(slot, None)
             _failed(run, slot, f"the rewards abstain with it: {result.cause}", causes)
         await release(run, fresh, "the rewards abstain with it")
         raise NotNow(f"group {run.group_id} stays as it was: {_listed(causes)}")
@@ -275,7 +275,7 @@ async def _fill(run: Run, slot: Candidate, until: float | None, causes: list[str
     if not await refill_slot(run, slot, until):
         causes.append("no episode was free")
         return
-    started_at = run.loop.time()
+    started_at = run.clocks.loop.time()
     assert slot.claimed is not None
     client, headers = run.facts.server.client, {"X-Request-Id": run.request.request_id}
     try:
@@ -289,7 +289,8 @@ async def _fill(run: Run, slot: Candidate, until: float | None, causes: list[str
         _failed(run, slot, cause, causes)
         return
     slot.active_at = run.context.clock()
-    slot.answer, slot.seconds = answer, run.loop.time() - started_at
+    slot.seconds = run.clocks.loop.time() - started_at
+    run.slots.set_answer(slot, answer)
     note_weights(run, slot, answer)
 
 

@@ -70,7 +70,7 @@ class Sealing:
             if isinstance(decision, Seal):
                 if decision.source == "human" and run.votes.rating is None:
                     rate_with(run, run.votes.ballots)
-                run.end_span("rate")
+                run.clocks.mark("rate")
                 return decision
             if isinstance(decision, Drop):
                 return decision

@@ -43,7 +43,7 @@ class StragglerRule:
         self._hedge: Callable[[], bool] = hedge
         self._failed = 0
         """Candidates that failed for good."""
-        self._active_at = run.loop.time()
+        self._active_at = run.clocks.loop.time()
         """When a call began or a delta of an answer arrived, on the clock of the loop."""
         self._settled_at: float | None = None
         """When enough candidates were settled."""
@@ -60,7 +60,7 @@ class StragglerRule:
 
     def restart(self) -> None:
         """Count from now: a call began, or a delta of its answer arrived."""
-        self._active_at = self._run.loop.time()
+        self._active_at = self._run.clocks.loop.time()
 
     def failed(self) -> None:
         """Record that a candidate failed for good."""
@@ -78,7 +78,7 @@ class StragglerRule:
             chosen = self._settings.straggler_first
             first = max(2, chosen) if chosen else run.slots.n - 1
             if first <= len(run.slots.usable) + self._failed < run.slots.n:
-                self._settled_at = run.loop.time()
+                self._settled_at = run.clocks.loop.time()
                 self._schedule()
         if self._timer is None:
             self._schedule()
@@ -105,7 +105,7 @@ class StragglerRule:
     def _schedule_at(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._run.loop.call_at(when, self._check)
+        self._timer = self._run.clocks.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
         """Return when the remaining candidates are late, on the clock of the loop (None for never),
@@ -135,7 +135,7 @@ class StragglerRule:
         if len(run.slots.usable) + self._failed >= run.slots.n:
             return
         due, behind = self._due()
-        if due is not None and due > run.loop.time():
+        if due is not None and due > run.clocks.loop.time():
             self._schedule_at(due)
         elif due is not None:
             self._act(self._why(behind))
@@ -161,7 +161,7 @@ class StragglerRule:
             if run.facts.crowded:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
-                self._schedule_at(run.loop.time() + CROWD_CHECK)
+                self._schedule_at(run.clocks.loop.time() + CROWD_CHECK)
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their
@@ -171,7 +171,7 @@ class StragglerRule:
         """
         run = self._run
         rolling = run.facts.server.watcher.current.is_in(ROLLING)
-        left = run.deadline - run.loop.time()
+        left = run.deadline - run.clocks.loop.time()
         known = bool(run.facts.usual_seconds)
         return known and rolling and run.answer.streamed is None and left > self._limit
 
