@@ -80,7 +80,7 @@ from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
 from proxy.servers.facts import is_starting
-from proxy.servers.observe_mode import observe_handle as observe_handle
+from proxy.servers.observe import observe_handle
 from proxy.servers.watch import ServerWatch
 from proxy.telemetry.service import telemetry
 from proxy.trackers.service import trackers

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ajet_swarm.api.outcomes import Claimed
 from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, Run
 from proxy.servers.reader import identified
@@ -13,37 +12,14 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-def claim_at_once(run: Run) -> bool:
-    """Claim all episodes if that needs no request to the server; see `claim` otherwise.
-
-    No intent is recorded: a crash leaves nothing claimed behind.
-
-    Returns:
-        Whether all episodes are held; if not, nothing was done.
-    """
-    server = run.facts.server
-    claimed = server.claimer.claim_at_once(
-        run.slots.n, episode_type=run.task.kind, discard_timeout=run.slots.discard_timeout
-    )
-    if claimed is None:
-        return False
-    if run.entry is not None:
-        run.entry.claimed()
-    run.slots.reset()
-    for episode in claimed:
-        _record_claim(run, episode.episode_uuid)
-    _take(run, claimed)
-    return True
-
-
 async def claim(run: Run, *, durable: bool = True) -> None:
-    """Claim all `run.slots.n` episodes, or none.
+    """Claim all episodes of the run, or none.
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first, so that the next start knows of the claims. Pass False in
-            observe mode, where the server holds nothing, and while the journal is broken: then the
-            run is not trained on, and the next start finds its episodes at the server.
+        durable: Commit the intent first, so that the next start knows of the claims; a server that
+            keeps no episodes needs none. Pass False while the journal is broken: then the run is
+            not trained on, and the next start finds its episodes at the server.
 
     Raises:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
@@ -72,12 +48,16 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         discard_timeout=run.slots.discard_timeout,
         deadline=lambda: run.deadline,
         entry=run.entry,
-        on_intent=intend,
+        on_intent=intend if server.intent_is_durable else None,
         on_claimed=partial(_record_claim, run),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
     run.events.flush()
-    _take(run, claimed)
+    by_uuid = {episode.episode_uuid: episode for episode in claimed}
+    for candidate in run.slots.candidates:
+        candidate.claimed = by_uuid[candidate.uuid]
+        candidate.active_at = candidate.claimed.at
+    run.slots.first_claim_at = min([episode.at for episode in claimed])
 
 
 async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
@@ -103,15 +83,6 @@ async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
     candidate.claimed = claimed
     candidate.active_at = claimed.at
     return True
-
-
-def _take(run: Run, claimed: Sequence[Claimed]) -> None:
-    """Give the claimed episodes to the candidates that recorded them."""
-    by_uuid = {episode.episode_uuid: episode for episode in claimed}
-    for candidate in run.slots.candidates:
-        candidate.claimed = by_uuid[candidate.uuid]
-        candidate.active_at = candidate.claimed.at
-    run.slots.first_claim_at = min([episode.at for episode in claimed])
 
 
 def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:

@@ -15,7 +15,7 @@ from core.events.alerts import HookFailed, JournalFailed, PromptsCut
 from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups.claim import claim, claim_at_once
+from proxy.groups.claim import claim
 from proxy.groups.gate import enter_queue, fit_to_capacity
 from proxy.groups.generate import (
     generate,
@@ -215,10 +215,8 @@ class Lifecycle:
         limit = rating.discard_timeout if off else rating.discard_timeout_rating
         run.slots.discard_timeout = limit
         if not run.context.journal.error:
-            if claim_at_once(run):
-                return
             try:
-                await claim(run, durable=run.facts.server.intent_is_durable)
+                await claim(run)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)

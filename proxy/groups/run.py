@@ -277,19 +277,14 @@ class Scores(msgspec.Struct):
 
     sheet: ScoreSheet | None = None
     """Scores of the usable candidates; None before scoring, and when the source abstained."""
+    rewards: dict[int, float] = {}
+    """Its rewards by candidate index."""
     abstained: str = ""
     """Part and cause of the abstention, if the source abstained."""
     at: float = 0.0
     """Unix seconds of the scoring, or of the abstention."""
     tried: str = ""
     """Version of the rewards with which the group was last scored again automatically."""
-
-    @property
-    def rewards(self) -> dict[int, float]:
-        """Reward by candidate index; empty without a sheet."""
-        if self.sheet is None:
-            return {}
-        return {score.index: score.reward for score in self.sheet.scores}
 
 
 class Votes(msgspec.Struct):
@@ -334,7 +329,8 @@ class Clocks(msgspec.Struct, eq=False):
         """End the span of that name, if one has begun, and begin the next one."""
         now = self.loop.time()
         if name and self.began:
-            self.latency[name] = round(self.latency.get(name, 0.0) + now - self.began, 6)
+            seconds = self.latency.get(name, 0.0) + now - self.began
+            self.latency[name] = int(seconds * 1e6 + 0.5) / 1e6  # microseconds
         self.began = now
 
 

@@ -103,6 +103,7 @@ def record(run: Run, result: ScoreSheet | Abstention) -> None:
         )
         return
     scores.sheet, scores.abstained = result, ""
+    scores.rewards = {score.index: score.reward for score in result.scores}
     best = run.best()
     run.context.bus.publish(
         GroupScored(

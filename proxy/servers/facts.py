@@ -93,6 +93,8 @@ class ServerFacts:
         self._last_pool: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of `_last_pool`."""
+        self._last_repeats = DEFAULT_REPEATS
+        """The last known number, else the default."""
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
         self.sync_agreement = SyncAgreement(server, tasks)
@@ -218,6 +220,7 @@ class ServerFacts:
         pool = self.server.watcher.pool
         if pool is not self._last_pool:  # cached: read often, changes rarely
             self._last_pool, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
+            self._last_repeats = self._repeats or self._last_repeats
         return self._repeats
 
     async def repeats(self) -> int:
@@ -227,30 +230,32 @@ class ServerFacts:
         server is away. Then bounded: after `REPEATS_TIMEOUT` seconds the last known number, else
         `DEFAULT_REPEATS`.
         """
-        last_known = self.known_repeats
-        if not self._fresh():
-            async with self._asking:
-                while not self._fresh():
-                    await self.server.watcher.wait_for(ROLLING)
-                    await self._poll_repeats()
-        return self.known_repeats or last_known or DEFAULT_REPEATS
+        if repeats := self._current_repeats():
+            return repeats
+        async with self._asking:
+            while not (repeats := self._current_repeats()):
+                await self.server.watcher.wait_for(ROLLING)
+                await self._poll_repeats()
+        return repeats
 
-    def _fresh(self) -> bool:
+    def _current_repeats(self) -> int:
+        """Return the number for the current state of the engine; 0 if the pool is to be polled."""
         watcher = self.server.watcher
-        since = watcher.current.since
-        read = watcher.pool_at >= since and self.known_repeats > 0
-        return read or since == self._unanswered_since
+        since, repeats = watcher.current.since, self.known_repeats
+        if since == self._unanswered_since:
+            return self._last_repeats
+        return repeats if watcher.pool_at >= since else 0
 
     async def _poll_repeats(self) -> None:
         watcher = self.server.watcher
         try:
             async with asyncio.timeout(REPEATS_TIMEOUT):
-                while not self._fresh():
+                while not self._current_repeats():
                     await watcher.poll_pool()
-                    if not self._fresh():
+                    if not self._current_repeats():
                         await asyncio.sleep(0.1)
         except TimeoutError:
-            if not watcher.current.is_in(ROLLING):
-                return
-            self._unanswered_since = watcher.current.since
-            log.warning("%s does not report how many candidates a task needs", self.server.name)
+            if watcher.current.is_in(ROLLING):
+                self._unanswered_since = watcher.current.since
+                name = self.server.name
+                log.warning("%s does not report how many candidates a task needs", name)

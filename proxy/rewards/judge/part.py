@@ -7,8 +7,9 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,8 +21,16 @@ from proxy.rewards.judge.http import JudgeClient, JudgeFault
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
 from proxy.rewards.judge.question import QuestionRunner, overspent
-from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_local
-from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
+from proxy.rewards.judge.settings import (
+    OWN,
+    SETTINGS,
+    Options,
+    address,
+    find_key,
+    is_local,
+    options,
+)
+from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartKind, PartValue
 from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
 
 log = logging.getLogger(__name__)
@@ -338,3 +347,21 @@ def todo_of(fault: JudgeFault, options: Options) -> str:
     if fault.status in (400, 404):
         return "Check that url and model are right"
     return "Check that it runs and that url is right"
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
+    """Return the part.
+
+    Raises:
+        SettingError: a setting is invalid, or the rubric cannot be read.
+    """
+    return Judge(options(name, settings))
+
+
+JUDGE = PartKind(
+    make,
+    "Score of a language model by a rubric",
+    SETTINGS,
+    slow=True,
+    relative="a judge costs calls, and may compare the answers of a group",
+)

@@ -30,9 +30,8 @@ import msgspec
 from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
 from proxy.rewards.judge.budget import JudgeBudgets
-from proxy.rewards.judge.part import Judge
+from proxy.rewards.judge.part import JUDGE, Judge
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
-from proxy.rewards.parts.judge import KIND
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from tests.support.server_close import stop_accepting
@@ -412,6 +411,6 @@ def made(
     url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **options: Any
 ) -> Judge:
     """The part as the file of the model makes it, with budgets of its own."""
-    part = KIND.build("helpful", {"url": url, **options}, where or Path.cwd())
+    part = JUDGE.build("helpful", {"url": url, **options}, where or Path.cwd())
     assert isinstance(part, Judge)
     return Judge(part.options, budgets or JudgeBudgets())
