@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
     from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
     from ajet_swarm.runs.episodes import Result as Result
-    from ajet_swarm.runs.episodes import Retry as Retry
     from ajet_swarm.runs.episodes import rollout as rollout
     from ajet_swarm.runs.episodes import run_episodes as run_episodes
     from ajet_swarm.runs.episodes import (
@@ -63,38 +62,29 @@ if TYPE_CHECKING:
         TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
     )
     from ajet_swarm.runs.record import RunRecord as RunRecord
+    from ajet_swarm.runs.retry import Retry as Retry
 
 __version__ = "0.2.0.dev0"
 """Version of the distributions `ajet-swarm` and `ajet-console`."""
 
-_HOMES = {
-    "AgentJetJob": "protocol.agentjet_job",
-    "AsyncEpisode": "client.episode",
-    "AsyncJointSwarm": "client.multi_server",
-    "AsyncSwarm": "client.asynchronous",
-    "BoundedThreadPoolExecutor": "runs.executors",
-    "Episode": "client.episode",
-    "JointSwarm": "client.multi_server",
-    "OpenaiBaseUrlAndApiKey": "protocol.task",
-    "PeriodicDrainThreadPoolExecutor": "runs.executors",
-    "Result": "runs.episodes",
-    "Retry": "runs.episodes",
-    "RouterTaskReader": "data.readers",
-    "RunRecord": "runs.record",
-    "SlidingThreadPoolExecutor": "runs.executors",
-    "SwarmClient": "client.synchronous",
-    "SwarmError": "protocol.errors",
-    "SwarmThrottlePolicy": "protocol.claim_models",
-    "Task": "protocol.task",
-    "TaskCountLimitedThreadPoolExecutor": "runs.executors",
-    "TrainingFinished": "protocol.errors",
-    "WorkflowOutput": "protocol.task",
-    "WorkflowTask": "protocol.task",
-    "rollout": "runs.episodes",
-    "run_episodes": "runs.episodes",
-    "run_episodes_until_all_complete": "runs.episodes",
+_NAMES = {
+    "client.asynchronous": "AsyncSwarm",
+    "client.episode": "AsyncEpisode Episode",
+    "client.multi_server": "AsyncJointSwarm JointSwarm",
+    "client.synchronous": "SwarmClient",
+    "data.readers": "RouterTaskReader",
+    "protocol.agentjet_job": "AgentJetJob",
+    "protocol.claim_models": "SwarmThrottlePolicy",
+    "protocol.errors": "SwarmError TrainingFinished",
+    "protocol.task": "OpenaiBaseUrlAndApiKey Task WorkflowOutput WorkflowTask",
+    "runs.episodes": "Result rollout run_episodes run_episodes_until_all_complete",
+    "runs.executors": "BoundedThreadPoolExecutor PeriodicDrainThreadPoolExecutor "
+    "SlidingThreadPoolExecutor TaskCountLimitedThreadPoolExecutor",
+    "runs.record": "RunRecord",
+    "runs.retry": "Retry",
 }
-"""Name -> its module."""
+"""Module -> its names."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

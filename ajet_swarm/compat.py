@@ -12,72 +12,42 @@ from importlib.abc import MetaPathFinder
 from typing import Any, Final, NoReturn
 
 from ajet_swarm.client import synchronous
-from ajet_swarm.common.repeats import has_repeat
-from ajet_swarm.data.readers import (
-    AjetTaskReader,
-    BaseTaskReader,
-    HuggingfaceDatRepo,
-    HuggingFaceTaskReader,
-    JsonlDatasetFile,
-    JsonlTaskReader,
-    JsonlTrainingFp,
-    JsonlValidationFp,
-    RandomDummyTaskReader,
-    RouterTaskReader,
-    dict_to_ajet_task,
+from ajet_swarm.common.repeats import has_repeat as has_repeat
+from ajet_swarm.compat_paths import MODULES
+from ajet_swarm.data.readers import AjetTaskReader as AjetTaskReader
+from ajet_swarm.data.readers import BaseTaskReader as BaseTaskReader
+from ajet_swarm.data.readers import HuggingfaceDatRepo as HuggingfaceDatRepo
+from ajet_swarm.data.readers import HuggingFaceTaskReader as HuggingFaceTaskReader
+from ajet_swarm.data.readers import JsonlDatasetFile as JsonlDatasetFile
+from ajet_swarm.data.readers import JsonlTaskReader as JsonlTaskReader
+from ajet_swarm.data.readers import JsonlTrainingFp as JsonlTrainingFp
+from ajet_swarm.data.readers import JsonlValidationFp as JsonlValidationFp
+from ajet_swarm.data.readers import RandomDummyTaskReader as RandomDummyTaskReader
+from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
+from ajet_swarm.data.readers import dict_to_ajet_task as dict_to_ajet_task
+from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+from ajet_swarm.protocol.claim_models import ClaimEpisodeRequest as ClaimEpisodeRequest
+from ajet_swarm.protocol.claim_models import ClaimEpisodeResponse as ClaimEpisodeResponse
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
+from ajet_swarm.protocol.errors import EngineOff
+from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
+from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
+from ajet_swarm.protocol.task import Task as Task
+from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
+from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
+from ajet_swarm.runs.episodes import auto_train_with_dataset as auto_train_with_dataset
+from ajet_swarm.runs.episodes import (
+    run_episodes_until_all_complete as run_episodes_until_all_complete,
 )
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
-from ajet_swarm.protocol.claim_models import (
-    ClaimEpisodeRequest,
-    ClaimEpisodeResponse,
-    SwarmThrottlePolicy,
-)
-from ajet_swarm.protocol.errors import EngineOff as SwarmServerOfflineError
-from ajet_swarm.protocol.errors import TrainingFinished
-from ajet_swarm.protocol.schemas import EpisodeRecord as EpisodeStatus
-from ajet_swarm.protocol.schemas import PoolInfo as CurrentBatchRolloutPoolInformation
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput, WorkflowTask
-from ajet_swarm.runs.episodes import auto_train_with_dataset, run_episodes_until_all_complete
+from ajet_swarm.runs.executors import BoundedThreadPoolExecutor as BoundedThreadPoolExecutor
 from ajet_swarm.runs.executors import (
-    BoundedThreadPoolExecutor,
-    PeriodicDrainThreadPoolExecutor,
-    TaskCountLimitedThreadPoolExecutor,
+    PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor,
 )
-from ajet_swarm.runs.retry import retry_with_backoff
-
-__all__ = [
-    "AgentJetJob",
-    "AjetTaskReader",
-    "BaseTaskReader",
-    "BoundedThreadPoolExecutor",
-    "ClaimEpisodeRequest",
-    "ClaimEpisodeResponse",
-    "CurrentBatchRolloutPoolInformation",
-    "EpisodeStatus",
-    "HuggingFaceTaskReader",
-    "HuggingfaceDatRepo",
-    "JsonlDatasetFile",
-    "JsonlTaskReader",
-    "JsonlTrainingFp",
-    "JsonlValidationFp",
-    "OpenaiBaseUrlAndApiKey",
-    "PeriodicDrainThreadPoolExecutor",
-    "RandomDummyTaskReader",
-    "RouterTaskReader",
-    "SwarmClient",
-    "SwarmServerOfflineError",
-    "SwarmThrottlePolicy",
-    "Task",
-    "TaskCountLimitedThreadPoolExecutor",
-    "TrainingFinished",
-    "WorkflowOutput",
-    "WorkflowTask",
-    "auto_train_with_dataset",
-    "dict_to_ajet_task",
-    "has_repeat",
-    "retry_with_backoff",
-    "run_episodes_until_all_complete",
-]
+from ajet_swarm.runs.executors import (
+    TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
+)
+from ajet_swarm.runs.retry import retry_with_backoff as retry_with_backoff
 
 
 class AgentJetClient(synchronous.SwarmClient):
@@ -88,6 +58,11 @@ class AgentJetClient(synchronous.SwarmClient):
 
 
 SwarmClient = AgentJetClient
+SwarmServerOfflineError = EngineOff
+EpisodeStatus = EpisodeRecord
+CurrentBatchRolloutPoolInformation = PoolInfo
+
+__all__ = sorted({"TrainingFinished"}.union(*MODULES.values()))
 
 
 _WORKFLOW: Final = (

@@ -104,14 +104,19 @@ class Library:
         return entry
 
     def _awaited(self, part: ast.stmt) -> Function | None:
-        """Return the method that `name = _waiting(Class.method)` defines; None for the rest."""
-        match = re.fullmatch(r"(\w+) = _waiting\((\w+)\.\1\)", ast.unparse(part))
+        """Return the method that `name = _waiting(Class.method)` defines; None for the rest.
+
+        `_holding` defines a context of a blocking episode.
+        """
+        match = re.fullmatch(r"(\w+) = _(\w+)\((\w+)\.\1(?:, .*)?\)", ast.unparse(part))
         if match is None:
             return None
-        for _, owner in self._ancestry(*self._classes[match[2]]):
+        for _, owner in self._ancestry(*self._classes[match[3]]):
             for method in owner.body:
                 if isinstance(method, ast.AsyncFunctionDef) and method.name == match[1]:
                     parts = {name: getattr(method, name) for name in method._fields}
+                    if match[2] == "holding":
+                        parts["returns"] = ast.parse("Iterator[Episode]", mode="eval").body
                     return ast.copy_location(ast.FunctionDef(**parts), method)
         raise LookupError(match[0])
 

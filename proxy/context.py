@@ -51,7 +51,7 @@ class ServerHandle:
     watcher: Watcher
     claimer: EpisodeClaimer
     evaluating: dict[str, Claimed] = field(default_factory=dict)
-    """Eval episodes that looks and the canary hold: uuid -> its last claim."""
+    """Eval episodes that looks hold: uuid -> its last claim."""
     paused: str = ""
     """Why its requests are not trained on; empty if they are."""
     most_episodes: int | None = None

@@ -69,7 +69,6 @@ from proxy.control.watch_only import (
 )
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.evaluation.canary import CanaryWatch
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
@@ -355,20 +354,14 @@ async def _run_services(
     for part, monitor in monitors.items():
         context.tasks.spawn(context.keep_running(monitor, part), part)
     targets = context.settings.servers()
-    canaries = Tasks("canary")
     for name, server in context.servers.items():
         own = home if targets[name] == "embedded" else None
         watch = ServerWatch(context, server, own, partial(groups.postpone, name))
         context.tasks.spawn(watch.run(), f"watch:{name}")
-        if context.settings.probe.enabled and server.trains:
-            facts = groups.server_facts[name]
-            canary = CanaryWatch(context, server, facts, lambda: groups.waiting > 0)
-            canaries.spawn(context.keep_running(canary.run, f"canary of {name}"), name)
     await groups.recover()
     try:
         yield groups
     finally:
-        await canaries.close()  # it gives its episode back
         await groups.close()
         await _shut_down(context)
 

@@ -42,47 +42,36 @@ class SwarmApi(Protocol):
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
         """Return the state of the engine."""
-        ...
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the progress of the batch."""
-        ...
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
         """Return the paths of the server's routes."""
-        ...
 
     async def is_embedded(self) -> bool:
         """Return whether the server is the embedded engine."""
-        ...
 
     async def prepared(self, yaml: str) -> str:
         """Check a job and return it as `sync_train_config` sends it."""
-        ...
 
     async def sync_train_config(self, yaml: str) -> str:
         """Store the job that the next start runs."""
-        ...
 
     async def start_engine(self) -> int | None:
         """Start training."""
-        ...
 
     async def stop_engine(self) -> None:
         """Stop training."""
-        ...
 
     async def agree_sync_weight(self) -> bool:
         """Agree to end the batch."""
-        ...
 
     async def verbose_logs(self) -> list[VerboseLog]:
         """Return the server's latest log lines."""
-        ...
 
     async def experiment_dir(self) -> str | None:
         """Return the folder in which the server writes its run."""
-        ...
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -95,7 +84,6 @@ class SwarmApi(Protocol):
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
         """Claim one episode."""
-        ...
 
     async def end(
         self,
@@ -107,7 +95,6 @@ class SwarmApi(Protocol):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Send an episode's reward."""
-        ...
 
     async def abort(
         self,
@@ -118,15 +105,12 @@ class SwarmApi(Protocol):
         timeout: float = GENERAL,
     ) -> AbortKind:
         """Give an episode back."""
-        ...
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
         """Return whether an episode can go on; None if that is unknown."""
-        ...
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
         """Return all live episodes of all clients."""
-        ...
 
     def chat(
         self,
@@ -138,4 +122,3 @@ class SwarmApi(Protocol):
         on_delta: OnDelta | None = None,
     ) -> Awaitable[ChatAnswer]:
         """Request a chat completion."""
-        ...

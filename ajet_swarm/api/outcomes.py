@@ -7,7 +7,6 @@ These are pure functions of status and body. The protocol notes describe the qui
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,10 +26,6 @@ _ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ al
 """Text of the embedded engine's refusal of a job whose steps are all trained."""
 _TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNORECASE)
 """Title or first heading of a page, such as the one of a front that cannot reach the server."""
-SHORT: Final = 256
-"""Bytes of the largest response whose interpretation is cached."""
-PIECE: Final = 1 << 20
-"""Bytes of JSON that are decoded at a time."""
 INVALID_REQUEST: Final = frozenset({400, 413, 422})
 """Statuses for an invalid chat request, which is useless to repeat."""
 
@@ -200,19 +195,22 @@ def verdict(response: Response) -> Verdict:
         return Verdict(message=text)
 
 
+_CAUSES: Final = (
+    ("WEIGHT_SYNCING", RefusedKind.SYNCING),
+    ("syncing weights", RefusedKind.SYNCING),
+    ("ROLLING_POST", RefusedKind.POST_ROLLING),
+    ("post-rolling phase", RefusedKind.POST_ROLLING),
+    ("No available episodes", RefusedKind.NONE_AVAILABLE),
+    ("Engine not ready", RefusedKind.NOT_ROLLING),
+    ("ENGINE.", RefusedKind.NOT_ROLLING),
+)
+"""Part of a claim's `fail_cause` -> kind, in the wordings of several versions; the first counts."""
+
+
 def refused(cause: str) -> ClaimRefused:
-    """Classify a claim's `fail_cause`, in the wordings of several versions."""
-    if "WEIGHT_SYNCING" in cause or "syncing weights" in cause:
-        kind = RefusedKind.SYNCING
-    elif "ROLLING_POST" in cause or "post-rolling phase" in cause:
-        kind = RefusedKind.POST_ROLLING
-    elif "No available episodes" in cause:
-        kind = RefusedKind.NONE_AVAILABLE
-    elif "Engine not ready" in cause or "ENGINE." in cause:
-        kind = RefusedKind.NOT_ROLLING
-    else:
-        kind = RefusedKind.OTHER
-    return ClaimRefused(kind, cause)
+    """Classify a claim's `fail_cause`."""
+    kinds = (kind for text, kind in _CAUSES if text in cause)
+    return ClaimRefused(next(kinds, RefusedKind.OTHER), cause)
 
 
 _UNKNOWN_OUTCOME: Final = frozenset({502, 504, 520, 524})
@@ -230,35 +228,21 @@ def abort_kind(response: Response) -> AbortKind:
 
 def end_outcome(response: Response) -> EndOutcome:
     """Return the outcome of an `end_episode` with a response (section 4.3)."""
-    if len(response.body) <= SHORT:  # a confirmation has the same text each time
-        return _short_outcome(response.status, response.body)
-    return _end_outcome(response)
-
-
-@lru_cache(maxsize=64)
-def _short_outcome(status: int, body: bytes) -> EndOutcome:
-    return _end_outcome(Response(status, {}, body))
-
-
-def _end_outcome(response: Response) -> EndOutcome:
     reply = verdict(response)
+    text, bad = reply.text, response.status == 400
     if response.status == 200:
-        return EndOutcome(EndKind.ENDED if reply.success else EndKind.ERROR, reply.text)
-    text = reply.text
+        return EndOutcome(EndKind.ENDED if reply.success else EndKind.ERROR, text)
+    kind = EndKind.ERROR
     if response.status in _UNKNOWN_OUTCOME:
-        return EndOutcome(EndKind.UNKNOWN_OUTCOME, text)
-    if "different client" in text:
+        kind = EndKind.UNKNOWN_OUTCOME
+    elif "different client" in text:
         kind = EndKind.OTHER_CLIENT
-    elif response.status != 400:
-        kind = EndKind.ERROR
-    elif "not in rolling state" in text:
+    elif bad and "not in rolling state" in text:
         kind = EndKind.SYNCING if "WEIGHT_SYNCING" in text else EndKind.NOT_ROLLING
-    elif "not in claimed status" in text:
+    elif bad and "not in claimed status" in text:
         kind = EndKind.NOT_CLAIMED
-    elif "not found" in text:
+    elif bad and "not found" in text:
         kind = EndKind.NOT_FOUND
-    else:
-        kind = EndKind.ERROR
     return EndOutcome(kind, text or f"HTTP {response.status}")
 
 
@@ -291,27 +275,13 @@ def read_json(data: bytes) -> Any:
     Real servers send halves of surrogate pairs, NaN and infinities; these are tolerated.
     """
     try:
-        return msgspec.json.decode(data) if len(data) <= PIECE else _decode(data)
+        return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         pass
     try:
         return lenient(data.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-
-
-def _decode(data: bytes | memoryview) -> Any:
-    """Decode JSON in pieces: other threads get their turn between two of them."""
-    if len(data) <= PIECE:
-        return msgspec.json.decode(data)
-    first = bytes(data[:1])
-    if first == b"{":
-        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        return {name: _decode(memoryview(value)) for name, value in members.items()}
-    if first == b"[":
-        items = msgspec.json.decode(data, type=list[msgspec.Raw])
-        return [_decode(memoryview(item)) for item in items]
-    return msgspec.json.decode(data)
 
 
 def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:

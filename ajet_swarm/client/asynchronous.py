@@ -285,7 +285,7 @@ class AsyncSwarm(EngineOrders):
         try:
             yield episode
         finally:
-            if episode.outcome is None:
+            if episode.outcome is None and not self._closed:
                 await self._abort_claim(uuid, times)
 
     # -- inside ---------------------------------------------------------------------------------

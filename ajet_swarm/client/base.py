@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from ajet_swarm.api.watcher import ServerStatus, Watcher
@@ -178,12 +177,7 @@ class SwarmBase:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:

@@ -1,9 +1,9 @@
 """Episode objects of scripts, and the checks before a claim or an end."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
@@ -36,7 +36,7 @@ class _ClaimedEpisode:
     task: Task | str
     uuid: str
     api: OpenaiBaseUrlAndApiKey
-    outcome: EndOutcome | None = None
+    outcome: EndOutcome | None = field(default=None, init=False)
     """Outcome of the end; None before it is ended."""
 
     @property
@@ -62,20 +62,25 @@ class _ClaimedEpisode:
             raise
 
 
+@dataclass(slots=True)
+class Episode(_ClaimedEpisode):
+    """An episode that a blocking client holds."""
+
+    _end: Callable[[Task | str, WorkflowOutput], EndOutcome] = field(repr=False)
+
+    def end(self, output: WorkflowOutput | float) -> EndOutcome:
+        """End the episode with its output, or just a reward. See `SwarmClient.end_episode`."""
+        workflow_output = as_output(output)
+        with self._ending():
+            self.outcome = self._end(self.task, workflow_output)
+        return self.outcome
+
+
+@dataclass(slots=True)
 class AsyncEpisode(_ClaimedEpisode):
     """An episode that an asyncio client holds."""
 
-    __slots__ = ("_end",)
-
-    def __init__(
-        self,
-        task: Task | str,
-        uuid: str,
-        api: OpenaiBaseUrlAndApiKey,
-        end: Callable[[Task | str, WorkflowOutput], Awaitable[EndOutcome]],
-    ) -> None:
-        super().__init__(task, uuid, api)
-        self._end = end
+    _end: Callable[[Task | str, WorkflowOutput], Awaitable[EndOutcome]] = field(repr=False)
 
     async def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End the episode with its output, or just a reward. See `AsyncSwarm.end_episode`."""
@@ -84,28 +89,14 @@ class AsyncEpisode(_ClaimedEpisode):
             self.outcome = await self._end(self.task, workflow_output)
         return self.outcome
 
+    def blocking(self, run: Callable[[Coroutine[Any, Any, EndOutcome]], EndOutcome]) -> Episode:
+        """Return the same episode for threads; `run` runs its end."""
 
-class Episode(_ClaimedEpisode):
-    """An episode that a blocking client holds."""
+        def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
+            self.task = task
+            return run(self.end(output))
 
-    __slots__ = ("_end",)
-
-    def __init__(
-        self,
-        task: Task | str,
-        uuid: str,
-        api: OpenaiBaseUrlAndApiKey,
-        end: Callable[[Task | str, WorkflowOutput], EndOutcome],
-    ) -> None:
-        super().__init__(task, uuid, api)
-        self._end = end
-
-    def end(self, output: WorkflowOutput | float) -> EndOutcome:
-        """End the episode with its output, or just a reward. See `SwarmClient.end_episode`."""
-        workflow_output = as_output(output)
-        with self._ending():
-            self.outcome = self._end(self.task, workflow_output)
-        return self.outcome
+        return Episode(self.task, self.uuid, self.api, end)
 
 
 def as_output(output: WorkflowOutput | float) -> WorkflowOutput:

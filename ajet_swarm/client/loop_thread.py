@@ -3,8 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from ajet_swarm.client.waits import result
@@ -60,6 +61,27 @@ class LoopThread:
             if not future.cancel() and undo is not None and not future.exception():
                 self.submit(undo(future.result()))
             raise
+
+    @contextmanager
+    def entered(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter a context on the thread; leave it there, unless that has ended.
+
+        Raises:
+            WrongUse, SwarmError: as of `run`.
+        """
+
+        async def leave(_: object = None) -> None:
+            await context.__aexit__(None, None, None)
+
+        async def enter() -> T:
+            return await context.__aenter__()
+
+        value = self.run(enter(), undo=leave)
+        try:
+            yield value
+        finally:
+            if not self._closed:
+                self.run(leave())
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine in the background.

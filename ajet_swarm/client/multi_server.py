@@ -5,22 +5,25 @@ client; the calls to each client run on the client's own thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
+from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
+
+T = TypeVar("T")
 
 PATIENCE = 0.5
 """Seconds to wait for a free episode of one server while holding episodes of others, whose batches
@@ -210,18 +213,11 @@ class JointEpisode:
     `joint["planner"].base_url` is the address of the episode of one server.
     """
 
-    def __init__(self, joint: AsyncJointEpisode, client: SwarmClient) -> None:
+    def __init__(self, joint: AsyncJointEpisode, thread: LoopThread) -> None:
         self._joint = joint
-        self._run = client._thread.run
+        self._run = thread.run
         self.task = joint.task
-        self.parts = {name: self._part(part) for name, part in joint.parts.items()}
-
-    def _part(self, part: AsyncEpisode) -> Episode:
-        def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
-            part.task = task
-            return self._run(part.end(output))
-
-        return Episode(part.task, part.uuid, part.api, end)
+        self.parts = {name: part.blocking(thread.run) for name, part in joint.parts.items()}
 
     def __getitem__(self, name: str) -> Episode:
         return self.parts[name]
@@ -304,18 +300,12 @@ class JointSwarm:
         Raises:
             GaveUp: not all servers had a free episode within `timeout` seconds; none is held.
         """
-        client = next(iter(self.clients.values()))
-        awaited = client._thread.run(
-            self._joint._claim(
-                task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
-            ),
-            undo=lambda joint: joint.abort(),
+        thread = next(iter(self.clients.values()))._thread
+        held = self._joint.episode(
+            task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
         )
-        joint = JointEpisode(awaited, client)
-        try:
-            yield joint
-        finally:
-            joint.abort()
+        with thread.entered(held) as joint:
+            yield JointEpisode(joint, thread)
 
 
 class _OnItsThread:
@@ -324,30 +314,30 @@ class _OnItsThread:
     def __init__(self, client: SwarmClient) -> None:
         self._client = client
 
-    async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        result, swarm = self._client._thread.awaitable, self._client._swarm
-        return await result(swarm.wait_until_rolling(timeout=timeout))
+    def _awaited(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return self._client._thread.awaitable(work)
 
-    async def can_continue_episode(self, episode_uuid: str) -> bool:
-        result, swarm = self._client._thread.awaitable, self._client._swarm
-        return await result(swarm.can_continue_episode(episode_uuid))
+    def wait_until_rolling(self, *, timeout: float | None = None) -> Awaitable[int]:
+        return self._awaited(self._client._swarm.wait_until_rolling(timeout=timeout))
+
+    def can_continue_episode(self, episode_uuid: str) -> Awaitable[bool]:
+        return self._awaited(self._client._swarm.can_continue_episode(episode_uuid))
 
     @asynccontextmanager
     async def episode(
         self, task: Task | str, *args: Any, **named: Any
     ) -> AsyncIterator[AsyncEpisode]:
-        result = self._client._thread.awaitable
         context = self._client._swarm.episode(task, *args, **named)
-        part = await result(context.__aenter__())
+        part = await self._awaited(context.__aenter__())
 
         def end(task: Task | str, output: WorkflowOutput) -> Awaitable[EndOutcome]:
             part.task = task
-            return result(part.end(output))
+            return self._awaited(part.end(output))
 
         try:
             yield AsyncEpisode(task, part.uuid, part.api, end)
         finally:
-            await result(context.__aexit__(None, None, None))
+            await self._awaited(context.__aexit__(None, None, None))
 
 
 def _counts(end: object) -> bool:

@@ -10,19 +10,16 @@ import atexit
 import logging
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
-from types import TracebackType
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import AnyJob, check_started
-from ajet_swarm.client.episode import Episode
+from ajet_swarm.client.episode import AsyncEpisode, Episode
 from ajet_swarm.client.loop_thread import LoopThread
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
@@ -38,14 +35,33 @@ _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
 
 def _waiting(
     method: Callable[Concatenate[AsyncSwarm, P], Coroutine[Any, Any, T]],
+    undo: Callable[[AsyncSwarm, T], Coroutine[Any, Any, object]] | None = None,
 ) -> Callable[Concatenate["SwarmClient", P], T]:
-    """Return the method of `SwarmClient` that waits for the result of one of `AsyncSwarm`."""
+    """Return the method of `SwarmClient` that waits for the result of one of `AsyncSwarm`.
+
+    `undo` is called with a result that arrives after an interrupt of the waiting thread.
+    """
 
     @wraps(method)
     def wait(self: "SwarmClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.run(method(self._swarm, *args, **kwargs))
+        swarm = self._swarm
+        return self._thread.run(method(swarm, *args, **kwargs), undo and partial(undo, swarm))
 
     return wait
+
+
+def _holding(
+    method: Callable[Concatenate[AsyncSwarm, P], AbstractAsyncContextManager[AsyncEpisode]],
+) -> Callable[Concatenate["SwarmClient", P], AbstractContextManager[Episode]]:
+    """Return the method of `SwarmClient` for a method of `AsyncSwarm` that holds an episode."""
+
+    @wraps(method)
+    @contextmanager
+    def hold(self: "SwarmClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Episode]:
+        with self._thread.entered(method(self._swarm, *args, **kwargs)) as episode:
+            yield episode.blocking(self._thread.run)
+
+    return hold
 
 
 class SwarmClient:
@@ -102,55 +118,10 @@ class SwarmClient:
 
     # -- episodes -------------------------------------------------------------------------------
 
-    def begin_episode(
-        self,
-        discard_episode_timeout: float = 240,
-        episode_type: str = "train",
-        throttle_policy: SwarmThrottlePolicy | None = None,
-        *,
-        timeout: float | None = None,
-        lifetime: float | None = None,
-    ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
-        """See `AsyncSwarm.begin_episode`."""
-        return self._thread.run(
-            self._swarm.begin_episode(
-                discard_episode_timeout,
-                episode_type,
-                throttle_policy,
-                timeout=timeout,
-                lifetime=lifetime,
-            ),
-            undo=lambda begun: self._swarm.abort_episode(begun[0]),
-        )
-
-    @contextmanager
-    def episode(
-        self,
-        task: Task | str,
-        discard_episode_timeout: float = 240,
-        episode_type: str = "train",
-        throttle_policy: SwarmThrottlePolicy | None = None,
-        *,
-        timeout: float | None = None,
-        lifetime: float | None = None,
-    ) -> Iterator[Episode]:
-        """See `AsyncSwarm.episode`: `with client.episode(task) as e: ...; e.end(reward)`."""
-        run, swarm = self._thread.run, self._swarm
-        uuid, api, times = run(
-            swarm._claim_episode(
-                discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
-            ),
-            undo=lambda begun: swarm._abort_claim(begun[0], begun[2]),
-        )
-        episode = Episode(
-            task, uuid, api, lambda task, output: run(swarm._end_claim(task, uuid, times, output))
-        )
-        try:
-            yield episode
-        finally:
-            if episode.outcome is None:
-                run(swarm._abort_claim(uuid, times))
-
+    begin_episode = _waiting(
+        AsyncSwarm.begin_episode, lambda swarm, begun: swarm.abort_episode(begun[0])
+    )
+    episode = _holding(AsyncSwarm.episode)
     end_episode = _waiting(AsyncSwarm.end_episode)
     abort_episode = _waiting(AsyncSwarm.abort_episode)
     can_continue_episode = _waiting(AsyncSwarm.can_continue_episode)
@@ -209,12 +180,7 @@ class SwarmClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

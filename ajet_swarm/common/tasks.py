@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 log = logging.getLogger(__name__)
@@ -78,12 +77,7 @@ class Tasks:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -13,21 +13,6 @@ from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of_all, sp
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task
 
-__all__ = [
-    "AjetTaskReader",
-    "BaseTaskReader",
-    "DatasetError",
-    "HuggingFaceTaskReader",
-    "HuggingfaceDatRepo",
-    "JsonlDatasetFile",
-    "JsonlTaskReader",
-    "JsonlTrainingFp",
-    "JsonlValidationFp",
-    "RandomDummyTaskReader",
-    "RouterTaskReader",
-    "dict_to_ajet_task",
-]
-
 DUMMIES = 1000
 """Number of tasks of `RandomDummyTaskReader`."""
 SHUFFLED = 10_000

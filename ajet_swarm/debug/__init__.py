@@ -4,41 +4,39 @@
 
 The folder has `get_training_dataset_item_list.py` and `run_episode_once.py` with functions of those
 names. The episode is not trained on, unless `--train` is given.
+
+This process holds the episode and relays the agent's calls, which `trace` records. The folder's
+code runs in a process of its own (`agent`): it may call `os._exit`, crash in a library or hang, and
+the episode is given back all the same.
 """
 
 import argparse
-import importlib
 import json
-import linecache
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-import traceback
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from ajet_swarm.client.episode import Episode, as_output
+from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain, redact
-from ajet_swarm.debug.guard import ChildReport, ReportWriter, run_guarded
+from ajet_swarm.debug.agent import RUN, run_folder
 from ajet_swarm.debug.trace import RecordedCall, RecordingRelay
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.task import WorkflowOutput
 
-ITEMS = "get_training_dataset_item_list"
-RUN = "run_episode_once"
-ROLL = "agent_roll"
-_LIBRARY = Path(__file__).parents[1]
-_LEFT = "{} ended the program (sys.exit({!r})) instead of returning a reward"
 WIDTH = 2000
 """Largest number of characters printed of one message."""
-
-RunOnce = Callable[[Task, str, str], WorkflowOutput | float]
+GRACE = 3.0
+"""Seconds that the agent's process has to end after SIGTERM."""
 
 
 @dataclass(slots=True)
@@ -58,107 +56,142 @@ class Trace:
     seconds: float = 0.0
 
 
-def run_one(
-    client: SwarmClient,
-    run_once: RunOnce,
-    task: Task,
-    *,
-    train: bool = False,
-    report: ReportWriter | None = None,
-) -> Trace:
-    """Run one episode and record its trace; end it with its reward, or give it back.
+class AgentProcess:
+    """The process that runs the folder's code; see `ajet_swarm.debug.agent` for the messages.
 
     Args:
-        client: Client of a server whose engine rolls.
-        run_once: Function of the folder, called with task, base URL and key.
-        task: The task.
-        train: Claim a train episode, which counts.
-        report: Receives the episode's uuid and its calls.
+        words: Command-line arguments.
     """
-    trace = Trace(item=task.task_id, server=client.server_url, step=client.get_global_step())
+
+    def __init__(self, words: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        # It must find the same modules as this process.
+        python = [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
+        number = theirs.fileno()
+        command = [*python, "-m", "ajet_swarm.debug", *words, "--channel", str(number)]
+        with theirs, ours:
+            self._process = subprocess.Popen(command, pass_fds=[number])
+            self._lines = ours.makefile("rw")
+
+    def send(self, **message: object) -> None:
+        """Send a message."""
+        self._lines.write(json.dumps(message) + "\n")
+        self._lines.flush()
+
+    def receive(self, when: str) -> dict[str, Any]:
+        """Return the next message; one with `trouble` when the process has ended.
+
+        Args:
+            when: What the process should have done, for that text.
+        """
+        if (line := self._lines.readline()).endswith("\n"):
+            message: dict[str, Any] = json.loads(line)
+            return message
+        code = self._process.wait()
+        how = f"ended itself (exit code {code}, as with os._exit({code}))"
+        if code < 0:
+            known = -code in set(signal.Signals)
+            how = f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+        return {"trouble": f"the program {how} {when}\n"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()
+        self._process.terminate()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one episode of a folder; return 0 if it has a reward."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parse_args(words)
+    if args.channel is not None:
+        return run_folder(args.folder, args.item, args.swarm_url, args.channel)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)  # gives the episode back
     began = time.monotonic()
-    kind = "train" if train else "eval"
-    with client.episode(task, episode_type=kind, timeout=600) as episode:
-        trace.episode = episode.uuid
-        if report is not None:
-            report.write(episode=episode.uuid, step=trace.step)
-        with RecordingRelay(episode.base_url, on_call=_call_listener(report)) as relay:
-            trace.calls = relay.calls
-            try:
-                output = run_once(task, relay.base_url, episode.api_key)
-                trace.tokens = _tokens(client.server_url, episode.uuid)
-                _end_episode(episode, output, trace)
-            except SystemExit as error:  # must not end this program, possibly with exit code 0
-                trace.trouble = f"{_traceback()}{_LEFT.format(RUN, error.code)}\n"
-            except Exception:  # noqa: BLE001  code of the agent; its error is printed
-                trace.trouble = _traceback()
+    try:
+        with AgentProcess(words) as agent:
+            trace = _debug(args, agent)
+    except AjetError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     trace.seconds = time.monotonic() - began
+    shown = json.dumps(asdict(trace), default=str) + "\n" if args.json else text_of(trace)
+    sys.stdout.write(shown)
+    return 0 if trace.output is not None else 1
+
+
+def parse_args(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m ajet_swarm.debug")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path.cwd())
+    parser.add_argument("--item", default="0", help="place in the dataset, or id")
+    parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
+    parser.add_argument("--train", action="store_true", help="a train episode, which counts")
+    parser.add_argument("--json", action="store_true", help="the trace as JSON")
+    parser.add_argument("--channel", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def _interrupt(*_: object) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
+    raise KeyboardInterrupt
+
+
+def _debug(args: argparse.Namespace, agent: AgentProcess) -> Trace:
+    folder = agent.receive("before an episode began")
+    if "error" in folder:
+        error = AjetError(folder["error"])
+        error.exit_code = folder["code"]
+        raise error
+    if "trouble" in folder:
+        return Trace(trouble=folder["trouble"])
+    url = args.swarm_url or os.environ.get("AJET_SWARM_URL") or folder["server"]
+    with SwarmClient(url, patience=5, name="debug") as client:
+        state, more = client.get_engine_status()
+        if state == "ENGINE.CANNOT_CONNECT":
+            raise SwarmError("no swarm server answers", client.server_url, more.get("error", ""))
+        if folder["job"]:
+            client.auto_sync_train_config_and_start_engine(folder["job"], timeout=600)
+        trace = Trace(item=folder["item"], server=client.server_url, step=client.get_global_step())
+        kind = "train" if args.train else "eval"
+        with client.episode(folder["item"], episode_type=kind, timeout=600) as episode:
+            _run_agent(agent, episode, trace)
     return trace
 
 
-def _end_episode(episode: Episode, result: WorkflowOutput | float, trace: Trace) -> None:
-    """End the episode with the result of the folder's function; add an error to the trace."""
-    output = as_output(result)
-    try:
-        episode.end(output)
-    except SwarmError as error:  # needs no traceback
-        trace.trouble = f"{plain(redact(str(error)))}\n"
-        return
-    sent: Any = output.reward  # may be a numpy number, or text
-    output.reward, trace.output = float(sent), output
-
-
-def _call_listener(report: ReportWriter | None) -> Callable[[int, RecordedCall], None] | None:
-    if report is None:
-        return None
-
-    def write_call(place: int, call: RecordedCall) -> None:
-        report.write(place=place, call=asdict(call))
-
-    return write_call
-
-
-def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
-    """Return a folder's tasks, its function, and the job of its `agent_roll.py` if any.
-
-    Raises:
-        UsageError: a file is missing, or the dataset is empty.
-    """
-    for name in (ITEMS, RUN):
-        if not (folder / f"{name}.py").is_file():
-            raise UsageError(
-                f"{name}.py is missing", str(folder), "`ajet-console init blackbox DIR` writes one"
-            )
-    sys.path.insert(0, str(folder))
-    sys.dont_write_bytecode = True  # the next run must not load a stale file
-    run_once: RunOnce = getattr(importlib.import_module(RUN), RUN)
-    items = getattr(importlib.import_module(ITEMS), ITEMS)()
-    tasks = [one if isinstance(one, Task) else Task.from_dict(one) for one in items]
-    if not tasks:
-        raise UsageError("the dataset has no item", str(folder / f"{ITEMS}.py"))
-    has_job = (folder / f"{ROLL}.py").is_file()
-    make = getattr(importlib.import_module(ROLL), "job", None) if has_job else None
-    return tasks, run_once, make() if make is not None else None
-
-
-def choose(tasks: Sequence[Task], item: str) -> Task:
-    """Return the task of an id, else of a position in the list.
-
-    Raises:
-        UsageError: there is no such task.
-    """
-    for task in tasks:
-        if task.task_id == item:
-            return task
-    if item.isdigit() and int(item) < len(tasks):
-        return tasks[int(item)]
-    raise UsageError(
-        f"no item {item!r}", ITEMS, f"Give 0 to {len(tasks) - 1}, or an id as {tasks[0].task_id!r}"
-    )
+def _run_agent(agent: AgentProcess, episode: Episode, trace: Trace) -> None:
+    """Let the agent run an episode, record it, and end it with the agent's output."""
+    trace.episode = episode.uuid
+    with RecordingRelay(episode.base_url) as relay:
+        trace.calls = relay.calls
+        agent.send(base_url=relay.base_url, api_key=episode.api_key, uuid=episode.uuid)
+        result = agent.receive(f"instead of returning a reward from {RUN}")
+        trace.trouble = result.get("trouble", "")
+        if "output" in result:
+            trace.tokens = _tokens(trace.server, episode.uuid)
+            output = WorkflowOutput(**result["output"])
+            try:
+                episode.end(output)
+                trace.output = output
+            except SwarmError as error:
+                trace.trouble = f"{plain(redact(str(error)))}\n"
 
 
 def text_of(trace: Trace) -> str:
     """Return a trace as readable text."""
+    if not trace.episode and trace.trouble:
+        return trace.trouble
     lines = [f"episode {trace.episode}  item {trace.item}  step {trace.step}  {trace.server}"]
     for number, call in enumerate(trace.calls, 1):
         tokens = trace.tokens[number - 1] if number <= len(trace.tokens) else []
@@ -185,10 +218,9 @@ def _call_lines(number: int, call: RecordedCall, tokens: Sequence[str]) -> list[
         f"call {number}  {one_line(call.path, 80)}  HTTP {call.status}  {call.seconds:.2f} s  "
         f"{read} + {drawn} tokens  {one_line(str(call.finish), 40)}".rstrip()
     ]
-    for one in call.messages:
-        lines.append(
-            f"  {one_line(str(one.get('role')), 9):<10}{_shown(one.get('content') or one)}"
-        )
+    for message in call.messages:
+        role = one_line(str(message.get("role")), 9)
+        lines.append(f"  {role:<10}{_shown(message.get('content') or message)}")
     if call.error or call.status >= 400:
         lines.append(f"  error     {_shown(call.error or call.answer)}")
     else:
@@ -210,109 +242,8 @@ def _tokens(server: str, episode: str) -> list[list[str]]:
         with opener.open(f"{server}/ajetc/tokens/{episode}", timeout=10) as answer:
             log = json.load(answer)
         return [
-            [str(token["text"]) for token in one["tokens"] if token["mask"]] for one in log["calls"]
+            [str(token["text"]) for token in call["tokens"] if token["mask"]]
+            for call in log["calls"]
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
-
-
-def _traceback() -> str:
-    """Return the current traceback from the first frame outside of this library."""
-    linecache.checkcache()
-    error = sys.exception()
-    assert error is not None
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        if not Path(frame.tb_frame.f_code.co_filename).is_relative_to(_LIBRARY):
-            break
-        frame = frame.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frame))
-    return "\n".join(map(plain, redact(text).splitlines())) + "\n"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one episode of a folder in a child process; return 0 if it has a reward."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    args = parse_args(words)
-    if args.receipt is not None:
-        return run_here(args)
-    return run_guarded(words, lambda left: _write(_trace_of_report(left), as_json=args.json))
-
-
-def parse_args(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m ajet_swarm.debug")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path.cwd())
-    parser.add_argument("--item", default="0", help="place in the dataset, or id")
-    parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
-    parser.add_argument("--train", action="store_true", help="a train episode, which counts")
-    parser.add_argument("--json", action="store_true", help="the trace as JSON")
-    parser.add_argument("--receipt", type=int, help=argparse.SUPPRESS)
-    return parser.parse_args(words)
-
-
-def run_here(args: argparse.Namespace) -> int:
-    """Run the episode in this process, the child, which the folder's code may end in any way."""
-    report = ReportWriter(args.receipt)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)  # gives the episode back
-    code = _run_here(args, report)
-    sys.stdout.flush()
-    report.write(finished=True, code=code)
-    return code
-
-
-def _run_here(args: argparse.Namespace, report: ReportWriter) -> int:
-    try:
-        trace = _debug(args, report)
-    except AjetError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    except (Exception, SystemExit):  # noqa: BLE001  the folder does not load: print its traceback
-        sys.stdout.write(_traceback())
-        return 1
-    _write(trace, as_json=args.json)
-    return 0 if trace.output is not None else 1
-
-
-def _write(trace: Trace, *, as_json: bool) -> None:
-    sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if as_json else text_of(trace))
-
-
-def _trace_of_report(left: ChildReport) -> Trace:
-    """Return the trace of an episode whose process ended unexpectedly."""
-    how = f"was ended by {left.how}" if left.killed else f"ended itself ({left.how})"
-    when = (
-        f"instead of returning a reward from {RUN}" if left.episode else "before an episode began"
-    )
-    trace = Trace(left.episode, left.item, left.server, left.step, seconds=left.seconds)
-    trace.calls = [RecordedCall(**left.calls[place]) for place in sorted(left.calls)]
-    trace.trouble = f"the program {how} {when}\n"
-    return trace
-
-
-def _debug(args: argparse.Namespace, report: ReportWriter) -> Trace:
-    folder = args.folder.resolve()
-    if args.swarm_url:
-        os.environ["AJET_SWARM_URL"] = args.swarm_url
-    tasks, run_once, job = load(folder)
-    task = choose(tasks, args.item)
-    roll = sys.modules.get(ROLL)
-    named = args.swarm_url or os.environ.get("AJET_SWARM_URL")
-    url = str(named or getattr(roll, "SERVER", ""))
-    with SwarmClient(url, patience=5, name="debug") as client:
-        report.write(server=client.server_url, client=client.client_uuid, item=task.task_id[:200])
-        state, more = client.get_engine_status()
-        if state == "ENGINE.CANNOT_CONNECT":
-            raise SwarmError("no swarm server answers", client.server_url, more.get("error", ""))
-        if job is not None:
-            client.auto_sync_train_config_and_start_engine(job, timeout=600)
-        return run_one(client, run_once, task, train=args.train, report=report)
-
-
-def _end(*_: object) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
-    raise KeyboardInterrupt

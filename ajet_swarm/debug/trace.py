@@ -2,17 +2,13 @@
 
 import http.client
 import json
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
-
-log = logging.getLogger(__name__)
 
 MOST = 16_000_000
 """Largest accepted request, and largest recorded part of a response, in bytes."""
@@ -65,22 +61,13 @@ class RecordingRelay:
     Args:
         base_url: The OpenAI base URL to forward to.
         seconds: Timeout of one call in seconds.
-        on_call: Called with the position of a call and the call, at its start and after each
-            change, before the agent receives the end of the response.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        seconds: float = 600.0,
-        on_call: Callable[[int, RecordedCall], None] | None = None,
-    ) -> None:
+    def __init__(self, base_url: str, seconds: float = 600.0) -> None:
         self.calls: list[RecordedCall] = []
         """The calls, in the order in which they started."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
-        self._on_call = on_call
-        self._begun = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -94,12 +81,7 @@ class RecordingRelay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -128,30 +110,16 @@ class RecordingRelay:
             return
         body = handler.rfile.read(size)
         call = RecordedCall(handler.path, _parsed(body))
-        with self._begun:
-            place = len(self.calls)
-            self.calls.append(call)
-        self._notify(place, call)
+        self.calls.append(call)
         try:
-            self._forward(handler, place, call, body)
+            self._forward(handler, call, body)
         except (OSError, http.client.HTTPException) as error:
             call.error = f"{type(error).__name__}: {error}"[:500]
-            self._notify(place, call)
             handler.close_connection = True
             if not call.status:
                 handler.send_error(502, explain=call.error)
 
-    def _notify(self, place: int, call: RecordedCall) -> None:
-        if self._on_call is None:
-            return
-        try:
-            self._on_call(place, call)
-        except Exception:  # a faulty listener must not break the agent's call
-            log.exception("call %d could not be reported", place)
-
-    def _forward(
-        self, handler: BaseHTTPRequestHandler, place: int, call: RecordedCall, body: bytes
-    ) -> None:
+    def _forward(self, handler: BaseHTTPRequestHandler, call: RecordedCall, body: bytes) -> None:
         began = time.monotonic()
         kind = (
             http.client.HTTPSConnection
@@ -180,7 +148,6 @@ class RecordingRelay:
             finally:  # the record must be complete before the agent receives the end
                 _read_answer(call, bytes(recorded))
                 call.seconds = time.monotonic() - began
-                self._notify(place, call)
             handler.wfile.write(b"0\r\n\r\n")
         finally:
             upstream.close()

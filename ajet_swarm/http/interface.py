@@ -42,12 +42,10 @@ class Streamed(Protocol):
     @property
     def status(self) -> int:
         """HTTP status."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers; names compare without regard to case."""
-        ...
 
     async def read(self) -> bytes:
         """Return the bytes that have arrived since the last read; empty at the end of the body.
@@ -59,7 +57,6 @@ class Streamed(Protocol):
             TimedOut: the body did not end within the request's `timeout`.
             TooLarge: the body is larger than the limit.
         """
-        ...
 
     def hold(self, size: int) -> None:
         """Record how many bytes of the body its reader keeps in memory.
@@ -67,7 +64,6 @@ class Streamed(Protocol):
         Raises:
             TooLarge: they are more than the request allows, or than all responses may hold.
         """
-        ...
 
 
 class Transport(Protocol):
@@ -81,7 +77,6 @@ class Transport(Protocol):
             TimedOut: no complete response within `timeout`.
             TooLarge: the response is larger than the limit.
         """
-        ...
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Streamed]:
         """Send a request, never twice, and let the caller read the body of the response.
@@ -92,4 +87,3 @@ class Transport(Protocol):
             Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
             TimedOut: no response within `timeout`.
         """
-        ...

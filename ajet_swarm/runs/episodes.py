@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,16 +20,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-__all__ = [
-    "Progress",
-    "Result",
-    "Retry",
-    "auto_train_with_dataset",
-    "rollout",
-    "run_episodes",
-    "run_episodes_until_all_complete",
-]
 
 DEFAULT_THREADS = 64
 """Largest default number of threads."""
@@ -82,55 +72,11 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-class _Schedule:
-    """Queue of the episodes of a run, with a limit on concurrent groups.
-
-    Args:
-        keys: Index of each episode -> its group, in order.
-        groups: Largest number of groups that run at once; None for no limit.
-    """
-
-    def __init__(self, keys: Mapping[int, str], groups: int | None) -> None:
-        self._keys = keys
-        self._most = groups
-        self._waiting = deque(keys)
-        self._left = Counter(keys.values())
-        self._open: set[str] = set()
-        self._changed = threading.Condition()
-        self._stopped = False
-
-    def take(self) -> int | None:
-        """Return the index of the next episode, or None at the end; wait while none may start."""
-        with self._changed:
-            while self._waiting and not self._stopped:
-                for at, index in enumerate(self._waiting):
-                    key = self._keys[index]
-                    free = self._most is None or len(self._open) < self._most
-                    if free or key in self._open:
-                        self._open.add(key)
-                        del self._waiting[at]
-                        return index
-                self._changed.wait()
-            return None
-
-    def finish(self, index: int) -> None:
-        """Record that an episode is done."""
-        with self._changed:
-            key = self._keys[index]
-            self._left[key] -= 1
-            if not self._left[key]:
-                self._open.discard(key)
-                self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Make `take` return None from now on."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-
 class _Run(Generic[T, R]):
-    """State of one run."""
+    """The queue of one run, and its results.
+
+    A group is open from its first episode until its last has finished; at most `groups` are open.
+    """
 
     def __init__(
         self,
@@ -141,25 +87,21 @@ class _Run(Generic[T, R]):
         record: RunRecord | None,
         groups: int | None,
     ) -> None:
-        self.tasks = tasks
-        self.func = func
-        self.retry = retry
-        self.progress = progress
-        self.record = record
+        self.tasks, self.func, self.retry = tasks, func, retry
+        self.progress, self.record, self.groups = progress, record, groups
         self.results: list[Result[T, R] | None] = [None] * len(tasks)
         self.stop = threading.Event()
-        self.ended: TrainingFinished | None = None
-        """Error that reports completed training; the remaining episodes are not run."""
         self._keys = [_key(task) for task in tasks]
-        self._lock = threading.Lock()
-        self._began = time.monotonic()
-        self._done = self._failed = self._resumed = self._running = 0
-        self._fault: BaseException | None = None
         if record is not None:
             self._resume(record)
-        keys = {at: key for at, key in enumerate(self._keys) if self.results[at] is None}
-        self.left = len(keys)
-        self.schedule = _Schedule(keys, groups)
+        self.waiting = [at for at, result in enumerate(self.results) if result is None]
+        self._done = self._resumed = len(tasks) - len(self.waiting)
+        self._left = Counter(self._keys[at] for at in self.waiting)
+        self._open: set[str] = set()
+        self._running = self._failed = 0
+        self._changed = threading.Condition()
+        self._began = time.monotonic()
+        self._fault: BaseException | None = None
 
     def _resume(self, record: RunRecord) -> None:
         done: dict[str, Iterator[Any]] = {}
@@ -171,73 +113,77 @@ class _Run(Generic[T, R]):
             values = done.setdefault(key, iter(record.done(key)))
             with contextlib.suppress(StopIteration):
                 self.results[index] = _resumed(task, next(values), record)
-                self._done += 1
-                self._resumed += 1
 
     def work(self) -> None:
         """Run episodes until none is left: target of each thread."""
-        while not self.stop.is_set() and (index := self.schedule.take()) is not None:
+        while (index := self._take()) is not None:
             try:
                 self._one(index)
             except BaseException as error:  # noqa: BLE001  raised in the caller's thread
                 self._fault = self._fault or error
                 self.halt()
             finally:
-                self.schedule.finish(index)
+                self._finish(self._keys[index])
+
+    def _take(self) -> int | None:
+        """Return the index of the next episode, or None at the end; wait while none may start."""
+        with self._changed:
+            while self.waiting and not self.stop.is_set():
+                for index in self.waiting:
+                    key = self._keys[index]
+                    if self.groups is None or len(self._open) < self.groups or key in self._open:
+                        self._open.add(key)
+                        self.waiting.remove(index)
+                        self._running += 1
+                        return index
+                self._changed.wait()
+            return None
+
+    def _finish(self, key: str) -> None:
+        with self._changed:
+            self._left[key] -= 1
+            if not self._left[key]:
+                self._open.discard(key)
+                self._changed.notify_all()
 
     def _one(self, index: int) -> None:
         task, key = self.tasks[index], self._keys[index]
-        with self._lock:
-            self._running += 1
         tried = attempt(lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
         if isinstance(tried.error, TrainingFinished):
-            self.ended = tried.error
-            self.halt()
-            return
+            raise tried.error
         if tried.error is None and self.record is not None:
             self.record.add(key, tried.value)
-        self.results[index] = Result(task, tried.value, tried.error, tried.tries, tried.seconds)
-        with self._lock:
+        with self._changed:
+            self.results[index] = Result(task, tried.value, tried.error, tried.tries, tried.seconds)
             self._running -= 1
             self._done += 1
             self._failed += tried.error is not None
             if self.progress is not None:
-                self.progress(self._current_progress())
-
-    def _current_progress(self) -> Progress:
-        return Progress(
-            self._done,
-            len(self.tasks),
-            self._failed,
-            self._resumed,
-            self._running,
-            time.monotonic() - self._began,
-        )
+                seconds = time.monotonic() - self._began
+                counts = (self._done, len(self.tasks), self._failed, self._resumed, self._running)
+                self.progress(Progress(*counts, seconds))
 
     def halt(self) -> None:
         """Stop the start of further episodes."""
         self.stop.set()
-        self.schedule.stop()
+        with self._changed:
+            self._changed.notify_all()
 
     def finished(self) -> list[Result[T, R]]:
-        if self._fault is not None:
-            raise self._fault
-        if self.ended is not None:
-            self._leave_rest(self.ended)
-        return [one for one in self.results if one is not None]
-
-    def _leave_rest(self, why: TrainingFinished) -> None:
-        """Set `why` as the error of all unfinished episodes.
+        """Return the results; if training completed, it is the error of the remaining episodes.
 
         Raises:
             TrainingFinished: no episode is finished.
         """
-        left = [index for index, one in enumerate(self.results) if one is None]
-        if len(left) == len(self.tasks):
-            raise why
-        log.warning("%s; %d of %d episodes are left", why, len(left), len(self.tasks))
-        for index in left:
-            self.results[index] = Result(self.tasks[index], None, why, 0, 0.0)
+        ended, left = self._fault, self.results.count(None)
+        if ended is not None and (
+            not isinstance(ended, TrainingFinished) or left == len(self.tasks)
+        ):
+            raise ended
+        if isinstance(ended, TrainingFinished):
+            log.warning("%s; %d of %d episodes are left", ended, left, len(self.tasks))
+        pairs = zip(self.tasks, self.results, strict=True)
+        return [result or Result(task, None, ended, 0, 0.0) for task, result in pairs]
 
 
 def run_episodes(
@@ -272,7 +218,7 @@ def run_episodes(
     """
     _check_run(tasks, func, max_workers=max_workers, max_groups=max_groups)
     run = _Run(tasks, func, retry or Retry(), progress, record, max_groups)
-    count = min(max_workers or min(len(tasks), DEFAULT_THREADS), run.left)
+    count = min(max_workers or DEFAULT_THREADS, len(run.waiting))
     threads = [
         threading.Thread(target=run.work, name=f"episode-{n}", daemon=True) for n in range(count)
     ]

@@ -14,14 +14,6 @@ from ajet_swarm.client.waits import BEAT, acquire, join
 from ajet_swarm.protocol.errors import SwarmError, TrainingFinished
 from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, Stopped, attempt, stop_quietly
 
-__all__ = [
-    "BoundedThreadPoolExecutor",
-    "PeriodicDrainThreadPoolExecutor",
-    "SlidingThreadPoolExecutor",
-    "TaskCountLimitedThreadPoolExecutor",
-]
-
-
 _POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
 
 
@@ -94,12 +86,7 @@ class _Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.shutdown(wait=True, cancel_futures=kind is not None)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.protocol.errors import TrainingFinished
@@ -76,7 +76,11 @@ def stop_quietly(stop: threading.Event) -> None:
 
 
 def attempt(
-    work: Callable[[], object], retry: Retry, stop: threading.Event, name: str
+    work: Callable[[], object],
+    retry: Retry,
+    stop: threading.Event,
+    name: str,
+    pause_after: Callable[[int], float] | None = None,
 ) -> AttemptResult:
     """Run `work` until it succeeds or has no tries left.
 
@@ -87,6 +91,7 @@ def attempt(
         retry: Number of tries and pauses.
         stop: Event that ends the tries.
         name: Name of the work in log messages.
+        pause_after: Returns the seconds to wait after so many failures, instead of `retry`.
     """
     tried = AttemptResult()
     began = time.monotonic()
@@ -97,7 +102,7 @@ def attempt(
         except Exception as error:  # code of a script may raise anything
             tried.error = error
             last = retry.ends(error, tried.tries) or stop.is_set()
-            pause = 0.0 if last else retry.pause(tried.tries)
+            pause = 0.0 if last else (pause_after or retry.pause)(tried.tries)
             with _REPORTS:
                 ending = stop.is_set() or isinstance(error, TrainingFinished)
                 log.log(
@@ -141,21 +146,16 @@ def retry_with_backoff(
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
             own = getattr(args[0], max_retry_attr, None) if max_retry_attr and args else None
             tries = own if isinstance(own, int) and own > 0 else max(1, max_retry)
-            for done in range(tries - 1):
-                try:
-                    return func(*args, **kwargs)
-                except TrainingFinished:
-                    raise
-                except Exception as error:  # code of a script may raise anything
-                    pause = backoff_fn(done) if backoff_fn else 2.0**done
-                    name = getattr(func, "__name__", "it")
-                    log.warning(
-                        "%s failed (try %d of %d), again in %.3g s: %s",
-                        *(name, done + 1, tries, pause, error),
-                        exc_info=None if isinstance(error, AjetError) else error,
-                    )
-                    time.sleep(pause)
-            return func(*args, **kwargs)
+            tried = attempt(
+                lambda: func(*args, **kwargs),
+                Retry(tries, never=()),
+                threading.Event(),
+                getattr(func, "__name__", "it"),
+                lambda failures: backoff_fn(failures - 1) if backoff_fn else 2.0 ** (failures - 1),
+            )
+            if tried.error is not None:
+                raise tried.error
+            return cast("T", tried.value)
 
         return wrapper
 

@@ -97,7 +97,6 @@ REMEDIES: Mapping[str, Remedy] = {
     "hacking": _PARTS,
     "key": Remedy("log", "its questions"),
     "start": Remedy("engine", "start it again", "engine.start", read_only_effect="its state"),
-    "sync": Remedy("engine", "its updates"),
     "boot": Remedy("engine", _boot, "engine.stop", read_only_effect="its state"),
     "lost": Remedy("engine", "its last state"),
     "upstream": Remedy("engine", "its messages"),

@@ -111,12 +111,6 @@ def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
 
 
-def _unchanged(one: kinds.WeightsUnchanged, context: AdviceContext) -> AlertText:
-    cause = f"the weight sync of step {one.step} changed nothing on {one.server}"
-    todo = "Without a difference between rewards there is nothing to learn; else the new weights"
-    return AlertText(cause, f"{todo} did not reach the sampler: read the server's log")
-
-
 def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
     failed = f"`{one.step}` failed: {one.error}" if one.step else one.error
     remedy = one.remedy
@@ -550,7 +544,6 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.ServerLost: _lost,
     kinds.UsersRefused: _refused,
     kinds.BootStalled: _boot,
-    kinds.WeightsUnchanged: _unchanged,
     kinds.StartFailed: _start_failed,
     kinds.RatingsHoldUp: _hold,
     kinds.BatchHeldUp: _held,

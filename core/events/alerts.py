@@ -87,15 +87,6 @@ class StartFailed(AlertParams, frozen=True):
     """State that the server was left in."""
 
 
-class WeightsUnchanged(AlertParams, frozen=True):
-    """A weight sync changed no log-prob of fixed prompts."""
-
-    kind: ClassVar[str] = "sync"
-    server: str
-    step: int
-    """Global step whose update was synced."""
-
-
 class RatingsHoldUp(AlertParams, frozen=True):
     """Open ratings hold up a weight update or users."""
 

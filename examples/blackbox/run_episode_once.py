@@ -31,7 +31,7 @@ from pathlib import Path
 from ajet_swarm import Task, WorkflowOutput
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.data.readers import task_of
-from ajet_swarm.debug import choose
+from ajet_swarm.debug.agent import choose
 
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
 AGENT_SECONDS = 120.0

@@ -19,7 +19,9 @@ from core.events import (
     RatingModeChanged,
     RatingRepeated,
 )
+from core.events.rating import VoteEvent
 from core.journal.writer import JournalError
+from core.reducer.common import record_of
 from core.scoring.agreement import agree
 from core.state import Group
 from proxy.admission.registry import Groups
@@ -28,7 +30,7 @@ from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
-from proxy.groups.rating import RatingCommands, rewards_of
+from proxy.groups.rating import RatingCommands, rewards_of, vote_of
 from proxy.groups.run import RunEnded, find_open
 from proxy.groups.score import request_refill, rescore
 from proxy.http.errors import ApiError, overloaded
@@ -54,7 +56,7 @@ class GroupCommands(RatingCommands):
         self.table = {
             **self.table,
             "group.lease": lambda args: self.lease(**args),
-            "group.repeat": lambda args: self.repeat(**args),
+            "group.repeat": lambda args: self.repeat(vote_of(args)),
             "group.edit": lambda args: self.edit(**args),
             "group.abort": lambda args: self.abort(**args),
             "group.rescore": lambda args: self.rescore(**args),
@@ -110,43 +112,19 @@ class GroupCommands(RatingCommands):
         )
         return f"group {group_id} is {'yours to rate' if until else 'free again'}"
 
-    async def repeat(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        shown: tuple[int, ...] = (),
-        seed: str = "",
-        looked: float = 0.0,
-    ) -> str:
+    async def repeat(self, vote: VoteEvent) -> str:
         """Record a second vote on a group whose first vote was sent; say whether they agree.
-
-        The arguments are those of `rate`.
 
         Raises:
             RatingError: The rating does not fit the group.
         """
-        group = await self.find_any(group_id)
+        group = await self.find_any(vote.group_id)
         sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
-        indices, order, scores = sorted(sent), tuple(order), tuple(scores)
-        rewards = rewards_of(self.context, group, indices, group.n, rating, order, scores)
+        indices = sorted(sent)
+        rewards = rewards_of(self.context, group, indices, group.n, vote)
         agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
         self.context.bus.publish(
-            RatingRepeated(
-                server=group.server,
-                group_id=group.group_id,
-                rating=rating,
-                order=order,
-                scores=scores,
-                rewards=rewards,
-                agrees=agrees,
-                rater=rater,
-                shown=shown,
-                seed=seed,
-                looked=looked,
-            )
+            record_of(RatingRepeated, vote, server=group.server, rewards=rewards, agrees=agrees)
         )
         return "the same as before" if agrees else "not the same as before"
 

@@ -156,7 +156,7 @@ def _in(folder: Path, module: Any) -> bool:
 
 
 async def by_debug(at: Place) -> None:
-    from ajet_swarm.debug import load
+    from ajet_swarm.debug.agent import load
 
     await at.run("init", "blackbox", str(at.folder / "debug"), "--yes", "--gpus", str(at.gpus))
     before = list(sys.path), set(sys.modules)

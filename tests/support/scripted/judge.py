@@ -29,8 +29,8 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
-from proxy.rewards.judge.budget import JudgeBudgets
 from proxy.rewards.judge.part import JUDGE, Judge
+from proxy.rewards.judge.spend import JudgeBudgets
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
@@ -382,7 +382,7 @@ class Bench:
     @property
     def spent(self) -> JudgeSpent:
         """The counts now."""
-        return self.part._tally().now
+        return self.part._spend.now
 
 
 @contextlib.asynccontextmanager
@@ -393,12 +393,14 @@ async def bench(
     budgets: JudgeBudgets | None = None,
     start: bool = False,
     seconds: float = 30.0,
+    publish: Callable[[Event], object] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A part of kind `judge`, open; `settings` are those of the file."""
     part = made(url, budgets=budgets, **settings)
     result = Bench(part)
-    part.place(PartEnvironment(home=home, seconds=seconds, publish=result.events.append))
+    publish = publish or result.events.append
+    part.place(PartEnvironment(home=home, seconds=seconds, publish=publish))
     if start:
         await part.start()
     try:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.debug import Trace, choose, main, parse_args, run_here, text_of
+from ajet_swarm.debug import Trace, main, text_of
+from ajet_swarm.debug.agent import choose
 from ajet_swarm.debug.trace import RecordedCall
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.scripted.threaded_swarm import threaded_swarm
@@ -17,10 +18,6 @@ from tests.support.scripted.threaded_swarm import threaded_swarm
 pytestmark = pytest.mark.slow
 
 TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
-
-
-def here(words: list[str]) -> int:
-    return run_here(parse_args(words))
 
 
 @pytest.fixture
@@ -43,14 +40,14 @@ def test_an_item_by_id_or_place() -> None:
 
 
 def test_a_folder_without_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert here([str(tmp_path)]) == 2
+    assert main([str(tmp_path)]) == 2
     assert "get_training_dataset_item_list.py is missing" in capsys.readouterr().err
 
 
 def test_a_missing_server_is_reported_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     assert "no swarm server answers" in capsys.readouterr().err
 
 
@@ -59,7 +56,7 @@ def test_a_file_that_does_not_load_shows_its_traceback(
 ) -> None:
     source = folder / "run_episode_once.py"
     source.write_text("KEY = 'sk-ajet-aaaaaaaaaaaaaaaaaaaaaaaaaaaa'\nraise ValueError(KEY)\n")
-    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     out = capsys.readouterr().out
     assert f'File "{source}", line 2' in out
     assert "ValueError" in out
@@ -70,7 +67,7 @@ def test_a_dataset_without_items(folder: Path, capsys: pytest.CaptureFixture[str
     (folder / "get_training_dataset_item_list.py").write_text(
         "def get_training_dataset_item_list():\n    return []\n"
     )
-    assert here([str(folder)]) == 2
+    assert main([str(folder)]) == 2
     assert "the dataset has no item" in capsys.readouterr().err
 
 
@@ -105,7 +102,7 @@ def test_an_invalid_reward_is_reported_and_the_episode_given_back(
     source = folder / "run_episode_once.py"
     source.write_text(f"def run_episode_once(item, url, key):\n    {body}\n")
     with threaded_swarm() as swarm:
-        assert here([str(folder), "--swarm-url", swarm.url]) == 1
+        assert main([str(folder), "--swarm-url", swarm.url]) == 1
         assert not any(one.claimed for one in swarm.server.episodes.values())
     out = capsys.readouterr().out
     assert result in out
@@ -117,7 +114,7 @@ def test_a_module_that_exits_is_not_a_success(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run_episode_once.py").write_text("import sys\nsys.exit()\n")
-    assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
+    assert main([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     assert "SystemExit" in capsys.readouterr().out
 
 
@@ -128,7 +125,7 @@ def test_a_number_as_text_counts_as_where_it_is_trained(
         "def run_episode_once(item, url, key):\n    return '0.5'\n"
     )
     with threaded_swarm() as swarm:
-        assert here([str(folder), "--swarm-url", swarm.url, "--json"]) == 0
+        assert main([str(folder), "--swarm-url", swarm.url, "--json"]) == 0
         assert swarm.server.ends[0]["workflow_output"]["reward"] == 0.5
     assert json.loads(capsys.readouterr().out)["output"]["reward"] == 0.5
 

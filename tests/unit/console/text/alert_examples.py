@@ -63,12 +63,6 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Free a GPU",
     ),
     (
-        kinds.WeightsUnchanged(server="gpu", step=7),
-        "the weight sync of step 7 changed nothing on gpu",
-        "Without a difference between rewards there is nothing to learn; else the new weights "
-        "did not reach the sampler: read the server's log",
-    ),
-    (
         kinds.RatingsHoldUp(ratings=1),
         "1 open rating holds up the weight update",
         (

@@ -1,13 +1,12 @@
 """Answers that are too large, and valid ones of megabytes."""
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import ChatAnswer, chat_answer, read_json
+from ajet_swarm.api.outcomes import ChatAnswer, chat_answer
 from ajet_swarm.http.interface import Response
 from core.events import CandidateFailed
 from proxy.groups.generate import LEAST, MOST, largest_answer
@@ -55,14 +54,6 @@ async def test_a_long_answer_is_parsed_in_a_thread(
         assert threading.main_thread() not in parsed_by
         await w.closed()
         assert len(w.swarm.ends) == 8
-
-
-def test_long_json_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ajet_swarm.api.outcomes.PIECE", 8)
-    value = {"a": [{"b": "x" * 20, "c": [1, 2.5, None, True]}, []], "d": {}, "e": "y" * 20}
-    assert read_json(json.dumps(value, indent=1).encode()) == value
-    assert read_json(json.dumps([value]).encode() + b"]") is None
-    assert read_json(b'[1, 2, 3, 4, {"a": NaN}]') == [1, 2, 3, 4, {"a": None}]
 
 
 @pytest.mark.parametrize(
