@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
-from core.events.alerts import HookFailed, JournalFailed, PromptsCut
+from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
@@ -142,14 +142,14 @@ class Lifecycle:
         if not observes_requests(source):
             clear_alert(bus, "hook")
             return
-        failure: HookFailed | None = None
+        failure: AlertParams | None = None
         try:
             async with asyncio.timeout(HOOK_LIMIT):
                 report = await source.request(
                     request.request_id, task.id, request.query, task.metadata
                 )
         except TimeoutError:
-            failure = HookFailed()
+            failure = params_of("hook")
         else:
             ids = {name: task.metadata[name] for name in ("task_id", "dataset_task_id")}
             task.metadata = {**report.metadata, **ids}
@@ -158,9 +158,9 @@ class Lifecycle:
             if report.error is None:
                 clear_alert(bus, "hook")
             elif source.health().ok:  # a folder that does not load raises another alert
-                failure = HookFailed(error=report.error.cause)
+                failure = params_of("hook", error=report.error.cause)
         if failure is not None:
-            show_alert(bus, "hook", failure, level="error", groups=(run.group_id,))
+            show_alert(bus, "hook", failure, groups=(run.group_id,))
 
     async def _get_answers(self, run: Run) -> None:
         for _ in range(ROUNDS):
@@ -221,7 +221,7 @@ class Lifecycle:
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal, but the user still gets an answer.
-        self._raise_journal_alert(run, JournalFailed(effect="untrained"))
+        self._raise_journal_alert(run, params_of("journal", effect="untrained"))
         run.task.kind, run.slots.n = "eval", run.request.n
         run.task.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
@@ -270,7 +270,7 @@ class Lifecycle:
             return
         sent = run.context.settings.rewards.cut_prompts == "send"
         size = run.facts.server.info.context or 0
-        params = PromptsCut(window=size, trained=sent)
+        params = params_of("cut", window=size, trained=sent)
         show_alert(bus, f"cut:{name}", params, groups=filter(None, recent))
         if not sent:
             self._answer(run)
@@ -318,7 +318,7 @@ class Lifecycle:
             else:
                 run.context.bus.publish_checked(event)
         except JournalError:
-            self._raise_journal_alert(run, JournalFailed(effect="unsent"))
+            self._raise_journal_alert(run, params_of("journal", effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         outcomes = await submit(run, rewards)
@@ -334,8 +334,8 @@ class Lifecycle:
             raise RunEnded("ABORTED", "expired", AllExpired())
         raise RunEnded("FAILED", others_text)
 
-    def _raise_journal_alert(self, run: Run, failure: JournalFailed) -> None:
+    def _raise_journal_alert(self, run: Run, failure: AlertParams) -> None:
         if not run.context.journal.error:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
-            show_alert(run.context.bus, "journal", failure, level="error")
+            show_alert(run.context.bus, "journal", failure)
