@@ -8,12 +8,12 @@ from typing import Any
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
-from ajet_swarm.common.text import content_text
+from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
-from core.events.causes import NoAnswers
+from core.events.causes import NoAnswers, TooFewAnswers
 from proxy.groups.claim import REFILL_WAIT, refill_slot
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, Run, Slots
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.http.errors import ApiError, overloaded
@@ -455,6 +455,34 @@ def no_answers_text(failures: NoAnswers) -> str:
     """Return the cause of a group without answers as text."""
     more = f"; not retried: {', '.join(failures.unretried)}" if failures.unretried else ""
     return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
+
+
+def shortfall(slots: Slots) -> tuple[str, TooFewAnswers | None]:
+    """Return how many candidates answered and why the others did not, as text and by kind; empty
+    and None if all did."""
+    answered = len(slots.usable)
+    if answered >= slots.n:
+        return "", None
+    causes: dict[str, list[str]] = {}
+    for slot in slots.candidates:
+        if slot.answer is None:
+            causes.setdefault(_why_failed(slot), []).append(str(slot.index + 1))
+    details = [
+        f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
+        for cause, numbers in causes.items()
+    ]
+    text = "; ".join([f"short: {answered} of {slots.n} candidates answered", *details])
+    return text, TooFewAnswers(answered=answered, of=slots.n)
+
+
+def _why_failed(slot: Candidate) -> str:
+    failure = slot.failure
+    if failure is None:
+        return "not asked"
+    verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    why = one_line(failure.text, 160) or failure.kind.value
+    more = f" (not retried: {slot.unretried})" if slot.unretried else ""
+    return f"{verb}: {why}{more}"
 
 
 def no_answer_error(run: Run) -> ApiError:

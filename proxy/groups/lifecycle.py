@@ -23,6 +23,7 @@ from proxy.groups.generate import (
     no_answer_error,
     no_answers,
     no_answers_text,
+    shortfall,
     was_cut,
 )
 from proxy.groups.run import Run, RunEnded, ranked
@@ -243,7 +244,7 @@ class Lifecycle:
         if run.context.bus.state.rating_mode != "hold" or abort:
             self._answer(run)
         if abort:
-            raise RunEnded("ABORTED", *run.slots.shortfall())
+            raise RunEnded("ABORTED", *shortfall(run.slots))
 
     def _answer(self, run: Run) -> None:
         """Give the user the best answer."""
@@ -324,7 +325,7 @@ class Lifecycle:
         outcomes = await submit(run, rewards)
         taken = sum([outcome in ACCEPTED for outcome in outcomes])
         if taken == len(outcomes):
-            raise RunEnded("DONE", *run.slots.shortfall())
+            raise RunEnded("DONE", *shortfall(run.slots))
         others = Counter(outcome for outcome in outcomes if outcome not in ACCEPTED)
         others_text = ", ".join(f"{count} {outcome}" for outcome, count in others.items())
         if taken or "unknown" in outcomes:

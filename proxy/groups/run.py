@@ -23,10 +23,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.common.text import content_text, one_line
+from ajet_swarm.common.text import content_text
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import QueueEntry
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.protocol.errors import ChatError
 from core.bus import Bus
 from core.commands.refusal import NotNow
 from core.events import (
@@ -38,7 +38,7 @@ from core.events import (
     EpisodesClaimed,
     EpisodesEnded,
 )
-from core.events.causes import GroupCause, TooFewAnswers
+from core.events.causes import GroupCause
 from core.state import Rating
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
@@ -108,17 +108,6 @@ class Candidate(msgspec.Struct):
         """Whether its answer has neither text nor tool calls."""
         message = {} if self.answer is None else self.answer.message
         return not (message.get("tool_calls") or content_text(message.get("content")).strip())
-
-    @property
-    def why_failed(self) -> str:
-        """Why it has no answer."""
-        failure = self.failure
-        if failure is None:
-            return "not asked"
-        verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
-        why = one_line(failure.text, 160) or failure.kind.value
-        more = f" (not retried: {self.unretried})" if self.unretried else ""
-        return f"{verb}: {why}{more}"
 
 
 class Slots(msgspec.Struct, eq=False):
@@ -191,23 +180,6 @@ class Slots(msgspec.Struct, eq=False):
         while self.returning:
             await asyncio.wait(self.returning)
             self.returning = [task for task in self.returning if not task.done()]
-
-    def shortfall(self) -> tuple[str, TooFewAnswers | None]:
-        """Return how many candidates answered and why the others did not, as text and by kind;
-        empty and None if all did."""
-        answered = len(self.usable)
-        if answered >= self.n:
-            return "", None
-        causes: dict[str, list[str]] = {}
-        for slot in self.candidates:
-            if slot.answer is None:
-                causes.setdefault(slot.why_failed, []).append(str(slot.index + 1))
-        details = [
-            f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
-            for cause, numbers in causes.items()
-        ]
-        text = "; ".join([f"short: {answered} of {self.n} candidates answered", *details])
-        return text, TooFewAnswers(answered=answered, of=self.n)
 
 
 class EpisodeEvents(msgspec.Struct, eq=False):
