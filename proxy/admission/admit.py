@@ -31,7 +31,7 @@ from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.gate import check_servable
-from proxy.groups.run import EpisodeEvents, Run, RunEnded, Slots, Task, Votes
+from proxy.groups.run import EpisodeEvents, GroupTask, Run, RunEnded, Slots, Votes
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
@@ -306,7 +306,7 @@ class Admission:
             group_id=group_id,
             opened_at=context.clock(),
             request=request,
-            task=Task(task_id, {**known, "task_id": task_id}, row, kind),
+            task=GroupTask(task_id, {**known, "task_id": task_id}, row, kind),
             slots=Slots(facts, repeats),
             lane=admitted.lane,
             newcomer=admitted.newcomer,

@@ -72,7 +72,7 @@ class WaiterOwner(Protocol):
         ...
 
 
-class Answer(msgspec.Struct, eq=False):
+class GroupAnswer(msgspec.Struct, eq=False):
     """What the users of one group wait for."""
 
     waiters: "set[AnswerWaiter]" = set()

@@ -43,7 +43,7 @@ from core.state import Rating
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
-from proxy.groups.answer import Answer, AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer, GroupAnswer
 from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -57,7 +57,7 @@ _PHASE_SPANS = {
 }
 
 
-class Task(msgspec.Struct):
+class GroupTask(msgspec.Struct):
     """What a group is for the trainer."""
 
     id: str
@@ -351,7 +351,7 @@ class Run(msgspec.Struct, eq=False):
     group_id: str
     opened_at: float
     request: ChatRequest
-    task: Task
+    task: GroupTask
     slots: Slots
     lane: Lane
     """Fairness key: API key, address, session."""
@@ -363,7 +363,7 @@ class Run(msgspec.Struct, eq=False):
     """Called when the answer is fixed, before the waiters get it."""
     events: EpisodeEvents
     votes: Votes
-    answer: Answer = msgspec.field(default_factory=Answer)
+    answer: GroupAnswer = msgspec.field(default_factory=GroupAnswer)
     scores: Scores = msgspec.field(default_factory=Scores)
     clocks: Clocks = msgspec.field(default_factory=Clocks)
     phase: str = "QUEUED"
