@@ -11,7 +11,7 @@ from ajet_swarm.common.tasks import run_all
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import EndedEpisode, EpisodeAborted
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, Run
 
 ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
@@ -35,28 +35,27 @@ def named(outcome: EndOutcome) -> tuple[str, str]:
     return name, never + outcome.text
 
 
-async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
+async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
     return await run_all(
-        *[_end(run, candidate, rewards[candidate.index]) for candidate in run.usable]
+        *[_end(run, candidate, rewards[candidate.index]) for candidate in run.slots.usable]
     )
 
 
-async def _end(run: GroupRun, candidate: Candidate, reward: float) -> str:
-    uuid, output = candidate.uuid, WireOutput(reward=reward, metadata=run.metadata)
+async def _end(run: Run, candidate: Candidate, reward: float) -> str:
+    uuid, output = candidate.uuid, WireOutput(reward=reward, metadata=run.task.metadata)
     ends = run.facts.server.claimer.ends
-    outcome, text = named(await ends.end(_holding(run, candidate), run.task_id, output))
+    outcome, text = named(await ends.end(_holding(run, candidate), run.task.id, output))
     run.events.add(EndedEpisode(candidate.index, uuid, reward, outcome, text))
-    run.rewards_taken += outcome in ACCEPTED
-    run.release_slot(candidate)
+    run.slots.release(candidate)
     return outcome
 
 
-async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
+async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
     """Return the episodes of these candidates; one whose end is in flight is left to that end."""
     run.events.flush()
     holding = [candidate for candidate in candidates if candidate.uuid]
@@ -72,7 +71,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
             why = " (the server is not there)"
         elif uuid not in returned:
             why = " (the server had taken it back)"
-        run.release_slot(candidate)
+        run.slots.release(candidate)
         run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
@@ -84,12 +83,12 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         )
 
 
-def _holding(run: GroupRun, candidate: Candidate) -> Holding:
+def _holding(run: Run, candidate: Candidate) -> Holding:
     """Return the holding of a candidate, with what the group knows of its calls."""
     holding = candidate.holding
     assert holding is not None
     holding.doubtful = candidate.lost
-    holding.lifetime = 2 * run.discard_timeout
+    holding.lifetime = 2 * run.slots.discard_timeout
     if candidate.active_at:
         holding.active_after = candidate.active_at - holding.claimed_on_wall
     return holding
