@@ -34,7 +34,7 @@ from core.events import (
     RatingModeChanged,
     UpdateDone,
 )
-from core.events.alerts import NoTraining
+from core.events.alerts import params_of
 from core.state import State
 from tests.support.console import (
     HOSTILE,
@@ -93,7 +93,7 @@ async def test_an_empty_overview_names_the_next_action() -> None:
 
 
 async def test_a_pause_of_training_is_an_alert_that_leads_to_progress() -> None:
-    alert = NoTraining(server="embedded", reason="paused by the operator")
+    alert = params_of("paused", server="embedded", reason="paused by the operator")
     raised = AlertRaised(
         key="paused:embedded",
         alert_kind=alert.kind,
