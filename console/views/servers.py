@@ -37,7 +37,7 @@ def server_tone(place: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _ServerRow:
     server: Server
     place: int
     now: float
@@ -47,7 +47,7 @@ class _Row:
         return text, "$muted" if self.server.lost else ""
 
 
-def _state(row: _Row, short: bool) -> Cell:
+def _state(row: _ServerRow, short: bool) -> Cell:
     server, now = row.server, row.now
     shape = state_style(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
@@ -63,27 +63,27 @@ def _state(row: _Row, short: bool) -> Cell:
     return f" {word} ", f"bold $pill-text on {color}"
 
 
-def _since(row: _Row) -> Cell:
+def _since(row: _ServerRow) -> Cell:
     known = _known_at(row.server, row.now)
     return row.old(elapsed(state_for(row.server, known)))
 
 
-def _pool(row: _Row) -> Cell:
+def _pool(row: _ServerRow) -> Cell:
     done = progress(row.server.pool)
     return row.old(done.text() if done is not None else UNKNOWN)
 
 
-def _name(row: _Row) -> Cell:
+def _name(row: _ServerRow) -> Cell:
     return one_line(row.server.name, 40), server_tone(row.place)
 
 
-def _step(row: _Row) -> Cell:
+def _step(row: _ServerRow) -> Cell:
     return row.old(UNKNOWN if row.server.step is None else str(row.server.step))
 
 
 _STATE, _SHORT = 19, 11
 """Cells of a state, and of an abbreviated one."""
-_COLUMNS: tuple[Column[_Row], ...] = (
+_COLUMNS: tuple[Column[_ServerRow], ...] = (
     Column("server", 6, _name, most=24),
     Column(" state", _STATE, lambda row: _state(row, short=False)),
     Column(" state ", _SHORT, lambda row: _state(row, short=True)),
@@ -108,7 +108,7 @@ def table_head(width: int) -> Line:
 
 def table_row(server: Server, place: int, now: float, width: int) -> Line:
     """Return the line of one server: a dash for unknown figures, an age for old ones."""
-    return _TABLE.row(_Row(server, place, now), width, _without(width))
+    return _TABLE.row(_ServerRow(server, place, now), width, _without(width))
 
 
 def _known_at(server: Server, now: float) -> float:

@@ -19,7 +19,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _StepRow:
     """A step with the durations of all steps."""
 
     step: StepStats
@@ -47,19 +47,19 @@ def _shown(
     title: str,
     width: int,
     rank: int,
-    text: Callable[[_Row], str],
+    text: Callable[[_StepRow], str],
     tone: str = "",
-) -> Column[_Row]:
+) -> Column[_StepRow]:
     """Return a column; what is unknown or 0 is faint."""
 
-    def cell(row: _Row) -> Cell:
+    def cell(row: _StepRow) -> Cell:
         shown = text(row)
         return shown, "$faint" if shown in (UNKNOWN, "0") else tone
 
     return Column(title, width, cell, rank=rank, right=True)
 
 
-def _of(name: str, words: Callable[[float | None], str] = figure) -> Callable[[_Row], str]:
+def _of(name: str, words: Callable[[float | None], str] = figure) -> Callable[[_StepRow], str]:
     return lambda row: words(row.step.update.get(name))
 
 
@@ -67,17 +67,17 @@ def _count(value: float | None) -> str:
     return UNKNOWN if value is None else str(round(value))
 
 
-def _took(row: _Row) -> str:
+def _took(row: _StepRow) -> str:
     step = row.step
     return duration(step.update.get("step_seconds", row.times.steps.get(step.step)))
 
 
-def _synced(row: _Row) -> str:
+def _synced(row: _StepRow) -> str:
     step = row.step
     return duration(step.update.get("sync_seconds", row.times.syncs.get(step.step)))
 
 
-def _human(row: _Row) -> str:
+def _human(row: _StepRow) -> str:
     """Return the mean human reward of the answers with the best automatic reward."""
     return number(row.step.hand_mean if row.step.hand else None)
 
@@ -124,7 +124,7 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Line]:
     if not steps:
         return []
     times = Times(step_seconds(server.spans), sync_seconds(server.spans, now))
-    rows = [_Row(step, times) for step in steps]
+    rows = [_StepRow(step, times) for step in steps]
     empty = [
         column.title
         for column in _TABLE.columns

@@ -159,14 +159,14 @@ def _causes(
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PartLine:
     """A row with the cells of its trace."""
 
     row: PartRow
     trace: int = 0
 
 
-def _part_name(line: _Line) -> Cell:
+def _part_name(line: _PartLine) -> Cell:
     figures, part = line.row.figures, line.row.part
     if figures is not None:
         return one_line(figures.name, 60), "bold" if figures.kind != "noted" else ""
@@ -174,7 +174,7 @@ def _part_name(line: _Line) -> Cell:
     return one_line(part.name, 60), "bold" if part.enabled else "$muted"
 
 
-def _kind(line: _Line) -> Cell:
+def _kind(line: _PartLine) -> Cell:
     figures, part = line.row.figures, line.row.part
     if figures is not None:
         return figures.kind, "$winner" if figures.kind == "gate" else "$muted"
@@ -182,7 +182,7 @@ def _kind(line: _Line) -> Cell:
     return OFF if not part.enabled else "gate" if part.gate else "weighted", "$muted"
 
 
-def _weight(line: _Line) -> Cell:
+def _weight(line: _PartLine) -> Cell:
     figures, part = line.row.figures, line.row.part
     if figures is not None:
         return weight_text(figures), "" if figures.kind == "weighted" else "$faint"
@@ -196,10 +196,10 @@ def _column(
     read: Callable[[PartFigures], str | Cell],
     tone: str = "$muted",
     rank: int = 0,
-) -> Column[_Line]:
+) -> Column[_PartLine]:
     """Return a column of figures, which is empty before the first group."""
 
-    def text(line: _Line) -> str | Cell:
+    def text(line: _PartLine) -> str | Cell:
         figures = line.row.figures
         return "" if figures is None else read(figures)
 
@@ -210,11 +210,11 @@ def _decided(part: PartFigures) -> Cell:
     return decided_text(part), "" if part.decided else "$faint"
 
 
-def _trace(line: _Line) -> str:
+def _trace(line: _PartLine) -> str:
     return "" if line.row.figures is None else f" {trace_text(line.row.figures, line.trace)}"
 
 
-_TABLE: Table[_Line] = Table(
+_TABLE: Table[_PartLine] = Table(
     (
         Column("part", 12, _part_name, most=24),
         Column("kind", 8, _kind),
@@ -245,7 +245,7 @@ def row_line(row: PartRow, width: int) -> Line:
     Without a group there is only what the model sets.
     """
     trace = _TABLE.fitted(width)[-1][1] - 1
-    line = _TABLE.row(_Line(row, trace), width)
+    line = _TABLE.row(_PartLine(row, trace), width)
     if row.figures is not None:
         return line
     return (*line[:6], ("   no group yet", "$faint"))  # after name, kind and weight
