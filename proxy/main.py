@@ -25,15 +25,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
-from core.events.alerts import (
-    AlertParams,
-    JournalFileChanged,
-    JudgeTrouble,
-    PortTaken,
-    RewardsEnded,
-    RewardsGone,
-    RewardsNotLoaded,
-)
+from core.events.alerts import AlertParams, params_of
 from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
@@ -386,9 +378,11 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
         await context.journal.durable(started)
     configured_port, port = context.settings.proxy.port, urlsplit(url).port
     if configured_port and port != configured_port:
-        show_alert(context.bus, "port", PortTaken(port=configured_port, url=url))
+        show_alert(context.bus, "port", params_of("port", port=configured_port, url=url))
     if notice:
-        show_alert(context.bus, "journal_file", JournalFileChanged(notice=notice), level="error")
+        show_alert(
+            context.bus, "journal_file", params_of("journal_file", notice=notice), level="error"
+        )
 
 
 async def _shut_down(context: ProxyContext) -> None:
@@ -509,7 +503,7 @@ def _note_missing_rewards(context: ProxyContext, before: str) -> None:
     path = Path(before).expanduser()
     builtin = display_name(context.settings, context.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
-        show_alert(context.bus, MISSING_REWARDS, RewardsGone(path=before))
+        show_alert(context.bus, MISSING_REWARDS, params_of("rewards_gone", path=before))
 
 
 def _log_text(error: Abstention, health: SourceHealth, judging: bool) -> str:
@@ -534,15 +528,20 @@ def _log_text(error: Abstention, health: SourceHealth, judging: bool) -> str:
 def _reward_trouble(error: Abstention, health: SourceHealth, judging: bool) -> AlertParams:
     """Return the alert about the rewards, or about a judge of them."""
     if error.crashed:
-        return RewardsEnded(error=error.cause)
+        return params_of("rewards_ended", error=error.cause)
     if not judging:
-        return RewardsNotLoaded(
-            error=error.cause, file=error.file, line=error.line, kept=bool(health.version)
+        return params_of(
+            "rewards",
+            error=error.cause,
+            file=error.file,
+            line=error.line,
+            kept=bool(health.version),
         )
     scoring = "version" if health.version else "operator"
     if health.version and not health.waiting_for:
         scoring = "cache"
-    return JudgeTrouble(
+    return params_of(
+        "judge",
         judge=error.part,
         error=error.cause,
         file=error.file,

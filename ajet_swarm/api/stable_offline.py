@@ -3,12 +3,13 @@
 A late OFFLINE of the exiting trainer would end the new start.
 """
 
+import asyncio
 import logging
 from typing import Final
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import ServerStatus, Watcher
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ QUIET_EMBEDDED = 0.3
 """The same for the embedded engine, which has no separate trainer process."""
 OFF_LIMIT = 60.0
 """Seconds that a stopped engine may take to become OFFLINE."""
+NO_LINK_FOR = 1.0
+"""Seconds without a connection after which a wait for OFFLINE gives up."""
 OFF: Final = frozenset({EngineState.OFFLINE})
 """The states of an engine that is off."""
 
@@ -43,18 +46,34 @@ def quiet_seconds(embedded: bool, quiet: float | None = None) -> float:
     return min(seconds, QUIET_EMBEDDED) if embedded else seconds
 
 
-async def wait_stable_offline(
-    watcher: Watcher, quiet: float, *, while_up: bool = False
-) -> ServerStatus:
+async def wait_stable_offline(watcher: Watcher, quiet: float) -> ServerStatus:
     """Wait until a server has been OFFLINE, unchanged, for `quiet` seconds.
+
+    No operation on an engine makes its server refuse connections: the wait ends with one that does.
 
     Args:
         watcher: Watcher of the server; its `run` must be active.
         quiet: Seconds, as of `quiet_seconds`.
-        while_up: Give up on a server that accepts no connections: see `Watcher.wait_stable`.
 
     Raises:
         TimeoutError: no stable OFFLINE within `OFF_LIMIT + quiet` seconds.
-        Unreachable: the server accepts no connections; only with `while_up`.
+        Unreachable: the server accepts no connections.
     """
-    return await watcher.wait_stable(OFF, quiet, OFF_LIMIT + quiet, while_up=while_up)
+    clock = asyncio.get_running_loop().time  # monotonic
+    last: tuple[str, int | None] | None = None
+    since = 0.0
+
+    def gone(seen: ServerStatus) -> bool:
+        return seen.trouble == "gone" and (seen.down or watcher.missed_for > NO_LINK_FOR)
+
+    def finished(seen: ServerStatus) -> bool:
+        nonlocal last, since
+        now = (seen.raw, seen.step) if seen.is_in(OFF) else None
+        if now is None or now != last:
+            last, since = now, clock()
+        return gone(seen) or (now is not None and clock() - since >= quiet)
+
+    seen = await watcher.wait_for(finished, OFF_LIMIT + quiet)
+    if gone(seen):
+        raise Unreachable(seen.error, watcher.client.url)
+    return seen

@@ -45,8 +45,6 @@ GONE_FOR = 10.0
 A restart takes less. The seconds count from the first failed poll, since this process itself may
 have been suspended before that.
 """
-NO_LINK_FOR = 1.0
-"""Seconds without a connection after which `wait_stable` gives up with `while_up`."""
 FROZEN_FOR = 25.0
 """Seconds after which a frozen server counts as silent; a stop freezes it for up to 19 s."""
 
@@ -89,10 +87,6 @@ class ServerStatus:
         """Return whether the server is reachable and in one of `states`."""
         return self.reachable and self.state in states
 
-    def age(self, now: float) -> float:
-        """Return the seconds since the server last responded."""
-        return max(0.0, now - self.seen_at)
-
 
 TROUBLES = {
     "gone": "accepts no connections",
@@ -104,6 +98,8 @@ TROUBLES = {
     "restarted": "restarted: its episodes are lost",
 }
 """Kind of fault -> its description."""
+
+_WENT_DOWN = ("stopped by another client", "restarted")
 
 Predicate = Callable[[ServerStatus], bool]
 
@@ -230,50 +226,10 @@ class Watcher:
         with self.eager():
             return await self._wait(lambda _: self._polls > started, timeout)
 
-    async def wait_stable(
-        self,
-        states: Collection[EngineState],
-        seconds: float,
-        timeout: float | None = None,
-        *,
-        while_up: bool = False,
-    ) -> ServerStatus:
-        """Wait until the server has been in `states`, unchanged, for `seconds`.
-
-        This is needed after a stop: a late message of the exiting trainer would set a newly started
-        engine back to OFFLINE.
-
-        Args:
-            states: The states.
-            seconds: Seconds for which it has to stay in them.
-            timeout: Seconds to wait at most; None waits without limit.
-            while_up: Give up on a server that has accepted no connections for `NO_LINK_FOR`
-                seconds: no operation on an engine has that effect on its server.
-
-        Raises:
-            TimeoutError: the states were not stable in time.
-            Unreachable: the server accepts no connections; only with `while_up`.
-        """
-        clock = asyncio.get_running_loop().time  # monotonic
-        key: tuple[str, int | None] | None = None
-        since = 0.0
-
-        def stable(seen: ServerStatus) -> bool:
-            nonlocal key, since
-            now = (seen.raw, seen.step) if seen.is_in(states) else None
-            if now is None or now != key:
-                key, since = now, clock()
-            return now is not None and clock() - since >= seconds
-
-        def gone(seen: ServerStatus) -> bool:
-            return seen.trouble == "gone" and (seen.down or clock() - self._missed_at > NO_LINK_FOR)
-
-        if not while_up:
-            return await self.wait_for(stable, timeout)
-        seen = await self.wait_for(lambda one: stable(one) or gone(one), timeout)
-        if gone(seen):
-            raise Unreachable(seen.error, self.client.url)
-        return seen
+    @property
+    def missed_for(self) -> float:
+        """Seconds since the first failed poll in a row."""
+        return asyncio.get_running_loop().time() - self._missed_at if self._failures else 0.0
 
     async def run(self) -> None:
         """Poll until cancelled; run this once, in a task."""
@@ -371,11 +327,7 @@ class Watcher:
         if state not in (EngineState.OFFLINE, EngineState.BOOTING):
             return ""
         if state is before.state:
-            return (
-                before.trouble
-                if before.trouble in ("stopped by another client", "restarted")
-                else ""
-            )
+            return before.trouble if before.trouble in _WENT_DOWN else ""
         ran = before.seen_at and before.state is not EngineState.BOOTING
         if not ran or state is EngineState.BOOTING:
             return ""

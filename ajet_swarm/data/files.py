@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -154,13 +153,3 @@ def _split_of(path: Path) -> str:
     stem = path.name.removesuffix(path.suffix)
     head, dash, tail = stem.partition("-")
     return head if dash and tail[:1].isdigit() else stem
-
-
-def rows_of_all(files: list[Path]) -> Callable[[], Iterator[LocatedRow]]:
-    """Return a function that reads the rows of several files, one file after the other."""
-    return partial(_all, files)
-
-
-def _all(files: list[Path]) -> Iterator[LocatedRow]:
-    for file in files:
-        yield from rows_of(file)

@@ -6,10 +6,11 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of_all, split_files
+from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of, split_files
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task
 
@@ -80,7 +81,7 @@ class BaseTaskReader:
             DatasetError: there are none, or a row is invalid; the text names file, line and field.
         """
         if type(self).get_training_tasks is BaseTaskReader.get_training_tasks:
-            raise DatasetError("this reader has no training tasks", type(self).__name__)
+            return self._tasks("training")
         return iter(self.get_training_tasks())
 
     def generate_validation_tasks(self) -> Iterator[Task]:
@@ -90,7 +91,7 @@ class BaseTaskReader:
             DatasetError: there are none, or a row is invalid; the text names file, line and field.
         """
         if type(self).get_validation_tasks is BaseTaskReader.get_validation_tasks:
-            raise DatasetError("this reader has no validation tasks", type(self).__name__)
+            return self._tasks("validation")
         return iter(self.get_validation_tasks())
 
     def get_training_tasks(self) -> list[Task]:
@@ -101,6 +102,10 @@ class BaseTaskReader:
         """Return all validation tasks, shuffled. Raises what `generate_validation_tasks` raises."""
         return _shuffled(self.generate_validation_tasks())
 
+    def _tasks(self, which: str) -> Iterator[Task]:
+        """Yield the `training` or the `validation` tasks; each reader here defines this alone."""
+        raise DatasetError(f"this reader has no {which} tasks", type(self).__name__)
+
 
 class JsonlTaskReader(BaseTaskReader):
     """Reader of tasks from JSON lines, in the order of the file.
@@ -108,23 +113,12 @@ class JsonlTaskReader(BaseTaskReader):
     Defaults: `task_id` is `task_<n>`, `main_query` is "[not defined]", and `metadata` is the row.
     """
 
-    def __init__(self, reader_config: AjetTaskReader) -> None:
-        super().__init__(reader_config)
-        self.files = reader_config.jsonl_dataset_file
-
-    def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_training_tasks`."""
-        return self._tasks(self.files.training.file_path, "training")
-
-    def generate_validation_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_validation_tasks`."""
-        return self._tasks(self.files.validation.file_path, "validation")
-
-    def _tasks(self, file: str, which: str) -> Iterator[Task]:
+    def _tasks(self, which: str) -> Iterator[Task]:
+        file = getattr(self.reader_config.jsonl_dataset_file, which).file_path
         if not file:
             raise DatasetError(f"no file for {which}", f"jsonl_dataset_file.{which}.file_path")
         empty = True
-        for number, (where, row) in enumerate(rows_of_all([Path(file)])()):
+        for number, (where, row) in enumerate(rows_of(Path(file))):
             empty = False
             filled = {"task_id": f"task_{number}", "main_query": NOT_DEFINED, **row}
             filled.setdefault("metadata", dict(row))
@@ -134,7 +128,7 @@ class JsonlTaskReader(BaseTaskReader):
 
 
 class HuggingFaceTaskReader(BaseTaskReader):
-    """Reader of tasks from a Hugging Face directory, shuffled.
+    """Reader of tasks from a Hugging Face directory, shuffled within 10,000 rows.
 
     `task_id` is a row's index, `main_query` its `main_query` or `question`, `metadata` the row.
 
@@ -143,52 +137,43 @@ class HuggingFaceTaskReader(BaseTaskReader):
         seed: Seed of the shuffle; None for a different order each time.
     """
 
-    def __init__(self, reader_config: AjetTaskReader, seed: int | None = None) -> None:
+    def __init__(
+        self, reader_config: AjetTaskReader | None = None, seed: int | None = None
+    ) -> None:
         super().__init__(reader_config)
-        self.repo = reader_config.huggingface_dat_repo
         self.seed = seed
 
-    def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_training_tasks`. Shuffled within 10,000 rows."""
-        return self._tasks(self.repo.training_split)
-
-    def generate_validation_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_validation_tasks`. Shuffled within 10,000 rows."""
-        return self._tasks(self.repo.validation_split)
-
-    def _files(self, split: str) -> list[Path]:
-        path = Path(self.repo.dataset_path).expanduser()
-        if path.is_file():
-            return [path]
-        if not path.is_dir():
+    def _tasks(self, which: str) -> Iterator[Task]:
+        repo = self.reader_config.huggingface_dat_repo
+        split = getattr(repo, f"{which}_split")
+        path = Path(repo.dataset_path).expanduser()
+        if not path.exists():
             raise DatasetError(
                 "there is no such directory or file",
                 str(path),
                 "Download the dataset first: this reader downloads nothing",
             )
-        return split_files(path, self.repo.dataset_name, split)
-
-    def _tasks(self, split: str) -> Iterator[Task]:
+        files = [path] if path.is_file() else split_files(path, repo.dataset_name, split)
         rng = random.Random(self.seed)
-        rows = enumerate(rows_of_all(self._files(split))())
         held: list[tuple[int, LocatedRow]] = []
-        for one in rows:
-            held.append(one)
+        for row in enumerate(chain.from_iterable(map(rows_of, files))):
+            held.append(row)
             if len(held) > SHUFFLED:
                 at = rng.randrange(len(held))
                 held[at], held[-1] = held[-1], held[at]
-                yield _indexed(held.pop())
+                yield _indexed(*held.pop())
         if not held:
-            raise DatasetError(f"there is no row in split `{split}`", self.repo.dataset_path)
+            raise DatasetError(f"there is no row in split `{split}`", repo.dataset_path)
         rng.shuffle(held)
-        yield from map(_indexed, held)
+        for row in held:
+            yield _indexed(*row)
 
 
 class RandomDummyTaskReader(BaseTaskReader):
-    """Reader of 1,000 numbered dummy tasks, for scripts with their own environment."""
+    """Reader of 1,000 numbered dummy tasks, always in the same order, for scripts with their own
+    environment; the validation tasks are the same."""
 
-    def generate_training_tasks(self) -> Iterator[Task]:
-        """Yield the tasks, always in the same order."""
+    def _tasks(self, which: str) -> Iterator[Task]:
         numbers = list(range(DUMMIES))
         random.Random(42).shuffle(numbers)
         for number in numbers:
@@ -199,9 +184,13 @@ class RandomDummyTaskReader(BaseTaskReader):
                 metadata={"random_number": number},
             )
 
-    def generate_validation_tasks(self) -> Iterator[Task]:
-        """Yield the same tasks."""
-        return self.generate_training_tasks()
+
+_READERS: dict[str, type[BaseTaskReader]] = {
+    "jsonl_dataset_file": JsonlTaskReader,
+    "huggingface_dat_repo": HuggingFaceTaskReader,
+    "random_dummy": RandomDummyTaskReader,
+}
+_SERVICES = frozenset({"env_service", "tracing", "data_generation", "deep_finance"})
 
 
 class RouterTaskReader(BaseTaskReader):
@@ -217,32 +206,17 @@ class RouterTaskReader(BaseTaskReader):
 
     def __init__(self, reader_type: str, reader_config: AjetTaskReader | None = None) -> None:
         super().__init__(reader_config)
-        config = self.reader_config
-        self.task_reader: BaseTaskReader
-        if reader_type == "jsonl_dataset_file":
-            self.task_reader = JsonlTaskReader(config)
-        elif reader_type == "huggingface_dat_repo":
-            self.task_reader = HuggingFaceTaskReader(config)
-        elif reader_type == "random_dummy":
-            self.task_reader = RandomDummyTaskReader(config)
-        else:
+        if reader_type not in _READERS:
             needs = " needs a service of AgentJet's" if reader_type in _SERVICES else ""
             raise SwarmError(
                 f"reader_type {reader_type!r}{needs or ' is not known'}",
                 "RouterTaskReader",
                 "Use jsonl_dataset_file, huggingface_dat_repo or random_dummy",
             )
+        self.task_reader = _READERS[reader_type](self.reader_config)
 
-    def generate_training_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_training_tasks`."""
-        return self.task_reader.generate_training_tasks()
-
-    def generate_validation_tasks(self) -> Iterator[Task]:
-        """See `BaseTaskReader.generate_validation_tasks`."""
-        return self.task_reader.generate_validation_tasks()
-
-
-_SERVICES = frozenset({"env_service", "tracing", "data_generation", "deep_finance"})
+    def _tasks(self, which: str) -> Iterator[Task]:
+        return self.task_reader._tasks(which)
 
 
 def task_of(row: Row, where: str) -> Task:
@@ -291,8 +265,8 @@ def dict_to_ajet_task(task_dict: dict[str, Any]) -> Task:
     return task_of(task_dict, "task")
 
 
-def _indexed(one: tuple[int, LocatedRow]) -> Task:
-    index, (where, row) = one
+def _indexed(index: int, located: LocatedRow) -> Task:
+    where, row = located
     query = row.get("main_query", row.get("question"))
     if query is None:
         raise DatasetError(

@@ -6,12 +6,12 @@ import logging as logs
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ajet_swarm.common.text import closest
 from ajet_swarm.protocol.job import Job, JobError, dump_job, flat, get, put
 from ajet_swarm.protocol.job_schema import DEFAULTS, PATHS, REQUIRED, SENT
-from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
+from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job, lora_problems
 
 log = logs.getLogger(__name__)
 
@@ -166,27 +166,6 @@ class AgentJetJob:
         self._from_file = frozenset(path for path, _ in flat(from_file))
         return self.config.to_dict()
 
-    def override(self, path: str, value: Any) -> Self:
-        """Set the value at a dotted path, with or without the leading `ajet.`; return the job.
-
-        Raises:
-            JobError: the value is invalid; the job is unchanged.
-        """
-        tree = self.config.to_dict()
-        put(tree, _full(path), value)
-        self.config = Config(self._validated(tree, path, {*self._explicit, _full(path)}))
-        self._explicit[_full(path)] = value
-        return self
-
-    def check(self) -> Self:
-        """Validate the job after attributes were set; return the job.
-
-        Raises:
-            JobError: a value is invalid.
-        """
-        self.config = Config(self._validated(self.config.to_dict(), "job", self._explicit))
-        return self
-
     def log_notices(self, notices: Iterable[Notice], where: str, *, lines: bool = False) -> None:
         """Log notices about this job, each once.
 
@@ -228,8 +207,12 @@ class AgentJetJob:
         return checked.job
 
     def to_yaml(self) -> str:
-        """Return the job as it is sent: without defaults that every server has itself."""
-        tree = self.config.to_dict()
+        """Return the job as it is sent: without defaults that every server has itself.
+
+        Raises:
+            JobError: a value is invalid.
+        """
+        tree = self._validated(self.config.to_dict(), "job", self._explicit)
         sent = {*SENT, *self._explicit, *self._from_file}
         for path, default in flat(_default_tree()):
             if path not in sent and get(tree, path) == default:
@@ -303,49 +286,12 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
     """
     if get(job, PATHS["backbone"]) == "trinity":
         raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
-    levels = ("text", "text_and_image", "token")
-    if (level := get(job, PATHS["timeline_compare_level"])) not in levels:
-        text = f"timeline_compare_level is {level!r:.80}"
-        raise JobError(text, where, f"One of: {', '.join(levels)}")
-    for name, minimum in _MINIMUM.items():
-        value = get(job, PATHS[name])
-        if value is not None and not (_is_integer(value) and value >= minimum):
-            raise JobError(
-                f"{name} is {value!r:.80}", where, f"Give a whole number of at least {minimum}"
-            )
-    share = get(job, PATHS["gpu_memory_utilization"])
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        raise JobError(
-            f"gpu_memory_utilization is {share!r:.80}", where, "Give a share above 0, at most 1"
-        )
-    if get(job, PATHS["lora_rank"]):
-        _check_lora(job, where)
+    for _, problem in lora_problems(job):
+        raise JobError(problem, where)
+    if get(job, PATHS["lora_rank"]) and (lr := get(job, PATHS["lr"])) <= _LORA_MIN_LR:
+        raise JobError(f"lora_rank is set and lr is {lr:g}", where, "LoRA needs an lr above 1e-5")
     if (get(job, PATHS["nnodes"]) or 1) > 1:
         _use_tcp(job, where, explicit)
-
-
-_MINIMUM: Final = {
-    "tensor_model_parallel_size": 1,
-    "max_num_seqs": 1,
-    "lora_rank": 0,
-    "lora_alpha": 1,
-    "ulysses_sequence_parallel_size": 1,
-    "ppo_max_token_len_per_gpu": 1,
-}
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_lora(job: Job, where: str) -> None:
-    todo = "LoRA requires lora_load_format='safetensors', layered_summon=True and lr above 1e-5"
-    if (format_ := get(job, PATHS["lora_load_format"])) != "safetensors":
-        raise JobError(f"lora_rank is set and lora_load_format is {format_!r}", where, todo)
-    if not get(job, PATHS["layered_summon"]):
-        raise JobError("lora_rank is set and layered_summon is not", where, todo)
-    if (lr := get(job, PATHS["lr"])) <= _LORA_MIN_LR:
-        raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
 
 
 def _use_tcp(job: Job, where: str, explicit: Collection[str]) -> None:

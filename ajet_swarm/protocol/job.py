@@ -12,20 +12,11 @@ from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.lazy_yaml import yaml
-from ajet_swarm.protocol.job_schema import NUMBERS
+from ajet_swarm.protocol.job_schema import CHECKED, Key
 from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
 
 Job = dict[str, Any]
 """A tree of plain values with one root, `ajet`."""
-
-STOP_RULES: Final = (
-    "rollout_until_finish_enough_episodes",
-    "rollout_until_finish_enough_tasks",
-    "rollout_until_finish_enough_non_dummy_tasks",
-    "rollout_until_any_client_agree_sync_weight",
-    "rollout_until_all_clients_agree_sync_weight",
-)
-"""Rules for the end of a batch; a server treats an unknown name as the second one."""
 
 MODEL = "ajet.model.path"
 BATCH = "ajet.data.train_batch_size"
@@ -135,20 +126,12 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
             "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`",
         )
     at = {path: f"{where}:{line}" for path, line in (lines or {}).items()}
-    for path, (minimum, maximum, whole) in NUMBERS.items():
-        _check(job, path, minimum, at.get(path, where), whole=whole)
-        if (value := get(job, path)) is not None and value > maximum:
-            raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {maximum:g}")
+    for key in CHECKED:
+        if (value := get(job, key.path)) is not None:
+            put(job, key.path, _checked(key, value, at.get(key.path, where)))
     for path in (LEARNING_RATE, TEMPERATURE):
         if get(job, path) == 0:
             raise JobError(f"`{path}` is 0: nothing would be learned", at.get(path, where))
-    rule = get(job, STOP_RULE)
-    if rule is not None and rule not in STOP_RULES:
-        raise JobError(
-            f"`{STOP_RULE}` is {quoted(rule)}",
-            at.get(STOP_RULE, where),
-            f"Give one of: {', '.join(STOP_RULES)}",
-        )
     model = get(job, MODEL)
     if model is not None and not (isinstance(model, str) and model.strip()):
         place = at.get(MODEL, where)
@@ -175,17 +158,20 @@ def put(job: Job, path: str, value: Any) -> None:
     job[last] = value
 
 
-def _check(job: Job, path: str, minimum: float, where: str, *, whole: bool) -> None:
-    """Check a number and store it converted."""
-    value = get(job, path)
-    if value is None:
-        return
-    number = _number(value, whole)
-    if number is None or not minimum <= number < float("inf"):
-        kind = "a whole number" if whole else "a number"
-        todo = f"Give {kind} of at least {minimum:g}"
-        raise JobError(f"`{path}` is {quoted(value)}", where, todo)
-    put(job, path, number)
+def _checked(key: Key, value: Any, where: str) -> Any:
+    """Return the value of a key, a number converted."""
+    if key.choices and value not in key.choices:
+        todo = f"Give one of: {', '.join(key.choices)}"
+        raise JobError(f"`{key.path}` is {quoted(value)}", where, todo)
+    if key.least is None:
+        return value
+    number = _number(value, key.whole)
+    if number is None or not key.least <= number < float("inf"):
+        todo = f"Give {'a whole' if key.whole else 'a'} number of at least {key.least:g}"
+        raise JobError(f"`{key.path}` is {quoted(value)}", where, todo)
+    if number > key.most:
+        raise JobError(f"`{key.path}` is {number:g}", where, f"At most {key.most:g}")
+    return number
 
 
 def _number(value: Any, whole: bool) -> float | None:

@@ -45,6 +45,8 @@ _WHOLE: Final = frozenset({"ajet", "actor_rollout_ref", "trainer", "data"})
 """Sections that a whole tree has, and a job written by hand lacks."""
 _COMPOSE: Final = ("ajet", "defaults", "hydra")
 """Sections without values of the trainer."""
+_RANK: Final = "ajet.lora.lora_rank"
+_LORA: Final = {"ajet.lora.load_format": "safetensors", "ajet.lora.layered_summon": True}
 _PORT: Final = "ajet.interchange_server.interchange_server_port"
 
 
@@ -216,16 +218,13 @@ def _questionable(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
             f"`{_PORT}` is {get(job, _PORT)!r:.40}: an AgentJet server needs a number",
             lines.get(_PORT, 0),
         )
-    if (rank := get(job, "ajet.lora.lora_rank", 0)) and isinstance(rank, int) and rank > 0:
-        yield from _lora(job, lines)
+    for path, problem in lora_problems(job):
+        yield Notice(problem, lines.get(path, lines.get(_RANK, 0)))
 
 
-def _lora(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    expected: tuple[tuple[str, Any], ...] = (
-        ("ajet.lora.load_format", "safetensors"),
-        ("ajet.lora.layered_summon", True),
-    )
-    for path, value in expected:
+def lora_problems(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield the path of each setting that does not suit a LoRA rank, and what is needed."""
+    rank = get(job, _RANK)
+    for path, value in _LORA.items() if isinstance(rank, int) and rank > 0 else ():
         if get(job, path) != value:
-            line = lines.get(path, lines.get("ajet.lora.lora_rank", 0))
-            yield Notice(f"with a LoRA rank AgentJet needs `{path}: {str(value).lower()}`", line)
+            yield path, f"with a LoRA rank AgentJet needs `{path}: {str(value).lower()}`"

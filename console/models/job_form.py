@@ -19,7 +19,7 @@ from ajet_swarm.protocol.job import (
     put,
     same,
 )
-from ajet_swarm.protocol.job_schema import REQUIRED
+from ajet_swarm.protocol.job_schema import REQUIRED, STOP_RULES
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
 from ajet_swarm.protocol.server_job import (
@@ -118,7 +118,7 @@ def _read(field: Field, typed: str) -> Any:
             raise FieldError(field, "is empty", field.about)
         return None  # the server uses its default
     if field.kind == "rule":
-        if typed not in jobs.STOP_RULES:
+        if typed not in STOP_RULES:
             raise FieldError(field, f"cannot be `{typed:.40}`", f"One of: {', '.join(RULES)}")
         return typed
     if field.kind == "text":

@@ -9,7 +9,8 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line, plural
 from console.models.advice import advice_context
-from console.text.alerts import AdviceContext, in_words
+from console.text.alert_words import AdviceContext
+from console.text.alerts import in_words
 from console.text.causes import cause_words, held_down
 from console.text.format import numbers
 from core import events as ev

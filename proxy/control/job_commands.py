@@ -20,7 +20,7 @@ from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
 from core.events import AlertCleared, JobSent
-from core.events.alerts import StartFailed
+from core.events.alerts import params_of
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
@@ -195,7 +195,7 @@ class JobCommands:
             seconds = await self._seconds_to_wait(server)
             await operation.step(
                 WAIT,
-                wait_stable_offline(server.watcher, seconds, while_up=True),
+                wait_stable_offline(server.watcher, seconds),
                 interruptible=True,
             )
 
@@ -262,9 +262,7 @@ class JobCommands:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
         quiet = quiet_seconds(await _has_no_trainer(server), self.quiet)
-        await operation.step(
-            WAIT, wait_stable_offline(server.watcher, quiet, while_up=True), interruptible=True
-        )
+        await operation.step(WAIT, wait_stable_offline(server.watcher, quiet), interruptible=True)
         await self._send_and_start(server, operation, text, origin)
 
     async def _check_accepted(self, server: ServerHandle, text: str) -> None:
@@ -349,11 +347,11 @@ class JobCommands:
         operation.end("failed", f"`{step}` failed: {why}; {state}")
         off = server.watcher.current.is_in(OFF)
         remedy = error.todo if isinstance(error, AjetError) else ""
-        failure = StartFailed(
-            server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
+        failure = params_of(
+            "start", server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
         )
         key = f"start:{server.name}"
-        self.context.bus.publish(alert_raised(key, failure, level="error"))
+        self.context.bus.publish(alert_raised(key, failure))
         todo = remedy or (_REMEDY_OFF if off else _REMEDY_RUNNING)
         return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
 

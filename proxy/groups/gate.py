@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from core.events.alerts import TooFewEpisodes
+from core.events.alerts import params_of
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -133,7 +133,7 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
     if refusal := too_many_choices(run.request.n, capacity):
         return refusal
     run.facts.fitting, run.facts.not_fitting = 0, run.n
-    params = TooFewEpisodes(server=server.name, candidates=run.n, room=capacity)
+    params = params_of("room", server=server.name, candidates=run.n, room=capacity)
     show_alert(context.bus, key, params)
     run.n = capacity
     return None

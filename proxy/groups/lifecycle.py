@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
-from core.events.alerts import HookFailed, JournalFailed, PromptsCut
+from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
@@ -172,12 +172,12 @@ class Lifecycle:
                     request.request_id, run.task_id, request.query, run.metadata
                 )
         except TimeoutError:
-            self._raise_hook_alert(run, HookFailed())
+            self._raise_hook_alert(run, params_of("hook"))
             return
         if report.error is None:
             clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load raises another alert
-            self._raise_hook_alert(run, HookFailed(error=report.error.cause))
+            self._raise_hook_alert(run, params_of("hook", error=report.error.cause))
         ids = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **ids}
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
@@ -253,7 +253,7 @@ class Lifecycle:
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal, but the user still gets an answer.
-        self._raise_journal_alert(run, JournalFailed(effect="untrained"))
+        self._raise_journal_alert(run, params_of("journal", effect="untrained"))
         run.kind, run.n = "eval", run.request.n
         run.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
@@ -296,7 +296,7 @@ class Lifecycle:
             return
         sent = run.context.settings.rewards.cut_prompts == "send"
         size = run.facts.server.info.context or 0
-        params = PromptsCut(window=size, trained=sent)
+        params = params_of("cut", window=size, trained=sent)
         show_alert(bus, f"cut:{name}", params, groups=filter(None, recent))
         if not sent and (best := run.best()) is not None:
             run.resolve(best, self._answer_reason(run))
@@ -351,7 +351,7 @@ class Lifecycle:
             else:
                 run.context.bus.publish_checked(event)
         except JournalError:
-            self._raise_journal_alert(run, JournalFailed(effect="unsent"))
+            self._raise_journal_alert(run, params_of("journal", effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         outcomes = await submit(run, rewards)
@@ -376,11 +376,11 @@ class Lifecycle:
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _raise_hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
-        show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
+    def _raise_hook_alert(self, run: GroupRun, failure: AlertParams) -> None:
+        show_alert(run.context.bus, "hook", failure, groups=(run.group_id,))
 
-    def _raise_journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
+    def _raise_journal_alert(self, run: GroupRun, failure: AlertParams) -> None:
         if not run.context.journal.error:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
-            show_alert(run.context.bus, "journal", failure, level="error")
+            show_alert(run.context.bus, "journal", failure)

@@ -24,7 +24,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
 from core.events import EpisodeAborted, EpisodesClaimed, GroupClosed
-from core.events.alerts import EpisodesReturned, Recovered, WaitedAtStop
+from core.events.alerts import KINDS, AlertParams, params_of
 from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
@@ -87,7 +87,7 @@ class Recovery:
                 unconfigured.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
         for name, lost in unconfigured.items():
-            params = Recovered(server=name, groups=len(lost), situation="removed")
+            params = params_of("recovered", server=name, groups=len(lost), situation="removed")
             self._alert(name, params, lost)
         cleanups = [
             self._tasks.spawn(self._server(self.server_facts[name], groups), f"recover:{name}")
@@ -116,7 +116,7 @@ class Recovery:
             await self._clean(facts, groups, held)
             return
         if groups:  # they stay open until the server answers; an alert gives the reason
-            params = Recovered(server=name, groups=len(groups), situation="silent")
+            params = params_of("recovered", server=name, groups=len(groups), situation="silent")
             self._alert(name, params, groups)
         # The start does not wait for an unreachable server.
         cleanup = self._clean_later(facts, groups, claims_wait.pop_all())
@@ -267,7 +267,8 @@ class Recovery:
     ) -> None:
         if groups:
             votes = _lost_votes(groups)
-            params = Recovered(
+            params = params_of(
+                "recovered",
                 server=name,
                 groups=len(groups),
                 unrated=unrated,
@@ -277,11 +278,9 @@ class Recovery:
             )
             self._alert(name, params, groups)
         elif strays := counts["stray"]:
-            self._alert(name, EpisodesReturned(server=name, episodes=strays), ())
+            self._alert(name, params_of("strays", server=name, episodes=strays), ())
 
-    def _alert(
-        self, name: str, params: Recovered | EpisodesReturned, groups: Sequence[Group]
-    ) -> None:
+    def _alert(self, name: str, params: AlertParams, groups: Sequence[Group]) -> None:
         log.warning("recovery: %s", params.as_json())
         ids = [group.group_id for group in groups]
         show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
@@ -335,8 +334,8 @@ def store_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
         return
     sealed = [group for group in waited if group.sealed_at is not None]
     rated = sum(group.source == "human" for group in sealed)
-    outcome = WaitedAtStop(
-        rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
+    outcome = params_of(
+        "waited", rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
     )
     context.journal.put_meta(_WAITED_GROUPS, " ".join(group.group_id for group in waited))
     context.journal.put_meta(_WAITED, msgspec.json.encode(outcome).decode())
@@ -348,6 +347,6 @@ def alert_waited(context: ProxyContext) -> None:
     if not stored:
         return
     context.journal.put_meta(_WAITED, "")
-    outcome = msgspec.json.decode(stored, type=WaitedAtStop)
+    outcome = msgspec.json.decode(stored, type=KINDS["waited"])
     groups = (context.journal.meta(_WAITED_GROUPS) or "").split()
-    show_alert(context.bus, KEY, outcome, level="info", groups=groups)
+    show_alert(context.bus, KEY, outcome, groups=groups)

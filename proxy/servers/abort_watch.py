@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
-from core.events.alerts import EpisodeTaken
+from core.events.alerts import params_of
 from core.state import Group
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -59,7 +59,8 @@ class AbortWatch:
         idle, limit = last.idle or 0.0, last.limit or 0.0
         if taker is None and limit and idle + (now - at) + SWEEP >= limit:
             return  # the server reclaimed it after its idle limit
-        params = EpisodeTaken(
+        params = params_of(
+            "taken",
             server=self.server.name,
             group=group.group_id,
             idle=idle,

@@ -7,7 +7,7 @@ proxy stops before its update, and those of an engine that stopped while no prox
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import GroupLost
-from core.events.alerts import RestartLost
+from core.events.alerts import params_of
 from core.state import Group, Server
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -177,7 +177,8 @@ class RestartLoss:
             self._mark(self._untrained, "an engine restart")
         groups = self._context.bus.state.groups.values()
         ended = any(one.server == name and one.sealed_at for one in groups)
-        lost = RestartLost(
+        lost = params_of(
+            "tokens",
             server=name,
             claimed=self._claimed,
             open=len(self._groups),
@@ -185,7 +186,7 @@ class RestartLoss:
             rated=sum(one.rating is not None for one in self._untrained),
             tokens=self._keeps_tokens and ended,
         )
-        if lost != RestartLost(server=name):
+        if lost != params_of("tokens", server=name):
             affected = (*self._groups, *(one.group_id for one in self._untrained))
             key = f"tokens:{name}"
             replace_alert(self._context.bus, key, lost, groups=affected, server=name)

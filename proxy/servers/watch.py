@@ -11,16 +11,7 @@ from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
-from core.events.alerts import (
-    AlertParams,
-    BootStalled,
-    ObserveMode,
-    RatingsHoldUp,
-    ServerLost,
-    ServerOff,
-    UpstreamTrouble,
-    UsersRefused,
-)
+from core.events.alerts import AlertParams, params_of
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
@@ -141,7 +132,7 @@ class ServerWatch:
         if status.trouble in STOPPED:
             clients, probe = self._other_clients(others), self._probes.get(status.since, "")
             self._alert(
-                ServerOff(server=name, trouble=status.trouble, clients=clients, probe=probe)
+                params_of("off", server=name, trouble=status.trouble, clients=clients, probe=probe)
             )
         self._reader.on_status(status)
 
@@ -149,10 +140,10 @@ class ServerWatch:
         """Report that nothing is trained, and what is wrong with an upstream."""
         bus, name, trouble = self.context.bus, self.server.name, self.server.client.trouble
         if not self.server.trains:
-            show_alert(bus, f"observe:{name}", ObserveMode(), level="info", server=name)
+            show_alert(bus, f"observe:{name}", params_of("observe"), server=name)
         if trouble:
-            params = UpstreamTrouble(error=trouble)
-            show_alert(bus, f"upstream:{name}", params, level="error", server=name)
+            params = params_of("upstream", error=trouble)
+            show_alert(bus, f"upstream:{name}", params, server=name)
         else:
             clear_alert(bus, f"upstream:{name}")
 
@@ -198,9 +189,11 @@ class ServerWatch:
             unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
             limit = LOST_LIMIT if status.seen_at else unseen_limit
             if not status.reachable and now - last_seen > limit:
-                self._alert(ServerLost(server=self.server.name, error=status.error))
+                self._alert(params_of("lost", server=self.server.name, error=status.error))
             elif status.state is EngineState.BOOTING and now - status.since > BOOT_STALLED_AFTER:
-                self._alert(BootStalled(server=self.server.name, minutes=BOOT_STALLED_AFTER / 60))
+                self._alert(
+                    params_of("boot", server=self.server.name, minutes=BOOT_STALLED_AFTER / 60)
+                )
 
     async def _find_probe(self, status: ServerStatus) -> None:
         """Look once for the result of a memory probe after the trainer has ended."""
@@ -232,7 +225,8 @@ class ServerWatch:
             bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST
         )
         if holds_update or (waiting and any(group.awaiting != "window" for group in awaiting)):
-            params = RatingsHoldUp(
+            params = params_of(
+                "hold",
                 ratings=len(awaiting),
                 unscored=sum(bool(group.abstained) for group in awaiting),
                 users=0 if holds_update else len(waiting) - rows,
@@ -278,11 +272,11 @@ class ServerWatch:
         """Update the alert about refused users with the current state."""
         if f"refused:{self.server.name}" in self.context.bus.state.alerts:
             state = status.display_state.value
-            self._alert(UsersRefused(server=self.server.name, state=state))
+            self._alert(params_of("refused", server=self.server.name, state=state))
 
     def _alert(self, params: AlertParams, groups: Sequence[str] = ()) -> None:
         key = f"{params.kind}:{self.server.name}"
-        show_alert(self.context.bus, key, params, level="error", groups=groups)
+        show_alert(self.context.bus, key, params, groups=groups)
 
     async def _follow_moved_engine(self) -> None:
         """Use the engine's current address, even if an engine answers at the old one: it may belong

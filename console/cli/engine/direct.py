@@ -194,7 +194,7 @@ async def _wait_offline(client: "SwarmWire") -> None:
 
     quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
     async with _watched(client) as watcher:
-        await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
+        await stable_offline.wait_stable_offline(watcher, quiet)
 
 
 async def _booted(client: "SwarmWire", name: str, job: str) -> str:

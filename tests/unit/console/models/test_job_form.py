@@ -14,6 +14,7 @@ from ajet_swarm.protocol.job import (
     hand_job,
     load_job,
 )
+from ajet_swarm.protocol.job_schema import STOP_RULES
 from console.models.job_fields import BY_NAME, FIELDS, RULES, FieldError
 from console.models.job_form import (
     JobDraft,
@@ -46,7 +47,7 @@ def test_the_fields_match_the_protocol() -> None:
         "window": job_validation.WINDOW,
     }
     assert {name: field.path for name, field in BY_NAME.items()} == known
-    assert set(RULES.values()) == set(jobs.STOP_RULES)
+    assert set(RULES.values()) == set(STOP_RULES)
 
 
 def test_the_fields_show_the_job() -> None:
