@@ -90,8 +90,7 @@ class Baseline:
     """The best verified one against it; None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured."""
 
     look_id: str
@@ -175,9 +174,7 @@ async def rescored(plan: Plan, measured: Measurement, scorer: ProbeScorer) -> Me
         )
         for prompt in measured.prompts
     ]
-    return replace(
-        measured, look_id=plan.look_id, reward=scorer.version, prompts=tuple(prompts)
-    )
+    return replace(measured, look_id=plan.look_id, reward=scorer.version, prompts=tuple(prompts))
 
 
 class SampleArchive:

@@ -16,7 +16,7 @@ from proxy.evaluation.sampling import (
     SAMPLE,
     SNAPSHOT,
     SNAPSHOT_LIMIT,
-    LookCut,
+    MeasurementCut,
     PromptTooLong,
     SnapshotSampler,
 )
@@ -88,5 +88,5 @@ async def test_a_prompt_over_the_window_is_left_out_and_other_refusals_end_the_l
     with pytest.raises(PromptTooLong):
         await sampler.sample(SEA, 4)
     engine.refuses = (404, "There is no snapshot 'one'")
-    with pytest.raises(LookCut, match="There is no snapshot"):
+    with pytest.raises(MeasurementCut, match="There is no snapshot"):
         await sampler.sample(SEA, 4)
