@@ -7,8 +7,9 @@ against the baseline, figures by part (`measurement.py`). The first measurement 
 changed reward scores its stored samples anew, other prompts or weights need another one.
 
     sampler = await open_sampler(server, facts, user_waits)
-    measured = await take_samples(plan, sampler, scorer, on_progress, clock)
-    ended = await conclude(plan, measured, scorer, baseline, file=archive.write(measured))
+    measured = await take_samples(attempt, sampler, scorer, on_progress, clock)
+    await conclude(attempt, measured, scorer, baseline)
+    attempt.ended  # LookEnded: mean, verdict, figures by part
 
 `Reaction` raises alerts, pauses and rewinds (`reaction.py`); `saved_weights.py` knows where the
 weights of a step are. `PairRating` shows a rater pairs of stored answers (`pairs.py`). Events,

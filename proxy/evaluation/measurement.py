@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
-from core.events.progress import RIGHT_ANSWERS, LookRole
+from core.events.progress import RIGHT_ANSWERS
 from core.state import BestLook
 from core.verdict.betting import mean_interval
 from core.verdict.conclusion import against_best, judge, judge_wins
@@ -90,24 +90,34 @@ class Baseline:
     """The best verified one against it; None without one."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured."""
+class Attempt:
+    """A measurement in progress.
 
-    look_id: str
-    server: str
-    role: LookRole
-    probe_set: ProbeSet
-    samples: int
-    """Answers for each prompt; 0 as many as are usual for the sampler."""
-    bounds: Bounds
-    """Lowest and highest possible reward."""
+    Args:
+        ended: The event of its end, as far as it is known.
+        probe_set: What is measured.
+        bounds: Lowest and highest possible reward.
+
+    Attributes:
+        samples: Answers for each prompt.
+    """
+
+    def __init__(self, ended: LookEnded, probe_set: ProbeSet, bounds: Bounds) -> None:
+        self.ended = ended
+        self.probe_set = probe_set
+        self.bounds = bounds
+        self.samples = 0
+
+    def note(self, **fields: object) -> None:
+        """Set fields of the event."""
+        self.ended = replace(self.ended, **fields)
 
 
 # --- samples -------------------------------------------------------------------------------------
 
 
 async def take_samples(
-    plan: Plan,
+    attempt: Attempt,
     sampler: Sampler,
     scorer: ProbeScorer,
     on_progress: Callable[[int], None],
@@ -116,7 +126,7 @@ async def take_samples(
     """Sample and score every prompt of a probe set that fits into the window of the model.
 
     Args:
-        plan: What to measure.
+        attempt: What to measure.
         sampler: Source of the answers.
         scorer: Source of their scores.
         on_progress: Called with the number of answers so far, after each prompt.
@@ -127,14 +137,14 @@ async def take_samples(
         SampleFailed: The server fails to answer a prompt, or each is too long; names it.
         ScoringError: The reward abstains.
     """
-    prompts: list[MeasuredPrompt] = []
-    for number, prompt in enumerate(plan.probe_set.prompts, 1):
+    ended, prompts = attempt.ended, list[MeasuredPrompt]()
+    for number, prompt in enumerate(attempt.probe_set.prompts, 1):
         try:
-            samples, likeliest = await sampler.sample(messages_of(prompt), plan.samples)
+            samples, likeliest = await sampler.sample(messages_of(prompt), attempt.samples)
         except PromptTooLong:
             continue
         except SwarmError as error:
-            raise SampleFailed(f"prompt {prompt.id}: {error}", plan.server) from error
+            raise SampleFailed(f"prompt {prompt.id}: {error}", ended.server) from error
         prompts.append(
             MeasuredPrompt(
                 id=prompt.id,
@@ -144,27 +154,27 @@ async def take_samples(
                 samples=tuple(await scorer.score(prompt, samples)),
             )
         )
-        on_progress(number * plan.samples)
+        on_progress(number * attempt.samples)
     if not prompts:
-        raise SampleFailed("all prompts are longer than the window of the model", plan.server)
+        raise SampleFailed("all prompts are longer than the window of the model", ended.server)
     return Measurement(
-        look_id=plan.look_id,
-        server=plan.server,
+        look_id=ended.look_id,
+        server=ended.server,
         step=sampler.step,
         at=clock(),
         reward=scorer.version,
-        probe_set=plan.probe_set.version,
+        probe_set=attempt.probe_set.version,
         prompts=tuple(prompts),
     )
 
 
-async def rescored(plan: Plan, measured: Measurement, scorer: ProbeScorer) -> Measurement:
+async def rescored(attempt: Attempt, measured: Measurement, scorer: ProbeScorer) -> Measurement:
     """Return the samples of a measurement, scored by another version of the reward.
 
     Raises:
         ScoringError: The reward abstains.
     """
-    by_id = {prompt.id: prompt for prompt in plan.probe_set.prompts}
+    by_id = {prompt.id: prompt for prompt in attempt.probe_set.prompts}
     prompts = [
         replace(
             prompt,
@@ -174,7 +184,9 @@ async def rescored(plan: Plan, measured: Measurement, scorer: ProbeScorer) -> Me
         )
         for prompt in measured.prompts
     ]
-    return replace(measured, look_id=plan.look_id, reward=scorer.version, prompts=tuple(prompts))
+    return replace(
+        measured, look_id=attempt.ended.look_id, reward=scorer.version, prompts=tuple(prompts)
+    )
 
 
 class SampleArchive:
@@ -244,45 +256,33 @@ Value = Callable[[MeasuredPrompt, ScoredSample], float | None]
 
 
 async def conclude(
-    plan: Plan,
-    measured: Measurement,
-    scorer: ProbeScorer,
-    baseline: Baseline | None,
-    *,
-    file: str,
-    restarted: str = "",
-) -> LookEnded:
-    """Return the event of a complete measurement, compared with the baseline and with the best one.
+    attempt: Attempt, measured: Measurement, scorer: ProbeScorer, baseline: Baseline | None
+) -> None:
+    """Complete the event of a measurement: figures, the verdict, the comparison with the best one.
 
     Args:
-        plan: What was measured.
+        attempt: What was measured.
         measured: The samples.
         scorer: The scores' source; compares answers where the reward only compares.
         baseline: What to compare with; None for a baseline.
-        file: File with the samples.
-        restarted: Why a new comparison begins with this measurement.
 
     Raises:
         ScoringError: The reward abstains, changes while answers are compared, or is outside the
             bounds.
     """
-    now, before, left_out = _comparable(plan, measured, baseline, scorer)
+    now, before, left_out = _comparable(attempt, measured, baseline, scorer)
     if scorer.mode == "wins":
-        rewards, bounds = await _wins(plan, now, before, scorer), UNIT
+        rewards, bounds = await _wins(attempt.probe_set, now, before, scorer), UNIT
     else:
-        rewards, bounds = _rows(now, _reward), plan.bounds
-    ended = LookEnded(
-        server=plan.server,
-        look_id=plan.look_id,
-        role=plan.role,
+        rewards, bounds = _rows(now, _reward), attempt.bounds
+    ended = replace(
+        attempt.ended,
         outcome="complete",
         step=measured.step,
-        probe_set=measured.probe_set,
         reward=scorer.version,
         mode=scorer.mode,
         left_out=(*scorer.left_out, *left_out),
         baseline_id="" if baseline is None else baseline.look_id,
-        restarted=restarted,
         prompts=tuple(
             PromptFigures(
                 id=prompt.id,
@@ -292,21 +292,20 @@ async def conclude(
             )
             for prompt in now.prompts
         ),
-        file=file,
     )
     figures = partial(_with_figures, ended, now, before, rewards, bounds, baseline)
     try:
-        return await asyncio.to_thread(figures, scorer.unweighted)
+        attempt.ended = await asyncio.to_thread(figures, scorer.unweighted)
     except SampleError as error:
         raise ScoringError(
             f"{error}",
-            f"{plan.server}, probe set",
+            f"{ended.server}, probe set",
             "Set `probe.reward_low` and `probe.reward_high`",
         ) from error
 
 
 def _comparable(
-    plan: Plan, measured: Measurement, baseline: Baseline | None, scorer: ProbeScorer
+    attempt: Attempt, measured: Measurement, baseline: Baseline | None, scorer: ProbeScorer
 ) -> tuple[Measurement, Measurement | None, tuple[str, ...]]:
     """Return both measurements without the prompts that one of them did not ask for their length,
     and those to which no part of the reward applies; and which these are.
@@ -317,11 +316,11 @@ def _comparable(
     before = baseline.samples if baseline is not None else None
     both = [measured] if before is None else [measured, before]
     asked = set.intersection(*({prompt.id for prompt in one.prompts} for one in both))
-    long = [prompt.id for prompt in plan.probe_set.prompts if prompt.id not in asked]
+    long = [prompt.id for prompt in attempt.probe_set.prompts if prompt.id not in asked]
     if not asked:
         raise ScoringError(
             "no prompt of the baseline fits into the window of the model",
-            plan.server,
+            attempt.ended.server,
             "Shorten the prompts of the probe set",
         )
     kept, left_out = asked, []
@@ -332,7 +331,7 @@ def _comparable(
         kept = asked.intersection(*(_rows(one, _reward) for one in both))
         if not kept:
             cause = "no part of the reward applies to any prompt"
-            raise ScoringError(cause, plan.server, "Add references")
+            raise ScoringError(cause, attempt.ended.server, "Add references")
         if missing := len(asked - kept):
             left_out.append(f"{_prompts(missing)}: no part of the reward applies")
     now, *rest = [
@@ -347,13 +346,13 @@ def _prompts(count: int) -> str:
 
 
 async def _wins(
-    plan: Plan, now: Measurement, before: Measurement | None, scorer: ProbeScorer
+    probe_set: ProbeSet, now: Measurement, before: Measurement | None, scorer: ProbeScorer
 ) -> dict[str, list[float]]:
     """Return the comparisons with the baseline by prompt; ties in a baseline itself."""
     if before is None:
         return {prompt.id: [0.5] * len(prompt.samples) for prompt in now.prompts}
     old = {prompt.id: [sample.text for sample in prompt.samples] for prompt in before.prompts}
-    by_id = {prompt.id: prompt for prompt in plan.probe_set.prompts}
+    by_id = {prompt.id: prompt for prompt in probe_set.prompts}
     wins = {}
     for prompt in now.prompts:
         new = [answer_of(sample) for sample in prompt.samples]

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import VLLM_OVERFLOW, Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus
@@ -79,18 +80,6 @@ class PromptTooLong(SwarmError):
     """A probe prompt is longer than the window of the model; it is left out."""
 
 
-class NotGranted(SwarmError):
-    """The claim of an eval episode was refused.
-
-    Attributes:
-        kind: Kind of the refusal.
-    """
-
-    def __init__(self, refused: ClaimRefused, where: str) -> None:
-        super().__init__(f"no episode was granted: {refused.text or refused.kind.value}", where)
-        self.kind = refused.kind
-
-
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One answer to a probe prompt."""
 
@@ -140,8 +129,8 @@ async def open_sampler(
         MeasurementCut: The engine is not ROLLING, or does not answer.
     """
     try:
-        if await offers(server, SNAPSHOT):
-            return await SnapshotSampler.open(server, chance)
+        if await offers(server, SNAPSHOT) and (await engine_info(server.client)).snapshots:
+            return SnapshotSampler(server, await ask(server, _Snapshot, SNAPSHOT, {}), chance)
     except NotOffered:
         pass
     except SwarmError as error:
@@ -152,18 +141,13 @@ async def open_sampler(
 # --- snapshots -----------------------------------------------------------------------------------
 
 
-class _SnapshotReply(msgspec.Struct, frozen=True):
+class _Snapshot(msgspec.Struct, frozen=True):
     snapshot: str
     step: int
 
 
-class _SampledAnswer(msgspec.Struct, frozen=True):
-    message: dict[str, Any]
-    finish_reason: str = ""
-
-
 class _Samples(msgspec.Struct, frozen=True):
-    answers: tuple[_SampledAnswer, ...]
+    answers: tuple[Sample, ...]
     truncated: bool = False
 
 
@@ -175,23 +159,11 @@ class SnapshotSampler:
 
     usual = 16
 
-    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply, chance: Chance) -> None:
+    def __init__(self, server: ServerHandle, snapshot: _Snapshot, chance: Chance) -> None:
         self._chance = chance
         self.step: int | None = snapshot.step
         self._server = server
         self._id = snapshot.snapshot
-
-    @classmethod
-    async def open(cls, server: ServerHandle, chance: Chance = SYSTEM.chance) -> "SnapshotSampler":
-        """Take a snapshot of the present weights.
-
-        Raises:
-            NotOffered: The model of this engine has no snapshots.
-            SwarmError: The engine does not answer.
-        """
-        if not (await engine_info(server.client)).snapshots:
-            raise NotOffered("the model of this engine has no snapshots", server.name)
-        return cls(server, await ask(server, _SnapshotReply, SNAPSHOT, {}), chance)
 
     async def sample(
         self, messages: Sequence[Message], n: int
@@ -217,10 +189,7 @@ class SnapshotSampler:
         if len(reply.answers) != n + 1:
             raise MeasurementCut(f"{len(reply.answers)} answers for {n + 1}", where)
         seconds = loop.time() - began
-        *samples, likeliest = (
-            Sample(message=answer.message, finish_reason=answer.finish_reason, seconds=seconds)
-            for answer in reply.answers
-        )
+        *samples, likeliest = (replace(answer, seconds=seconds) for answer in reply.answers)
         return samples, likeliest
 
     async def close(self) -> None:
@@ -257,10 +226,11 @@ class EvalEpisodes:
         claim is granted.
 
         Raises:
-            NotGranted: No episode is free, or the server refuses it for another reason.
+            ClaimTimedOut: No episode is free, or the server refuses it for another reason.
         """
+        name = self._server.name
         if self._closed:
-            raise SwarmError("the measurement has ended", self._server.name)
+            raise SwarmError("the measurement has ended", name)
         leave = asyncio.Event()
         answer: asyncio.Future[Claimed | ClaimRefused]
         answer = asyncio.get_running_loop().create_future()
@@ -270,10 +240,10 @@ class EvalEpisodes:
         try:
             await asyncio.wait({answer, owner}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise SwarmError("the claim was given up", self._server.name)
+                raise SwarmError("the claim was given up", name)
             granted = answer.result()
             if not isinstance(granted, Claimed):
-                raise NotGranted(granted, self._server.name)
+                raise ClaimTimedOut(1, 0, granted.kind.value, name)
             yield granted
         finally:
             leave.set()
@@ -393,8 +363,8 @@ class EpisodeSampler:
                 failure: SwarmError
                 try:
                     return await self._answer(messages)
-                except NotGranted as error:
-                    failure = ClaimTimedOut(1, 0, error.kind.value, self._server.name)
+                except ClaimTimedOut as error:
+                    failure = error
                     refusals -= 1
                     self._server.watcher.nudge()
                     await asyncio.sleep(self._chance.uniform(*REFUSED_PAUSE))

@@ -5,9 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
-
-from msgspec.structs import replace
+from typing import Any, Literal
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
@@ -18,9 +16,9 @@ from core.events.progress import LookRole
 from core.state import Look, Progress, Rewind, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.measurement import (
+    Attempt,
     Baseline,
     Measurement,
-    Plan,
     SampleArchive,
     SampleFailed,
     conclude,
@@ -232,19 +230,9 @@ class MeasurementService:
         await identified(self.server)
         step = self.server.watcher.current.step
         self._last = self._run_number, step
-        attempt = _Attempt(
-            LookEnded(
-                server=self.server.name,
-                look_id=self.context.runtime.chance.token(6),
-                role="look",
-                outcome="failed",
-                step=step,
-                run=self._run_number,
-                probe_set=probe_set.version,
-            )
-        )
+        attempt = self._attempt("look", probe_set, step=step, run=self._run_number)
         try:
-            await self._complete(attempt, probe_set, demand)
+            await self._complete(attempt, demand)
         except RollingEnded as cut:
             attempt.note(outcome="cut", cause=f"{cut.what}; {self._size.cut()}")
         except MeasurementCut as cut:
@@ -275,61 +263,60 @@ class MeasurementService:
             log.info("%s: verdicts compare with %s from now on%s", self.server.name, step, why)
             self.reaction.clear_alerts("a new baseline was taken")
 
-    async def _complete(
-        self, attempt: "_Attempt", probe_set: ProbeSet, demand: Demand | None
-    ) -> None:
-        """Take a whole measurement; note its figures.
+    def _attempt(self, role: LookRole, probe_set: ProbeSet, **fields: Any) -> Attempt:
+        """Return a measurement that has not ended; it failed unless it is concluded."""
+        ended = LookEnded(
+            server=self.server.name,
+            look_id=self.context.runtime.chance.token(6),
+            role=role,
+            outcome="failed",
+            probe_set=probe_set.version,
+            **fields,
+        )
+        bounds = self._settings.reward_low, self._settings.reward_high
+        return Attempt(ended, probe_set, bounds)
+
+    async def _complete(self, attempt: Attempt, demand: Demand | None) -> None:
+        """Take a whole measurement.
 
         Raises:
             MeasurementCut, SampleFailed, ScoringError: It cannot be completed.
         """
-        context, settings, name = self.context, self._settings, self.server.name
-        model = await self._reported_model()
+        context, settings, prompts = self.context, self._settings, attempt.probe_set.prompts
+        attempt.note(model=await self._reported_model())
         scorer = ProbeScorer(context.rewards, context.settings.reward_limit, settings.judges)
-        plan = Plan(
-            look_id=attempt.ended.look_id,
-            server=name,
-            role="look",
-            probe_set=probe_set,
-            samples=0,
-            bounds=(settings.reward_low, settings.reward_high),
-        )
-        baseline, restarted = await self._comparison(plan, scorer, demand, attempt, model)
-        role: LookRole = "look" if baseline is not None else "baseline"
-        attempt.note(role=role)
+        baseline, restarted = await self._comparison(attempt, scorer, demand)
+        attempt.note(role="look" if baseline is not None else "baseline")
         chance = context.runtime.chance
         sampler = await open_sampler(self.server, self._facts, self._user_waits, chance)
-        plan = replace(plan, role=role, samples=self._size.samples or sampler.usual)
-        self._size.begin(len(probe_set.prompts), plan.samples)
+        attempt.samples = self._size.samples or sampler.usual
+        self._size.begin(len(prompts), attempt.samples)
         try:
-            checkpoint = await save_checkpoint(context, self.server, self._progress, sampler.step)
-            attempt.note(checkpoint=checkpoint)
+            attempt.note(
+                checkpoint=await save_checkpoint(context, self.server, self._progress, sampler.step)
+            )
+            ended = attempt.ended
             context.bus.publish(
                 LookStarted(
-                    server=name,
-                    look_id=plan.look_id,
-                    role=role,
+                    server=ended.server,
+                    look_id=ended.look_id,
+                    role=ended.role,
                     step=sampler.step,
-                    run=attempt.ended.run,
-                    samples=len(probe_set.prompts) * plan.samples,
+                    run=ended.run,
+                    samples=len(prompts) * attempt.samples,
                 )
             )
-            advance = self._advancer(plan.look_id)
-            measured = await take_samples(plan, sampler, scorer, advance, context.clock)
+            advance = self._advancer(ended.look_id)
+            measured = await take_samples(attempt, sampler, scorer, advance, context.clock)
         finally:
             await sampler.close()
         self._size.complete()
         file = await self._store(measured)
         if baseline is None:
             self._samples = measured
-        ended = await conclude(plan, measured, scorer, baseline, file=file, restarted=restarted)
-        attempt.ended = replace(
-            ended,
-            run=attempt.ended.run,
-            model=model,
-            checkpoint=checkpoint,
-            saved_as=await self._saved_as(model, measured.step),
-        )
+        saved_as = await self._saved_as(attempt.ended.model, measured.step)
+        await conclude(attempt, measured, scorer, baseline)
+        attempt.note(file=file, restarted=restarted, saved_as=saved_as)
 
     async def _store(self, measured: Measurement) -> str:
         """Write a measurement to its file; return its name."""
@@ -389,76 +376,54 @@ class MeasurementService:
         return pool.training_model_path or "" if pool is not None else ""
 
     async def _comparison(
-        self,
-        plan: Plan,
-        scorer: ProbeScorer,
-        demand: Demand | None,
-        attempt: "_Attempt",
-        model: str,
+        self, attempt: Attempt, scorer: ProbeScorer, demand: Demand | None
     ) -> tuple[Baseline | None, str]:
         """Return the baseline of the next measurement, or None and why a new one is taken."""
-        progress = self._progress
+        progress, server, model = self._progress, self._server_state, attempt.ended.model
         look = progress.baseline
         if look is None:
             return None, ""
         if demand == "baseline":
             return None, "requested by the operator"
-        if look.probe_set != plan.probe_set.version:
+        if look.probe_set != attempt.ended.probe_set:
             return None, "the probe set changed"
-        rewound = _runs_rewound(progress.rewound, look, self._server_state, model)
+        rewound = _runs_rewound(progress.rewound, look, server, model)
         step = self.server.watcher.current.step or 0
-        other = _other_weights(look, self._server_state, model, attempt.ended.run, step)
-        if other and not rewound:
+        if not rewound and (other := _other_weights(look, server, model, attempt.ended.run, step)):
             return None, other
         samples = self._samples
         if samples is None or samples.look_id != look.look_id:
             samples = await asyncio.to_thread(self._archive.read, look.file)
         if samples is None:
             return None, "the samples of the baseline cannot be read"
+        self._samples = samples
         if (look.reward, look.mode) != (scorer.version, scorer.mode):
             model = model if rewound else look.model
-            return await self._rescored(plan, samples, scorer, replace(look, model=model)), ""
-        self._samples = samples
+            again = self._attempt(
+                "baseline",
+                attempt.probe_set,
+                run=look.run,
+                model=model,
+                checkpoint=look.checkpoint,
+                saved_as=look.saved_as,
+            )
+            return await self._rescored(again, samples, scorer), ""
         current = progress.current
         verdict = current.verdict if current is not None else None
         looks = 0 if verdict is None else verdict.look
         return Baseline(look.look_id, samples, looks, progress.best_rewards), ""
 
     async def _rescored(
-        self, plan: Plan, samples: Measurement, scorer: ProbeScorer, look: Look
+        self, attempt: Attempt, samples: Measurement, scorer: ProbeScorer
     ) -> Baseline:
         """Begin a new comparison: the samples of the baseline are scored by the present reward."""
-        plan = replace(plan, role="baseline", look_id=self.context.runtime.chance.token(6))
-        self._samples = samples = await rescored(plan, samples, scorer)
-        ended = await conclude(
-            plan,
-            samples,
-            scorer,
-            None,
-            file=await self._store(samples),
-            restarted="the reward changed",
-        )
-        self._publish(
-            replace(
-                ended,
-                run=look.run,
-                model=look.model,
-                checkpoint=look.checkpoint,
-                saved_as=look.saved_as,
-            )
-        )
-        return Baseline(plan.look_id, samples, 0)
-
-
-class _Attempt:
-    """A measurement in progress: the event of its end, as far as it is known."""
-
-    def __init__(self, ended: LookEnded) -> None:
-        self.ended = ended
-
-    def note(self, **fields: object) -> None:
-        """Set fields of the event."""
-        self.ended = replace(self.ended, **fields)
+        samples = await rescored(attempt, samples, scorer)
+        file = await self._store(samples)
+        await conclude(attempt, samples, scorer, None)
+        attempt.note(file=file, restarted="the reward changed")
+        self._publish(attempt.ended)
+        self._samples = samples
+        return Baseline(attempt.ended.look_id, samples, 0)
 
 
 def _other_weights(baseline: Look, server: Server | None, model: str, run: int, step: int) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response
 from engine.llm.context_length import too_long
@@ -19,7 +20,9 @@ from proxy.evaluation.sampling import (
     MeasurementCut,
     PromptTooLong,
     SnapshotSampler,
+    open_sampler,
 )
+from proxy.servers.facts import ServerFacts
 
 SEA = [{"role": "user", "content": "Write a story about the sea."}]
 
@@ -64,7 +67,9 @@ async def opened(engine: Engine) -> SnapshotSampler:
     watcher = Watcher(client)
     claimer = EpisodeClaimer(client, watcher, known=lambda: ())
     server = ServerHandle("s", client.url, client, watcher, claimer, set())
-    return await SnapshotSampler.open(server)
+    sampler = await open_sampler(server, ServerFacts(server, Tasks("a test")), lambda: False)
+    assert isinstance(sampler, SnapshotSampler)
+    return sampler
 
 
 async def test_the_answers_to_a_prompt_are_asked_for_together() -> None:
