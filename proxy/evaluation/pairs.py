@@ -85,6 +85,7 @@ class PairPool:
     """
 
     def __init__(self, before: Measurement, now: Measurement) -> None:
+        self.compared = before.look_id, now.look_id
         self._before = {prompt.id: prompt.samples for prompt in before.prompts}
         self._now = now.prompts
         results = Counter(pair.automatic for pair in self._pairs())
@@ -144,8 +145,6 @@ class PairRating:
         self._open: dict[str, tuple[str, Pair]] = {}
         """By rater: id and pair."""
         self._pool: PairPool | None = None
-        self._pool_of: tuple[str, str] = ("", "")
-        """Ids of the baseline and the measurement of the pool."""
         self._requested = ""
         """Id of the measurement that a rater asked for."""
 
@@ -229,14 +228,12 @@ class PairRating:
         return baseline, look
 
     async def _pool_for(self, baseline: Look, look: Look) -> PairPool:
-        compared = baseline.look_id, look.look_id
-        if self._pool is None or self._pool_of != compared:
+        if self._pool is None or self._pool.compared != (baseline.look_id, look.look_id):
             before = await self._samples(
                 baseline, "baseline", "Take a new baseline and a look after it"
             )
             now = await self._samples(look, f"look at step {look.step}", _NEWEST)
             self._pool = await asyncio.to_thread(PairPool, before, now)
-            self._pool_of = compared
             self._open.clear()
         return self._pool
 
@@ -274,11 +271,12 @@ class PairRating:
             NotNow: No such pair is open, or its baseline was replaced.
         """
         owner = next((name for name, (known, _) in self._open.items() if known == pair_id), None)
-        baseline, (baseline_id, look_id) = self._progress.baseline, self._pool_of
-        if owner is None or self._pool is None or baseline is None:
-            raise self._not_open(pair_id)
-        if baseline.look_id != baseline_id:
-            raise self._not_open(pair_id)
+        pool, baseline = self._pool, self._progress.baseline
+        compared_with = baseline.look_id if baseline is not None else ""
+        if owner is None or pool is None or baseline is None or pool.compared[0] != compared_with:
+            todo = "Ask for another with `progress.pair`"
+            raise NotNow(f"pair {pair_id} is not open", self._server, todo)
+        baseline_id, look_id = pool.compared
         look = next((look for look in self._progress.looks if look.look_id == look_id), None)
         _, pair = self._open[owner]
         prompt_id, before, now = pair.place
@@ -299,14 +297,10 @@ class PairRating:
                 result=_result(choice, pair.left),
                 automatic=pair.automatic,
                 parts=pair.by_part,
-                counts=self._pool.counts,
+                counts=pool.counts,
             )
         )
         del self._open[owner]
-
-    def _not_open(self, pair_id: str) -> NotNow:
-        todo = "Ask for another with `progress.pair`"
-        return NotNow(f"pair {pair_id} is not open", self._server, todo)
 
     async def _answer(self, known: RatedPair) -> tuple[str, dict[str, Any]]:
         """Return which answer was which, and the estimates with this vote."""
