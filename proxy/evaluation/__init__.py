@@ -4,7 +4,7 @@
 weights (`sampling.py`: a snapshot of the embedded engine, or eval episodes, which give way to
 users), scores the answers with the present reward (`scoring.py`), and concludes: mean, verdict
 against the baseline, figures by part (`measurement.py`). The first measurement is the baseline; a
-changed reward scores its stored samples anew, other prompts or weights need another one.
+changed reward scores its stored samples again, other prompts or weights need another one.
 
     sampler = await open_sampler(server, facts, user_waits)
     measured = await take_samples(attempt, sampler, scorer, on_progress, clock)

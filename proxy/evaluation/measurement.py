@@ -179,7 +179,9 @@ async def rescored(attempt: Attempt, measured: Measurement, scorer: ProbeScorer)
         replace(
             prompt,
             samples=tuple(
-                await scorer.score(by_id[prompt.id], [answer_of(one) for one in prompt.samples])
+                await scorer.score(
+                    by_id[prompt.id], [answer_of(sample) for sample in prompt.samples]
+                )
             ),
         )
         for prompt in measured.prompts
@@ -315,7 +317,7 @@ def _comparable(
     """
     before = baseline.samples if baseline is not None else None
     both = [measured] if before is None else [measured, before]
-    asked = set.intersection(*({prompt.id for prompt in one.prompts} for one in both))
+    asked = set.intersection(*({prompt.id for prompt in taken.prompts} for taken in both))
     long = [prompt.id for prompt in attempt.probe_set.prompts if prompt.id not in asked]
     if not asked:
         raise ScoringError(
@@ -328,15 +330,15 @@ def _comparable(
         text = f"longer than the window of the model: {', '.join(long)}"
         left_out.append(f"{_prompts(len(long))}: {text}")
     if scorer.mode == "absolute":
-        kept = asked.intersection(*(_rows(one, _reward) for one in both))
+        kept = asked.intersection(*(_rows(taken, _reward) for taken in both))
         if not kept:
             cause = "no part of the reward applies to any prompt"
             raise ScoringError(cause, attempt.ended.server, "Add references")
         if missing := len(asked - kept):
             left_out.append(f"{_prompts(missing)}: no part of the reward applies")
     now, *rest = [
-        replace(one, prompts=tuple(prompt for prompt in one.prompts if prompt.id in kept))
-        for one in both
+        replace(taken, prompts=tuple(prompt for prompt in taken.prompts if prompt.id in kept))
+        for taken in both
     ]
     return now, rest[0] if rest else None, tuple(left_out)
 
