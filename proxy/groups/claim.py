@@ -26,7 +26,6 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         JournalError: The intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
-    run.generation_announced = False
     server = run.facts.server
     await identified(server)
 
@@ -93,8 +92,7 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
     run.record_claim(slot, uuid)
     _note_weights(run, slot)
     run.events.claimed(slot)
-    if is_first and len(run.events.pending) == run.n:  # most groups get all at about the same time
-        run.generation_announced = True
+    if is_first and all(candidate.uuid for candidate in run.candidates):
         run.events.flush(run.context.clock() + run.discard_timeout, run.facts.server.info.damping)
 
 
@@ -111,7 +109,6 @@ def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
     if not slots:
         return
     run.events.flush()
-    run.generation_announced = False
     for candidate in slots:
         run.release_slot(candidate)
         candidate.attempt = 0

@@ -219,7 +219,6 @@ class GroupRun(msgspec.Struct, eq=False):
     """It overtakes others of its key and address in every second turn."""
     entry: QueueEntry | None = None
     """Its place in the queue of claims, left when no episode is held any more; None before."""
-    generation_announced: bool = False
     """Whether the event of its claims also announced the start of generation."""
     final_answer: FinalAnswer | None = None
     live: bool = False
