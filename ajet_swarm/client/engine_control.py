@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ajet_swarm.api import stable_offline
@@ -77,12 +78,9 @@ class EngineOrders(SwarmBase):
             GaveUp: the engine did not roll within `timeout` seconds.
         """
         await self.start()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._settled()
-                await self._start_settled()
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self._settled()
+            await self._start_settled()
 
     async def _start_settled(self) -> None:
         try:
@@ -107,13 +105,13 @@ class EngineOrders(SwarmBase):
             GaveUp: the engine was not OFFLINE within `timeout` seconds.
         """
         await self.start()
-        state, _ = await self.get_engine_status()
-        if state == EngineState.OFFLINE.wire:
+        if (await self.get_engine_status())[0] == EngineState.OFFLINE.wire:
             return
         await self.wire.stop_engine()
         self._trainer_ends.stopped()
         self.watcher.nudge()
-        await self._wait(lambda seen: seen.is_in(OFF), "OFFLINE", timeout)
+        async with self._within(timeout, "OFFLINE"):
+            await self.watcher.wait_for(OFF)
 
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
@@ -132,11 +130,8 @@ class EngineOrders(SwarmBase):
         """
         await self.start()
         text = job_text(agentjet_job)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._started(text, force_restart)
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self._started(text, force_restart)
 
     @staticmethod
     async def async_and_start_multi_engine(
@@ -271,11 +266,8 @@ class EngineOrders(SwarmBase):
                 f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
                 self.name,
             )
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._agreed(seen.step)
-        except TimeoutError:
-            raise self._gave_up("the end of the batch", timeout) from None
+        async with self._within(timeout, "the end of the batch"):
+            return await self._agreed(seen.step)
 
     async def _agreed(self, step: int | None) -> bool:
         def finished(seen: ServerStatus) -> bool:
@@ -301,12 +293,9 @@ class EngineOrders(SwarmBase):
             EngineOff: the engine was OFFLINE beyond this client's patience.
         """
         await self.start()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.watcher.refresh()  # an update may have begun since the last poll
-                return (await self._until_rolling(self._clock.wall())).step or 0
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self.watcher.refresh()  # an update may have begun since the last poll
+            return (await self._until_rolling(self._clock.wall())).step or 0
 
     async def _wait_until_status_change_to(
         self,
@@ -335,7 +324,8 @@ class EngineOrders(SwarmBase):
             return False
 
         states = " or ".join(sorted(expected))
-        seen = await self._wait(finished, states, timeout)
+        async with self._within(timeout, states):
+            seen = await self.watcher.wait_for(finished)
         if not seen.is_in(expected):
             raise self._off(
                 f"the engine went OFFLINE during the wait for {states}",
@@ -366,11 +356,12 @@ class EngineOrders(SwarmBase):
                 log_has_it if seen.detail else likely_causes(self._completion.job),
             )
 
-    async def _wait(
-        self, expected: Callable[[ServerStatus], bool], what: str, timeout: float | None
-    ) -> ServerStatus:
+    @asynccontextmanager
+    async def _within(self, timeout: float | None, what: str) -> AsyncIterator[None]:
+        """Raise `GaveUp` if the body does not end within `timeout` seconds."""
         try:
-            return await self.watcher.wait_for(expected, timeout)
+            async with asyncio.timeout(timeout):
+                yield
         except TimeoutError:
             raise self._gave_up(what, timeout) from None
 

@@ -7,7 +7,6 @@ client; the calls to each client run on the client's own thread.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
@@ -53,9 +52,6 @@ class AsyncJointEpisode:
 
     def __str__(self) -> str:
         return "episode " + ", ".join(f"{name} {part.uuid}" for name, part in self.parts.items())
-
-    async def _add(self, name: str, part: AbstractAsyncContextManager[AsyncEpisode]) -> None:
-        self.parts[name] = await self._contexts.enter_async_context(part)
 
     async def end(self, outputs: Outputs) -> dict[str, EndOutcome]:
         """See `JointEpisode.end`."""
@@ -147,31 +143,19 @@ class AsyncJointSwarm:
         lifetime: float | None = None,
     ) -> AsyncIterator[AsyncJointEpisode]:
         """See `JointSwarm.episode`."""
-        joint = await self._claim(
-            task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
-        )
+        check_claim(discard_episode_timeout, episode_type, None, timeout, lifetime)
+        until = None if timeout is None else self._clock() + timeout
+        joint = None
+        while joint is None:
+            joint = await self._attempt(
+                task, discard_episode_timeout, episode_type, until, lifetime
+            )
+            if joint is None:
+                await asyncio.sleep(self._chance.uniform(*AGAIN))
         try:
             yield joint
         finally:
             await joint.abort()
-
-    async def _claim(
-        self,
-        task: Task | str,
-        idle: float,
-        kind: str,
-        *,
-        timeout: float | None,
-        lifetime: float | None,
-    ) -> AsyncJointEpisode:
-        """Claim an episode on all servers."""
-        check_claim(idle, kind, None, timeout, lifetime)
-        until = None if timeout is None else self._clock() + timeout
-        while True:
-            joint = await self._attempt(task, idle, kind, until, lifetime)
-            if joint is not None:
-                return joint
-            await asyncio.sleep(self._chance.uniform(*AGAIN))
 
     async def _attempt(
         self,
@@ -195,7 +179,7 @@ class AsyncJointSwarm:
                 if joint.parts:
                     wait = self.patience if wait is None else min(self.patience, wait)
                 part = client.episode(task, idle, kind, timeout=wait, lifetime=lifetime)
-                await joint._add(name, part)
+                joint.parts[name] = await joint._contexts.enter_async_context(part)
         except GaveUp:
             await joint.abort()
             if not joint.parts or (until is not None and self._clock() >= until):

@@ -172,7 +172,7 @@ class Groups:
             run.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name
             if not self._closing and not self._runs_of(name):
-                await run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
+                run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
 
     # --- leaving -------------------------------------------------------------------------------
 
