@@ -153,7 +153,7 @@ async def enter_queue(run: Run) -> None:
     arrived = run.opened_at - (run.request.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
-    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
+    run.entry = entry = queue.entry(run.origin, size, run.newcomer, arrived)
     if entry.take_at_once():
         return
     use = run.request.connection or ConnectionUse()
