@@ -77,7 +77,7 @@ async def generate(run: Run) -> None:
         calls.cut_off()
     finally:
         run.events.flush()
-    if times := [one.seconds for one in run.slots.usable]:
+    if times := [slot.seconds for slot in run.slots.usable]:
         run.clocks.latency["slowest"] = round(max(times), 6)
 
 
@@ -358,13 +358,13 @@ def may_start_again(run: Run) -> bool:
     """
     retries = run.context.settings.rewards.retries
     return run.slots.cut_stragglers or any(
-        one.error in GONE
+        slot.error in GONE
         or (
-            one.failure is not None
-            and one.failure.kind in _RETRIED_IN_NEW_ROUND
-            and one.attempt <= retries
+            slot.failure is not None
+            and slot.failure.kind in _RETRIED_IN_NEW_ROUND
+            and slot.attempt <= retries
         )
-        for one in run.slots.candidates
+        for slot in run.slots.candidates
     )
 
 
@@ -473,9 +473,9 @@ def _why_failed(slot: Candidate) -> str:
 
 def no_answer_error(run: Run) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
-    if (refusal := refusal_of(one.failure for one in run.slots.candidates)) is not None:
+    if (refusal := refusal_of(slot.failure for slot in run.slots.candidates)) is not None:
         return refusal
-    errors = {one.error for one in run.slots.candidates}
+    errors = {slot.error for slot in run.slots.candidates}
     if errors == {ChatErrorKind.OVERFLOW.value}:
         text = (
             "This model's maximum context length is exceeded by your prompt. "

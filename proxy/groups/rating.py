@@ -175,7 +175,9 @@ class RatingCommands:
             _require_no_refill(run)
             indices = [candidate.index for candidate in run.slots.usable]
         else:
-            indices = [one.index for one in group.candidates if one.reward is not None]
+            indices = [
+                candidate.index for candidate in group.candidates if candidate.reward is not None
+            ]
         rewards = rewards_of(self.context, group, indices, group.n, vote)
         event = record_of(
             DisagreementSettled, vote, server=group.server, rewards=rewards, sent=run is None
@@ -271,7 +273,7 @@ def rewards_of(
             raise NotNow(
                 f"candidate {index + 1} has no answer",
                 "rating.order",
-                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
+                f"Those with one, counted from 1: {', '.join(str(index + 1) for index in indices)}",
             )
     positions, scores = tuple([indices.index(index) for index in vote.order]), vote.scores
     if scores and len(scores) == n:

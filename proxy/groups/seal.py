@@ -110,7 +110,7 @@ class Sealing:
             consoles=state.consoles,
             attended_until=self._attended_until(),
             rolling=status.is_in(ROLLING) and not self._draining(),
-            crowded=run.facts.crowded,
+            contended=run.facts.contended,
             gone=has_lost_all(status),
             closing=self._closing(),
             scored=run.scores.sheet is not None,
@@ -218,7 +218,8 @@ def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
     if any(candidate.episode_uuid not in held for candidate in answered):
         return None
     values = [
-        (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
+        (candidate.index, candidate.episode_uuid, reward)
+        for candidate, reward in zip(answered, rewards, strict=True)
     ]
     best = max(values, key=lambda value: (value[2], -value[0]))[0]
     return sealed(group.server, group.group_id, values, best, "human", group.damping, group.version)
