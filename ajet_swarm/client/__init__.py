@@ -2,7 +2,7 @@
 
 `AsyncSwarm` (`asynchronous`) claims and ends episodes; it is built on `EngineOrders`
 (`engine_control`: jobs, starts, stops) and `SwarmBase` (`base`: connection, watcher, waits).
-`SwarmClient` (`synchronous`) runs one on an event loop of its own thread (`loop_thread`), so each
+`SwarmClient` (`synchronous`) runs one on an event loop on a thread (`loop_thread`), so each
 of its methods is one line:
 
     end_episode = _waiting(AsyncSwarm.end_episode)

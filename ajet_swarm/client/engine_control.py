@@ -158,7 +158,17 @@ class EngineOrders(SwarmBase):
             ),
             return_exceptions=True,
         )
-        check_started([client.name for client, _ in client_job_pairs], done)
+        failed = []
+        for (client, _), error in zip(client_job_pairs, done, strict=True):
+            if isinstance(error, BaseException) and not isinstance(error, Exception):
+                raise error
+            if error is not None:  # most error texts already begin with the server's name
+                text = str(error).removeprefix(f"{client.name}: ")
+                failed.append((f"{client.name}: {text}", isinstance(error, GaveUp)))
+        if failed:
+            kind = GaveUp if all(late for _, late in failed) else SwarmError
+            reasons = "; ".join(text for text, _ in failed)
+            raise kind(f"{len(failed)} of {len(done)} engines did not start: {reasons}")
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
@@ -400,18 +410,3 @@ def job_text(job: AnyJob) -> str:
     for notice in check_job(text).notices:
         log.warning("job: %s", notice.text)
     return text
-
-
-def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
-    """Raise the errors of several engines as one."""
-    failed = [(name, error) for name, error in zip(names, done, strict=True) if error is not None]
-    for _, error in failed:
-        if not isinstance(error, Exception):
-            raise error
-    if failed:
-        # Most error texts already begin with the server's name.
-        words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
-        text = "; ".join(f"{name}: {reason}" for name, reason in words)
-        late = all(isinstance(error, GaveUp) for _, error in failed)
-        kind = GaveUp if late else SwarmError
-        raise kind(f"{len(failed)} of {len(names)} engines did not start: {text}")
