@@ -90,19 +90,14 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     is_first = slot is None
     slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
     run.slots.record_claim(slot, uuid)
-    _note_weights(run, slot)
-    run.events.claimed(slot)
-    if is_first and all(candidate.uuid for candidate in run.slots.candidates):
-        expires_at = run.context.clock() + run.slots.discard_timeout
-        run.events.flush(expires_at, run.facts.server.info.damping)
-
-
-def _note_weights(run: Run, slot: Candidate) -> None:
-    """Record the weights that the server has when it grants the episode of a slot."""
     known = run.context.bus.state.servers.get(run.facts.server.name)
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
     slot.later_step = None
     slot.training_run = 0 if known is None else known.run_number
+    run.events.claimed(slot)
+    if is_first and all(candidate.uuid for candidate in run.slots.candidates):
+        expires_at = run.context.clock() + run.slots.discard_timeout
+        run.events.flush(expires_at, run.facts.server.info.damping)
 
 
 def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:

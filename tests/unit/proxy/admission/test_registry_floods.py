@@ -156,7 +156,7 @@ async def test_newcomers_of_a_sender_do_not_displace_its_older_half(tmp_path: Pa
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
     ):
         flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
-        one = await say(w, "mine", session="s")  # of another lane: the newest gives way
+        one = await say(w, "mine", session="s")  # of another origin: the newest gives way
         for ticket in flood[3:9] + flood[11:]:
             reply = await w.reply(ticket)
             assert reply.error is not None
