@@ -130,7 +130,7 @@ async def open_sampler(
     """
     try:
         if await offers(server, SNAPSHOT) and (await engine_info(server.client)).snapshots:
-            return SnapshotSampler(server, await ask(server, _Snapshot, SNAPSHOT, {}), chance)
+            return SnapshotSampler(server, await ask(server, _TakenSnapshot, SNAPSHOT, {}), chance)
     except NotOffered:
         pass
     except SwarmError as error:
@@ -141,7 +141,7 @@ async def open_sampler(
 # --- snapshots -----------------------------------------------------------------------------------
 
 
-class _Snapshot(msgspec.Struct, frozen=True):
+class _TakenSnapshot(msgspec.Struct, frozen=True):
     snapshot: str
     step: int
 
@@ -159,7 +159,7 @@ class SnapshotSampler:
 
     usual = 16
 
-    def __init__(self, server: ServerHandle, snapshot: _Snapshot, chance: Chance) -> None:
+    def __init__(self, server: ServerHandle, snapshot: _TakenSnapshot, chance: Chance) -> None:
         self._chance = chance
         self.step: int | None = snapshot.step
         self._server = server
