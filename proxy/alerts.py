@@ -8,22 +8,12 @@ from collections.abc import Iterable
 
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised
-from core.events.alerts import AlertParams
+from core.events.alerts import KINDS, AlertParams
 
 GROUPS = 200
 """Maximum number of groups that one alert names; the newest are kept."""
 EXPIRE_EVERY = 5.0
 """Seconds between two checks for expired alerts."""
-PAST = {
-    "taken": 600.0,
-    "part": 600.0,
-    "cut": 900.0,
-    "tokens": 3_600.0,
-    "recovered": 86_400.0,
-    "journal_file": 86_400.0,
-}
-"""Seconds after its last change until an alert about a past event expires, by the part of its key
-before the colon."""
 
 
 def show_alert(
@@ -31,7 +21,7 @@ def show_alert(
     key: str,
     params: AlertParams,
     *,
-    level: str = "warning",
+    level: str | None = None,
     groups: Iterable[str] = (),
     server: str = "",
 ) -> None:
@@ -41,11 +31,11 @@ def show_alert(
         bus: Where the event is published.
         key: Identifies the alert until it is cleared.
         params: Kind of the alert and its parameters; the console has the texts.
-        level: info, warning or error.
+        level: Another level than the usual one of the kind.
         groups: Ids of the affected groups, oldest first.
         server: The affected server.
     """
-    group_ids = tuple(groups)[-GROUPS:]
+    group_ids, level = tuple(groups)[-GROUPS:], level or params.level
     current, dismissed = bus.state.alerts.get(key), bus.state.dismissed.get(key)
     if dismissed is not None and (level != "error" or dismissed == "error"):
         return
@@ -63,7 +53,7 @@ def alert_raised(
     key: str,
     params: AlertParams,
     *,
-    level: str = "warning",
+    level: str | None = None,
     groups: tuple[str, ...] = (),
     server: str = "",
 ) -> AlertRaised:
@@ -73,7 +63,7 @@ def alert_raised(
         key=key,
         alert_kind=params.kind,
         params=params.as_json(),
-        level=level,
+        level=level or params.level,
         groups=groups,
     )
 
@@ -86,7 +76,7 @@ def replace_alert(
     groups: Iterable[str] = (),
     server: str = "",
 ) -> None:
-    """Raise a warning about a single event: it replaces the previous one and its age restarts."""
+    """Raise an alert about a single event: it replaces the previous one and its age restarts."""
     clear_alert(bus, key)
     show_alert(bus, key, params, groups=groups, server=server)
 
@@ -103,10 +93,11 @@ def dismiss_alert(bus: Bus, key: str) -> None:
 
 
 def expire(bus: Bus) -> None:
-    """Clear the alerts about past events that have reached their age limit, see `PAST`."""
+    """Clear the alerts about past events that have reached their age limit."""
     now = bus.clock()
     for alert in list(bus.state.alerts.values()):
-        limit = PAST.get(alert.key.partition(":")[0])
+        kind = KINDS.get(alert.alert_kind)
+        limit = kind.lasts if kind is not None else None
         if limit is not None and now - alert.figures_at > limit:
             bus.publish(AlertCleared(key=alert.key, note="it is past"))
 

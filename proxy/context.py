@@ -15,7 +15,7 @@ from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.control_payloads import EngineInfo
-from core.events.alerts import PartFailed
+from core.events.alerts import params_of
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
 from core.settings import Settings
@@ -51,7 +51,7 @@ class ServerHandle:
     watcher: Watcher
     claimer: EpisodeClaimer
     evaluating: dict[str, Claimed] = field(default_factory=dict)
-    """Eval episodes that looks and the canary hold: uuid -> its last claim."""
+    """Eval episodes that looks hold: uuid -> its last claim."""
     paused: str = ""
     """Why its requests are not trained on; empty if they are."""
     most_episodes: int | None = None
@@ -135,7 +135,7 @@ class ProxyContext:
 
         def failed(error: Exception) -> None:
             text = one_line(f"{type(error).__name__}: {error}", 300)
-            show_alert(self.bus, f"part:{name}", PartFailed(part=name, error=text), level="error")
+            show_alert(self.bus, f"part:{name}", params_of("part", part=name, error=text))
 
         await keep_running(work, name, failed)
 

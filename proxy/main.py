@@ -25,15 +25,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
-from core.events.alerts import (
-    AlertParams,
-    JournalFileChanged,
-    JudgeTrouble,
-    PortTaken,
-    RewardsEnded,
-    RewardsGone,
-    RewardsNotLoaded,
-)
+from core.events.alerts import AlertParams, params_of
 from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
@@ -69,9 +61,8 @@ from proxy.control.watch_only import (
 )
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.evaluation.canary import CanaryWatch
 from proxy.evaluation.service import Evaluation, ProgressService
-from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
+from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of
@@ -80,7 +71,7 @@ from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
 from proxy.servers.facts import is_starting
-from proxy.servers.observe_mode import observe_handle as observe_handle
+from proxy.servers.observe import observe_handle
 from proxy.servers.watch import ServerWatch
 from proxy.telemetry.service import telemetry
 from proxy.trackers.service import trackers
@@ -355,20 +346,14 @@ async def _run_services(
     for part, monitor in monitors.items():
         context.tasks.spawn(context.keep_running(monitor, part), part)
     targets = context.settings.servers()
-    canaries = Tasks("canary")
     for name, server in context.servers.items():
         own = home if targets[name] == "embedded" else None
         watch = ServerWatch(context, server, own, partial(groups.postpone, name))
         context.tasks.spawn(watch.run(), f"watch:{name}")
-        if context.settings.probe.enabled and server.trains:
-            facts = groups.server_facts[name]
-            canary = CanaryWatch(context, server, facts, lambda: groups.waiting > 0)
-            canaries.spawn(context.keep_running(canary.run, f"canary of {name}"), name)
     await groups.recover()
     try:
         yield groups
     finally:
-        await canaries.close()  # it gives its episode back
         await groups.close()
         await _shut_down(context)
 
@@ -393,9 +378,11 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
         await context.journal.durable(started)
     configured_port, port = context.settings.proxy.port, urlsplit(url).port
     if configured_port and port != configured_port:
-        show_alert(context.bus, "port", PortTaken(port=configured_port, url=url))
+        show_alert(context.bus, "port", params_of("port", port=configured_port, url=url))
     if notice:
-        show_alert(context.bus, "journal_file", JournalFileChanged(notice=notice), level="error")
+        show_alert(
+            context.bus, "journal_file", params_of("journal_file", notice=notice), level="error"
+        )
 
 
 async def _shut_down(context: ProxyContext) -> None:
@@ -516,7 +503,7 @@ def _note_missing_rewards(context: ProxyContext, before: str) -> None:
     path = Path(before).expanduser()
     builtin = display_name(context.settings, context.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
-        show_alert(context.bus, MISSING_REWARDS, RewardsGone(path=before))
+        show_alert(context.bus, MISSING_REWARDS, params_of("rewards_gone", path=before))
 
 
 def _log_text(error: Abstention, health: SourceHealth, judging: bool) -> str:
@@ -541,15 +528,20 @@ def _log_text(error: Abstention, health: SourceHealth, judging: bool) -> str:
 def _reward_trouble(error: Abstention, health: SourceHealth, judging: bool) -> AlertParams:
     """Return the alert about the rewards, or about a judge of them."""
     if error.crashed:
-        return RewardsEnded(error=error.cause)
+        return params_of("rewards_ended", error=error.cause)
     if not judging:
-        return RewardsNotLoaded(
-            error=error.cause, file=error.file, line=error.line, kept=bool(health.version)
+        return params_of(
+            "rewards",
+            error=error.cause,
+            file=error.file,
+            line=error.line,
+            kept=bool(health.version),
         )
     scoring = "version" if health.version else "operator"
     if health.version and not health.waiting_for:
         scoring = "cache"
-    return JudgeTrouble(
+    return params_of(
+        "judge",
         judge=error.part,
         error=error.cause,
         file=error.file,

@@ -156,22 +156,6 @@ class EpisodeClaimer:
             self.queue.reopen()
         self._rolled = rolls
 
-    def claim_at_once(
-        self, n: int, *, episode_type: str = "train", discard_timeout: float = 240.0
-    ) -> list[Claimed] | None:
-        """Claim `n` episodes without a request to the server, and so without a wait.
-
-        Args:
-            n: Number of episodes of the group.
-            episode_type: `train` or `eval`.
-            discard_timeout: Idle seconds after which the server takes an episode back.
-
-        Returns:
-            Exactly `n` episodes; None, with nothing claimed, if `claim_group` has to do it. A swarm
-            server has to be asked: only a subclass whose server simulates episodes returns any.
-        """
-        return None
-
     async def claim_group(
         self,
         n: int,

@@ -117,8 +117,9 @@ class ClaimQueue:
         full = bool(self.limit) and self.inside >= self.limit and not entry.inside
         if self._refused or full:
             return False
-        asked = sum(claiming.size for claiming in self._claiming)
-        return not asked or asked + entry.size <= self._width
+        if not self._claiming:
+            return True
+        return sum(claiming.size for claiming in self._claiming) + entry.size <= self._width
 
     def _next(self) -> "QueueEntry | None":
         size, count = self._smaller_first
@@ -284,9 +285,9 @@ class QueueEntry:
 
     def end_claims(self) -> None:
         """Let the next entry claim; this one may still hold episodes."""
-        self._queue._set_starved(self, False)
         if self.claims:
             self.claims = False
+            self._queue._starving.discard(self)
             self._queue._claiming.discard(self)
             self._queue._admit()
 
@@ -295,8 +296,8 @@ class QueueEntry:
         if self.inside:
             self.inside = False
             self._queue.inside -= 1
-        self.end_claims()
-        self._queue._admit()
+            self.end_claims()
+            self._queue._admit()
 
     async def __aenter__(self) -> Self:
         await self.take()

@@ -20,7 +20,8 @@ from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.models.advice import advice_context
 from console.session.open_ratings import current_alerts
-from console.text.alerts import AdviceContext, alert_text
+from console.text.alert_words import AdviceContext
+from console.text.alerts import alert_text
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.state import Alert

@@ -33,7 +33,7 @@ from console.models.datasets import find_dataset
 from core.events import Event
 from core.runtime.home import Home
 from core.runtime.secrets import env_key
-from core.settings import MockSettings
+from core.settings import MockSettings, Settings
 from core.state import State
 
 if TYPE_CHECKING:
@@ -192,20 +192,42 @@ def mock(args: argparse.Namespace) -> int:
             "Start `ajet-console` or `ajet-console proxy`, or give --base-url",
         )
     from core.runtime.log_format import setup
+    from mock.user_requests import run
+
+    setup()
+    options = _options(args, home, settings, url)
+    if url and not (args.dry or args.yes) and not _agreed(args, home, url):
+        say("nothing was started")
+        return 1
+    if args.dry_run:
+        return _would_ask(options, has_control=bool(url))
+    report = _print_counts if args.json else None
+    if not url:
+        return run(options, report=report)
+    token = token_of(args, home)
+    return run(options, lambda: _control(url, token, options.cert), report=report)
+
+
+def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str) -> "MockOptions":
+    """Return what is asked, where, and how fast.
+
+    Args:
+        args: The parsed command line.
+        home: The home.
+        settings: Its settings, with those of the command line.
+        url: URL of the proxy; empty without one.
+    """
     from mock.dataset.columns import read_columns
     from mock.run.pace import Pace
     from mock.run.row_order import RowSelection
     from mock.targets.spec import find_target, read_target
-    from mock.user_requests import MockOptions, run
+    from mock.user_requests import MockOptions
 
-    setup()
     spec = read_target(find_target(args.target_file)) if args.target_file else None
     if spec is not None and args.timeout:
         spec = replace(spec, timeout=args.timeout)
     own = settings.mock
-    user = _user(args, own, spec)
-    cert = cert_of(home)
-    options = MockOptions(
+    return MockOptions(
         home=home,
         dataset=find_dataset(home, own.dataset),
         base_url=args.base_url or f"{url}/v1",
@@ -213,9 +235,9 @@ def mock(args: argparse.Namespace) -> int:
         target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
         dry=args.dry,
-        user=user,
+        user=_user(args, own, spec),
         api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
-        cert=cert,
+        cert=cert_of(home),
         model=args.model,
         timeout=own.timeout,
         columns=read_columns(args.columns or ""),
@@ -236,16 +258,6 @@ def mock(args: argparse.Namespace) -> int:
         results=args.results.expanduser() if args.results is not None else None,
         results_wait=args.results_wait,
     )
-    if url and not (args.dry or args.yes) and not _agreed(args, home, url):
-        say("nothing was started")
-        return 1
-    if args.dry_run:
-        return _would_ask(options, has_control=bool(url))
-    report = _print_counts if args.json else None
-    if not url:
-        return run(options, report=report)
-    token = token_of(args, home)
-    return run(options, lambda: _control(url, token, cert), report=report)
 
 
 def _print_counts(counters: "RunCounters", ended: str) -> None:

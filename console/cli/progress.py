@@ -16,7 +16,7 @@ from console.models.progress.standing import Standing, progress_server, restores
 from console.text.lines import Line
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
-from core.state import Look, Progress, State, SyncCheck
+from core.state import Look, Progress, State
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -55,9 +55,7 @@ def progress(args: argparse.Namespace) -> int:
     name = _server(state, args.server)
     present, known = standing(state, name), state.progress.get(name)
     if args.json:
-        server = state.servers.get(name)
-        sync = server.sync_check if server is not None else None
-        say_json(_data(name, present, known, sync, "proxy" if live else "journal"))
+        say_json(_data(name, present, known, "proxy" if live else "journal"))
     else:
         for line in _lines(state, name, present, known):
             say("".join(text for text, _ in line).rstrip())
@@ -91,9 +89,7 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
     return lines
 
 
-def _data(
-    name: str, present: Standing, known: Progress | None, sync: SyncCheck | None, source: str
-) -> dict[str, Any]:
+def _data(name: str, present: Standing, known: Progress | None, source: str) -> dict[str, Any]:
     look, baseline = present.look, present.baseline
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
@@ -136,7 +132,6 @@ def _data(
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
         "best_step": best.step if best is not None else None,
-        "weight_sync": msgspec.to_builtins(sync) if sync is not None else None,
         "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }

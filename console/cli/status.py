@@ -5,8 +5,6 @@ import asyncio
 import time
 from typing import Any
 
-import msgspec
-
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
@@ -20,7 +18,7 @@ from console.text.contact import address_of, is_starting
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
-from core.state import Mock, State, SyncCheck
+from core.state import Mock, State
 
 SHORT = 5
 """Number of the newest groups with too few candidates that are listed with their causes."""
@@ -161,17 +159,11 @@ def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
             "state": watched.state,
             "step": watched.step,
             "weights": state.current_weights(watched).text if state is not None else "",
-            "weight_sync": _sync_check(watched.sync_check),
             "since": watched.since,
             "seen_at": watched.seen_at,
             "starting": is_starting(watched, time.time()),
         }
     return data
-
-
-def _sync_check(check: SyncCheck | None) -> dict[str, Any] | None:
-    """Return whether the last checked weight sync changed the policy; None before one."""
-    return None if check is None else msgspec.to_builtins(check)
 
 
 def _progress(state: State) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from console.cli.common import existing_home, settings_of
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS
 from core.runtime.home import Home
-from core.settings import load
 
 
 def add_rate(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +24,6 @@ def add_rate(parser: argparse.ArgumentParser) -> None:
     )
     kinds = _add_vote(parser)
     kinds.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
-    parser.add_argument("--note", metavar="TEXT", help="note stored with the rating")
     parser.add_argument(
         "--override",
         action="store_true",
@@ -43,21 +41,12 @@ def _add_holder(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_repeat(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `repeat`."""
-    add_common(parser, repeat)
-    about = COMMANDS["group.repeat"].help
+def add_later_vote(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `settle` and `repeat`."""
+    add_common(parser, vote_later)
+    about = COMMANDS[parser.get_default("order_name")].help
     parser.description = f"{about}.\n\nArguments as for `rate`: the best, or all, best first."
     _add_vote(parser)
-
-
-def add_settle(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `settle`."""
-    add_common(parser, settle)
-    about = COMMANDS["group.settle"].help
-    parser.description = f"{about}.\n\nArguments as for `rate`: the best, or all, best first."
-    _add_vote(parser)
-    parser.add_argument("--note", metavar="TEXT", help="note stored with the decision")
 
 
 def add_lease(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +91,7 @@ def _add_vote(parser: argparse.ArgumentParser) -> Any:
     kinds.add_argument("--bad", action="store_true", help="all are bad: trains nothing")
     kinds.add_argument("--skip", action="store_true", help="send no reward: abort the group")
     parser.add_argument("--rater", metavar="NAME", help="name of the rater")
+    parser.add_argument("--note", metavar="TEXT", help="note stored with the rating")
     return kinds
 
 
@@ -109,7 +99,7 @@ def rate(args: argparse.Namespace) -> int:
     """Rate a group, or remove its rating."""
     home = existing_home(args)
     name, values = rating_of(args)
-    values["rater"] = args.rater or load(home.config).console.rater or saved_name(home) or None
+    values["rater"] = _rater(args, home)
     if name == "group.rate":
         values |= {"note": args.note, "tags": args.tag, "override": args.override or None}
         values["holder"] = args.holder or _holder()
@@ -148,22 +138,13 @@ def rating_of(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     return "group.rate", {**values, "rating": kind, "order": [number - 1 for number in args.order]}
 
 
-def settle(args: argparse.Namespace) -> int:
-    """Decide a group on which raters disagree."""
+def vote_later(args: argparse.Namespace) -> int:
+    """Decide a group on which raters disagree, or vote again on one that was sent."""
     home = existing_home(args)
     args.undo = False
     _, values = rating_of(args)
-    return send(
-        args, home, "group.settle", {**values, "rater": _rater(args, home), "note": args.note}
-    )
-
-
-def repeat(args: argparse.Namespace) -> int:
-    """Record a second vote on a group that was rated and sent."""
-    home = existing_home(args)
-    args.undo = False
-    _, values = rating_of(args)
-    return send(args, home, "group.repeat", {**values, "rater": _rater(args, home)})
+    values |= {"rater": _rater(args, home), "note": args.note}
+    return send(args, home, args.order_name, values)
 
 
 def _holder() -> str:

@@ -24,7 +24,8 @@ from console.cli.common import cert_of, changed_keys, existing_home, need_proxy,
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
 from console.session.open_ratings import current_alerts
-from console.text.alerts import AdviceContext, alert_text, in_words
+from console.text.alert_words import AdviceContext
+from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import (

@@ -112,7 +112,7 @@ def _device(device: Device, known: bool) -> Finding:
         f"device {device.index}",
         "warn",
         f"{text}, no bfloat16",
-        "Train in float16 or float32: `--dtype float32` is the safe one",
+        "Train in float32: `--dtype float32`",
     )
 
 

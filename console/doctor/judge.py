@@ -34,8 +34,8 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
         todo = "Give the file with --rewards, or remove rewards.file from the settings"
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
         return missing if named else []
-    from proxy.rewards.judge.budget import JudgeBudgets, own_server
     from proxy.rewards.judge.part import Judge
+    from proxy.rewards.judge.spend import JudgeBudgets, own_server
     from proxy.rewards.model.file import ModelFault, load, make
 
     budgets = JudgeBudgets()

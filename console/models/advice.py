@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from console.models.screen_registry import SCREENS
-from console.text.alerts import AdviceContext
+from console.text.alert_words import AdviceContext
 
 if TYPE_CHECKING:
     from console.session.app_state import Session

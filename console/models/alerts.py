@@ -1,7 +1,7 @@
 """Where the operator handles each alert: screen and key; also what open ratings hold up."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context, context_of
@@ -9,8 +9,9 @@ from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
 from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
-from console.text.alerts import AdviceContext, alert_text, in_words
-from core.events.alerts import ProcessEnded
+from console.text.alert_words import AdviceContext
+from console.text.alerts import ALERTS, Remedy, alert_text, in_words
+from core.events.alerts import params_of
 from core.runtime.sockets import TAKEN
 from core.state import Alert, State
 
@@ -42,100 +43,20 @@ class AlertAction:
         return f"{self.key_path}: {self.screen.title}{effect}"
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Where alerts of one kind are handled, and with which action."""
-
-    screen: str
-    effect: str | Callable[[Mapping[str, str]], str]
-    """The effect, in a word or two; a function of the keys if it names keys."""
-    action: str = ""
-    """Id of the action; empty when there is only something to read."""
-    read_only_effect: str = ""
-    """Text for a read-only console: what the screen shows; empty for `effect`."""
-
-
-def _hold(keys: Mapping[str, str]) -> str:
-    return f"{keys['rating.accept_all']} accepts all, {keys['rating.abort_all']} aborts them"
-
-
-def _boot(keys: Mapping[str, str]) -> str:
-    return f"stop it, then {keys['engine.start']} starts it"
-
-
-def _unscored(keys: Mapping[str, str]) -> str:
-    return f"{keys['group.rescore']} re-scores, {keys['group.abort']} aborts"
-
-
-def _judge(keys: Mapping[str, str]) -> str:
-    return f"its counts; {keys['rewards.edit']} opens the file"
-
-
-_PARTS = Remedy("rewards", "the values of each part")
-_GROUPS = Remedy("requests", "their outcome")
-_REWIND = Remedy(
-    "progress",
-    "back to the best verified step",
-    "progress.rewind",
-    read_only_effect="the verdict, the prompts that changed",
-)
-_PROCESS = "its last log lines"
-REMEDIES: Mapping[str, Remedy] = {
-    "hold": Remedy("rate", _hold, read_only_effect="what waits for a rating"),
-    "held": Remedy(
-        "engine",
-        "the episodes it waits for",
-        "engine.inside",
-        read_only_effect="the episodes it waits for",
-    ),
-    "refused": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
-    "off": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
-    "taken": Remedy("engine", "its clients", "engine.inside", read_only_effect="its clients"),
-    "tokens": _GROUPS,
-    "observe": Remedy("engine", "the upstream"),
-    "port": Remedy("log", "its address"),
-    "hacking": _PARTS,
-    "key": Remedy("log", "its questions"),
-    "start": Remedy("engine", "start it again", "engine.start", read_only_effect="its state"),
-    "sync": Remedy("engine", "its updates"),
-    "boot": Remedy("engine", _boot, "engine.stop", read_only_effect="its state"),
-    "lost": Remedy("engine", "its last state"),
-    "upstream": Remedy("engine", "its messages"),
-    "recovered": _GROUPS,
-    "waited": _GROUPS,
-    "strays": _GROUPS,
-    "cut": Remedy("requests", "truncated:yes finds them"),
-    "session": Remedy("requests", "its questions"),
-    "dead": _PARTS,
-    "unscored": Remedy("requests", _unscored, read_only_effect="these groups"),
-    "room": Remedy("engine", "the job's batch", "engine.job", read_only_effect="its batch"),
-    "rewards": Remedy("rewards", "its last fault"),
-    "rewards_ended": Remedy("rewards", "its last fault"),
-    "rewards_gone": Remedy("rewards", "its last fault"),
-    "reward_outlier": _PARTS,
-    "reward_scale": _PARTS,
-    "judge": Remedy("rewards", _judge, read_only_effect="its counts"),
-    "hook": Remedy("log", "the traceback"),
-    "paused": Remedy(
-        "progress", "resume training", "progress.resume", read_only_effect="why it is paused"
-    ),
-    "worse": _REWIND,
-    "below_best": _REWIND,
-    "worse_parts": Remedy("progress", "the parts and the answers"),
-    "journal": Remedy("log", "why it cannot be written"),
-    "journal_file": Remedy("log", "the cause"),
-    "journal_damage": Remedy("log", "what is damaged"),
-    "journal_prune": Remedy("log", "why it is not pruned"),
-    "telemetry": Remedy("log", "what failed"),
-    "part": Remedy("log", "what failed"),
-    "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
-    "process:engine": Remedy(
-        "engine", "start it again", "engine.restart_process", read_only_effect=_PROCESS
-    ),
-    "process:proxy": Remedy("engine", "start it again", "proxy.restart", read_only_effect=_PROCESS),
-    "process:mock": Remedy("mock", "start it again", "mock.start", read_only_effect=_PROCESS),
+_ACTIONS = {
+    "process:engine": ("engine", "engine.restart_process"),
+    "process:proxy": ("engine", "proxy.restart"),
+    "process:mock": ("mock", "mock.start"),
 }
-"""Remedies by the key of an alert, else by its kind; every kind is listed."""
+"""Key of an alert about a process -> screen and action that start it again."""
+REMEDIES: Mapping[str, Remedy] = {
+    **{kind: remedy for kind, (_, remedy) in ALERTS.items()},
+    **{
+        key: replace(ALERTS["process"][1], screen=screen, action=action)
+        for key, (screen, action) in _ACTIONS.items()
+    },
+}
+"""Remedies by the key of an alert, else by its kind."""
 _ANY = Remedy("log", "what happened")
 """Remedy for an unknown kind, such as one of a newer proxy."""
 
@@ -153,9 +74,9 @@ def action_for(
     context = context or advice_context()
     remedy = REMEDIES.get(alert.key) or REMEDIES.get(alert.alert_kind) or _ANY
     keys = context.keys[remedy.action] if remedy.action else ""
-    effect = remedy.effect if isinstance(remedy.effect, str) else remedy.effect(context.keys)
-    if context.read_only and remedy.read_only_effect:
-        keys, effect = "", remedy.read_only_effect
+    effect = remedy.effect.format_map({"keys": context.keys})
+    if context.read_only and remedy.read_only:
+        keys, effect = "", remedy.read_only
     by_name = {screen.name: screen for screen in screens}
     screen = by_name.get(remedy.screen)
     if screen is None and remedy.screen == "rewards":  # the log has the traceback too
@@ -174,12 +95,12 @@ def _crash_alert(child: ChildProcess) -> Alert:
     detail, remedy = child.detail or "ended", ""
     if TAKEN in detail and ". " in detail:  # keep the advice from being cut off
         detail, _, remedy = detail.rpartition(". ")
-    params = ProcessEnded(role=child.role, detail=detail, remedy=remedy)
+    params = params_of("process", role=child.role, detail=detail, remedy=remedy)
     return Alert(
         key=f"process:{child.role}",
         alert_kind=params.kind,
         params=params.as_json(),
-        level="error",
+        level=params.level,
         at=0.0,
     )
 

@@ -155,9 +155,7 @@ def _servers(session: Session, name: str | None) -> list[Server]:
 
 
 def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
-    """Yield the commands on an engine; none for a server that does not answer."""
-    if server.lost:
-        return
+    """Yield the commands on an engine."""
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
     if _fits(session, "engine.start", server):
@@ -198,14 +196,11 @@ def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
     if known is None or known.probe_set is None:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
-    args = {"server": server.name}
-    if known.probe_set.enabled and not known.probe_set.error:
-        yield _offer("progress.look", where, args=args)
-        yield _offer("progress.trust", where, args=args)
-    saves_by_job = server.checkpoints is None  # then the operator can name the weights
-    if not server.lost and (known.best is not None or (saves_by_job and known.verified)):
-        yield _offer("progress.rewind", where, args=args)
-    yield _offer("progress.resume" if known.paused else "progress.pause", where, args=args)
+    path = {"path": "/"} if server.checkpoints is None else {}  # the operator can name the weights
+    for name in ("look", "trust", "rewind", "resume", "pause"):
+        command = f"progress.{name}"
+        if _fits(session, command, server, **(path if name == "rewind" else {})):
+            yield _offer(command, where, args={"server": server.name})
 
 
 def _several_servers(session: Session) -> Iterator[AvailableCommand]:
@@ -214,9 +209,7 @@ def _several_servers(session: Session) -> Iterator[AvailableCommand]:
     if len(servers) < 2:
         return
     for name in ("engine.start", "engine.stop", "engine.apply"):
-        fit = tuple(
-            one.name for one in servers.values() if not one.lost and _fits(session, name, one)
-        )
+        fit = tuple(one.name for one in servers.values() if _fits(session, name, one))
         if fit:
             yield _offer(name, f" {_servers_text(fit, len(servers))}", servers=fit)
 

@@ -275,10 +275,9 @@ class Ballot:
         }
         if self.blind:
             args["seed"] = seed(self._seed_text)
-        if not self.second:
-            args["blind"] = self.blind and not self.revealed
-            if self.first_key_at is not None:
-                args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
-            if self.tags:
-                args["tags"] = list(self.tags)
+        args["blind"] = self.blind and not self.revealed
+        if self.first_key_at is not None:
+            args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
+        if self.tags:
+            args["tags"] = list(self.tags)
         return args

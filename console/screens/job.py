@@ -15,6 +15,7 @@ from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.run_command import loss_of
+from console.session.command_plans import may_send
 from console.session.server_facts import as_ended
 from console.text.format import state_word
 from console.text.lines import Line
@@ -309,11 +310,10 @@ class JobScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        server = self.session.state.servers.get(self._server)
         if action in WRITING and (self.session.read_only or self.editor.draft.sheet is None):
             return False
         if action == "apply":
-            if server is None or server.state == "OBSERVING":
+            if not may_send(self.session, "engine.apply", server=self._server):
                 return False
             return parameters != (True,) or len(self.session.state.servers) > 1
         if action == "take" and parameters == ("running",):

@@ -21,6 +21,7 @@ from console.models.progress.pause import mock_start_args, pause_text
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
+from console.session.command_plans import may_send
 from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
 from console.views.mock import problem_lines, progress_text, rows_done, share, summary_lines
@@ -219,18 +220,13 @@ class MockScreen(ConsoleScreen):
             return False
         mock = self.session.state.mock
         alive = self.session.mock_running
-        phase = mock.phase if mock is not None else ""
         match action:
             case "start" | "pick":
                 return not alive
             case "start_over":
                 return not alive and mock is not None
-            case "pause":
-                return alive and phase == "running"
-            case "resume":
-                return alive and phase == "paused"
-            case "stop":
-                return alive and phase != "stopping"
+            case "pause" | "resume" | "stop":
+                return alive and may_send(self.session, f"mock.{action}")
         return True
 
     def action_start(self) -> None:

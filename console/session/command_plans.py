@@ -25,6 +25,11 @@ def refusal(
     return plans.refusal(session.state, name, args, session.now(), session.identity, group)
 
 
+def may_send(session: Session, name: str, /, **args: Any) -> bool:
+    """Return whether this console may send a command, and it has an effect now."""
+    return session.allows(name) and refusal(session, name, **args) is None
+
+
 def consequences(session: Session, name: str, /, **args: Any) -> str:
     """Return what a command would destroy, for the question before it; empty for nothing."""
     try:

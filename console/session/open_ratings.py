@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from core.events.alerts import RatingsHoldUp, read_params
+from core.events.alerts import read_params
 from core.state import Alert, Group, State
 
 HOLD = "hold:"
@@ -33,14 +33,12 @@ def _with_open_ratings(state: State, alert: Alert) -> Alert | None:
     params = read_params(alert.alert_kind, alert.params)
     if len(closed) == len(known):
         return None
-    if isinstance(params, RatingsHoldUp):
+    if params is not None and params.kind == "hold":
         unscored = sum(group is not None and bool(group.abstained) for group in closed.values())
-        params = replace(
-            params,
-            ratings=params.ratings - len(closed),
-            unscored=max(0, params.unscored - unscored),
-        )
-        alert = replace(alert, params=params.as_json())
+        figures = params.as_json()
+        figures["ratings"] -= len(closed)
+        figures["unscored"] = max(0, figures.get("unscored", 0) - unscored)
+        alert = replace(alert, params=figures)
     return replace(alert, groups=tuple(name for name in alert.groups if name not in closed))
 
 

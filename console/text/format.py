@@ -175,14 +175,19 @@ def rule(method: str) -> str:
     return words.get(method, one_line(method, 50) or UNKNOWN)
 
 
+def filled(share: float, width: int) -> str:
+    """Return the filled part of a bar of `width` cells; at least an eighth of a cell above 0."""
+    eighths = max(round(min(1.0, share) * width * 8), 1 if share > 0 else 0)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
 def bar(share: float | None, width: int, color: str = "$primary") -> Content:
     """Return a progress bar of `width` cells, drawn in eighths of a cell."""
     if share is None:
         return Content.styled("┈" * width, "$faint")
-    eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    filled = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
-    return Content.assemble((filled, color), ("░" * (width - len(filled)), "$faint"))
+    done = filled(share, width)
+    return Content.assemble((done, color), ("░" * (width - len(done)), "$faint"))
 
 
 def state_for(server: Server, now: float) -> float | None:

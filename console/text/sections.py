@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from console.text.lines import Line
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -36,6 +38,7 @@ def heading(title: str, *parts: Content | str) -> Content:
     return Content.assemble(*pieces)
 
 
-def lines(*parts: Content) -> Content:
+def lines(*parts: Content | Line) -> Content:
     """Join the parts, one per line."""
-    return Content("\n").join(parts)
+    shown = (part if isinstance(part, Content) else Content.assemble(*part) for part in parts)
+    return Content("\n").join(shown)

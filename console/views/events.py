@@ -9,8 +9,8 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line, plural
 from console.models.advice import advice_context
-from console.models.progress.standing import sync_sentence
-from console.text.alerts import AdviceContext, in_words
+from console.text.alert_words import AdviceContext
+from console.text.alerts import in_words
 from console.text.causes import cause_words, held_down
 from console.text.format import numbers
 from core import events as ev
@@ -200,11 +200,6 @@ def _training_run(event: ev.TrainingRunIdentified) -> str:
     return f"the weights are of training run {event.number} ({event.name}){start}"
 
 
-def _sync_checked(event: ev.WeightSyncChecked) -> EventLine:
-    level = "warning" if event.outcome == "unchanged" else "info"
-    return EventLine(one_line(event.server, 40), sync_sentence(event), level, "engine")
-
-
 def _what_if(event: ev.WhatIfChanged) -> EventLine:
     what, summary = event.what or "the rewards as saved", event.summary
     if event.phase == "doing":
@@ -294,7 +289,6 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.TrainingResumed: lambda e: "training is resumed",
     ev.Rewound: _rewound,
     ev.TrainingRunIdentified: _training_run,
-    ev.WeightSyncChecked: _sync_checked,
     ev.RequestRefused: lambda e: EventLine("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
     ev.AlertRaised: _alert,
     ev.AlertCleared: lambda e: EventLine(

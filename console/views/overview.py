@@ -26,7 +26,7 @@ from console.text.format import (
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.views.chart import sparkline
+from console.ui.plot import sparkline
 from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
 from core.state import Alert, Group, Server

@@ -9,7 +9,7 @@ from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
 from console.session.group_facts import best_of
-from console.text.alerts import AdviceContext
+from console.text.alert_words import AdviceContext
 from console.text.format import countdown
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same

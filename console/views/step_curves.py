@@ -100,7 +100,7 @@ def _curve(
         (one.format(newest.mean), "bold $curve"),
         (f"  {step}", "$muted"),
     )
-    plot = curve(points, width, height)
+    plot = [Content.assemble(*line) for line in curve(points, width, height)]
     return [title, *(plot if axis else plot[:-1])]
 
 

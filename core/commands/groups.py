@@ -6,12 +6,6 @@ GROUP = Arg("group_id", "text", "Id of the group, or its first characters")
 
 _EACH_SERVER = Arg("server", "text", "Only groups of this swarm server; of all by default", False)
 
-_DISPLAY = (
-    Arg("shown", "ints", "Candidate index at each position on the screen", False),
-    Arg("seed", "text", "Seed of the order on the screen", False),
-    Arg("looked", "float", "Seconds from its display to the vote", False),
-)
-
 RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
 
 _VOTE = (
@@ -19,7 +13,16 @@ _VOTE = (
     Arg("order", "ints", "best: one index; ranking: indices, best first", False),
     Arg("scores", "floats", "scores: one number per candidate", False),
     Arg("rater", "text", "Name of the rater", False),
+    Arg("note", "text", "Reason in words", False),
+    Arg("tags", "texts", "Reasons as tags", False),
+    Arg("shown", "ints", "Candidate index at each position on the screen", False),
+    Arg("seed", "text", "Seed of the order on the screen", False),
+    Arg("looked", "float", "Seconds from its display to the vote", False),
+    Arg("first_key", "float", "Seconds from its display to the first key", False),
+    Arg("blind", "flag", "Rewards and marks were hidden until the vote", False),
+    Arg("guidelines", "text", "Version of the rater's guidelines", False),
 )
+"""A vote, alike in all commands that take one: the fields of `core.events.rating.VoteEvent`."""
 
 OVERRIDE_HINT = "vote again with `override`"
 """Remedy in the refusal of a vote that `override` would allow."""
@@ -41,12 +44,6 @@ RATE = (
         args=(
             GROUP,
             *_VOTE,
-            Arg("note", "text", "Reason in words", False),
-            Arg("tags", "texts", "Reasons as tags", False),
-            *_DISPLAY,
-            Arg("blind", "flag", "Rewards and marks were hidden until the vote", False),
-            Arg("first_key", "float", "Seconds from its display to the first key", False),
-            Arg("guidelines", "text", "Version of the rater's guidelines", False),
             Arg("holder", "text", "Console that votes, as in a lease", False),
             Arg("override", "flag", "Replace another rater's vote, or vote despite a lease", False),
         ),
@@ -56,21 +53,13 @@ RATE = (
         "group.settle",
         "Group: Settle a disagreement",
         "Decide a group on which raters disagree; if it was sent, the vote is recorded for export",
-        args=(
-            GROUP,
-            *_VOTE,
-            Arg("note", "text", "Reason in words", False),
-        ),
+        args=(GROUP, *_VOTE),
     ),
     Command(
         "group.repeat",
         "Group: Record a second vote",
         "Vote again on a group that was rated and sent; compared with the first vote, never sent",
-        args=(
-            GROUP,
-            *_VOTE,
-            *_DISPLAY,
-        ),
+        args=(GROUP, *_VOTE),
         role="rater",
     ),
     Command(

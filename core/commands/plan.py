@@ -14,14 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
 from core.commands import COMMANDS, CommandError, validate
 from core.commands import plan_engines as engines
 from core.commands import plan_groups as groups
+from core.commands import plan_progress as progress
 from core.commands.refusal import NoChange, NotNow
+from core.commands.rewards import WHAT_IF_GROUPS, WHAT_IF_MOST, weights_of
 from core.roles import OWNER, Identity, require
-from core.state import Group, Server, State
+from core.state import PIN_CAP, EngineRun, Group, Progress, Server, State
 
 IN_WATCH_ONLY = frozenset(
     {"alert.dismiss", "journal.prune", "proxy.restart", "run.name", "run.note", "run.pin"}
@@ -30,6 +32,8 @@ IN_WATCH_ONLY = frozenset(
 WATCH_ONLY_TODO: Final = "It is watch-only: start one without --watch-only to do that"
 _OF_OPERATORS = ("override", "take", "newest")
 """Flags that affect other raters."""
+_RUN_TEXTS = {"name": 80, "note": 2_000}
+"""Maximum characters of what is written on a run."""
 _MOCK_ENDED = frozenset({"finished", "stopped", "failed"})
 
 
@@ -162,10 +166,12 @@ def _resolve(
     if "group_id" in checked:
         group = stored or groups.find_group(state, checked["group_id"])
         checked["group_id"] = group.group_id
-    if name.partition(".")[0] in ("engine", "progress", "rating") and "server" in {
+    area = name.partition(".")[0]
+    if area in ("engine", "progress", "rating") and "server" in {
         arg.name for arg in COMMANDS[name].args
     }:
-        server = engines.find_server(state, checked.get("server"))
+        trained = area == "progress"
+        server = engines.find_server(state, checked.get("server"), trained=trained)
     return checked, group, server
 
 
@@ -185,7 +191,11 @@ def _check(
         if rule := groups.RULES.get(name):
             rule(state, group, args, now)
     elif server is not None and (engine_rule := engines.RULES.get(name)):
-        engine_rule(server, args)
+        engine_rule(state, server, args)
+    elif server is not None and (progress_rule := progress.RULES.get(name)):
+        if name == "progress.rewind":
+            engines.require_answer(server)
+        progress_rule(server, state.progress.get(server.name) or Progress(), args)
     elif other := _RULES.get(name):
         other(state, args)
 
@@ -198,10 +208,26 @@ def _require_service(state: State, name: str) -> None:
 # --- commands about neither a group nor an engine ------------------------------------------------
 
 
-def _known_run(state: State, args: Mapping[str, Any]) -> None:
-    if state.engine_runs.numbered(args["number"]) is None:
+def _known_run(state: State, args: Mapping[str, Any]) -> EngineRun:
+    run = state.engine_runs.numbered(args["number"])
+    if run is None:
         what = f"there is no run {args['number']}"
         raise CommandError(what, todo="`ajet-console runs` lists them")
+    return run
+
+
+def _run_text(state: State, args: Mapping[str, Any]) -> None:
+    _known_run(state, args)
+    for name, most in _RUN_TEXTS.items():
+        if (length := len(args.get(name, "").strip())) > most:
+            raise CommandError(f"the {name} has {length} characters", todo=f"At most {most}")
+
+
+def _pin_run(state: State, args: Mapping[str, Any]) -> None:
+    run, pinned = _known_run(state, args), sum(run.pinned for run in state.engine_runs.runs)
+    if args.get("pinned", True) and not run.pinned and pinned >= PIN_CAP:
+        todo = "Unpin another run first"
+        raise NotNow(f"{pinned} runs are pinned, the most that can be", todo=todo)
 
 
 def _known_part(state: State, args: Mapping[str, Any]) -> None:
@@ -209,6 +235,44 @@ def _known_part(state: State, args: Mapping[str, Any]) -> None:
     if args["part"] not in names:
         what = f"the rewards have no part `{one_line(args['part'], 60)}`"
         raise NotNow(what, todo=known_names(args["part"], names))
+
+
+def _what_if(state: State, args: Mapping[str, Any]) -> None:
+    weights_of(args.get("weights", ()))
+    if args.get("file") and args.get("hooks"):
+        raise UsageError("a file and a hook folder are given", todo="Give one of them")
+    last = args.get("last") or WHAT_IF_GROUPS
+    if not 1 <= last <= WHAT_IF_MOST:
+        raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {WHAT_IF_MOST}")
+
+
+def _what_if_stop(state: State, args: Mapping[str, Any]) -> None:
+    if state.what_if is None or state.what_if.over:
+        raise NoChange("no what-if runs; nothing was changed")
+
+
+def _apply_weights(state: State, args: Mapping[str, Any]) -> None:
+    if weights_of(args.get("weights", ())):
+        return
+    tried = state.what_if
+    if tried is None or tried.phase != "done":
+        todo = "Try some weights first: rewards.whatif"
+        raise NotNow("there is no what-if to apply", todo=todo)
+    if not tried.weights:
+        todo = "Put that file in place of the rewards file: it is loaded when it is saved"
+        raise NotNow(f"the what-if tried {tried.what}, not weights", todo=todo)
+
+
+def _try_stop(state: State, args: Mapping[str, Any]) -> None:
+    tries = {known.try_id: known for known in state.tries}
+    try_id = args.get("try_id")
+    if not try_id:
+        if all(known.over for known in state.tries):
+            raise NoChange("no try runs")
+    elif try_id not in tries:
+        raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
+    elif tries[try_id].over:
+        raise NoChange(f"try {try_id} has ended")
 
 
 def _mock(state: State, goal: str) -> None:
@@ -224,11 +288,15 @@ def _mock(state: State, goal: str) -> None:
         raise NotNow("the mock user is stopping")
 
 
-_RULES: Mapping[str, Callable[[State, Mapping[str, Any]], None]] = {
+_RULES: Mapping[str, Callable[[State, Mapping[str, Any]], object]] = {
     "journal.prune": lambda _, args: engines.require_not_negative(args),
-    "run.name": _known_run,
-    "run.note": _known_run,
-    "run.pin": _known_run,
+    "run.name": _run_text,
+    "run.note": _run_text,
+    "run.pin": _pin_run,
+    "engine.try_stop": _try_stop,
+    "rewards.whatif": _what_if,
+    "rewards.whatif_stop": _what_if_stop,
+    "rewards.apply": _apply_weights,
     "rewards.weight": _known_part,
     "rewards.gate": _known_part,
     "rewards.enable": _known_part,

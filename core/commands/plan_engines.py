@@ -11,23 +11,32 @@ from core.state import Group, Pool, Server, State
 Args = Mapping[str, Any]
 BASE = "base"
 """Name of the weights a policy starts with."""
+LONGEST_PROMPT = 200_000
+"""Maximum characters of a prompt to try."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
 """States in which a server fills the pool of its next update."""
 
 
-def find_server(state: State, name: str | None) -> Server:
+def find_server(state: State, name: str | None, *, trained: bool = False) -> Server:
     """Return the server of that name; the first one for None.
+
+    Args:
+        state: The state of the proxy.
+        name: The name.
+        trained: Only a server that is trained, so none in observe mode.
 
     Raises:
         CommandError: There is none of that name.
         NotNow: There is none at all.
     """
     servers = state.servers
+    if trained:
+        servers = {known: one for known, one in servers.items() if one.state != "OBSERVING"}
     if name and name not in servers:
-        what = f"there is no server `{one_line(name, 60)}`"
+        what = f"there is no server `{one_line(name, 60)}`{' that is trained' * trained}"
         raise CommandError(what, todo=known_names(name, servers))
     if not servers:
-        raise NotNow("the proxy knows no swarm server")
+        raise NotNow(f"the proxy knows no swarm server{' that is trained' * trained}")
     return servers[name] if name else next(iter(servers.values()))
 
 
@@ -50,7 +59,12 @@ def _busy(server: Server) -> str:
     return server.work.title if server.work is not None and not server.work.over else ""
 
 
-def _require_answer(server: Server) -> None:
+def require_answer(server: Server) -> None:
+    """Refuse a server that does not answer.
+
+    Raises:
+        NotNow: It does not.
+    """
     if server.lost:
         raise NotNow(f"the server does not answer: {one_line(server.lost, 200)}", server.name)
 
@@ -67,13 +81,13 @@ def _require_engine(server: Server) -> None:
 
 
 def _require_checkpoints(server: Server) -> None:
-    _require_answer(server)
+    require_answer(server)
     if server.checkpoints is None:
         todo = "An AgentJet server saves by its own job: see save_freq there"
         raise NotNow("this server has no checkpoints", server.name, todo)
 
 
-def _start(server: Server, args: Args) -> None:
+def _start(state: State, server: Server, args: Args) -> None:
     _require_engine(server)
     off = server.state in ("OFFLINE", "CANNOT_CONNECT")
     if not (args.get("job") or args.get("preset")):
@@ -82,46 +96,52 @@ def _start(server: Server, args: Args) -> None:
         if not (_busy(server) or server.lost or off):
             raise NoChange(f"{server.name} is {server.state} already, with the job it has")
     _require_idle(server)
-    _require_answer(server)
+    require_answer(server)
     if not off:
         todo = "Stop it first, or apply the job, which does that"
         raise NotNow(f"the engine of {server.name} is {server.state}, not OFFLINE", todo=todo)
 
 
-def _stop(server: Server, args: Args) -> None:
+def _stop(state: State, server: Server, args: Args) -> None:
     _require_engine(server)
     if server.state == "OFFLINE" and not (server.lost or _busy(server)):
         raise NoChange(f"{server.name} is OFFLINE already")
 
 
-def _apply(server: Server, args: Args) -> None:
+def _apply(state: State, server: Server, args: Args) -> None:
     _require_engine(server)
     _require_idle(server)
+    require_answer(server)
 
 
-def _cancel(server: Server, args: Args) -> None:
+def _save_job(state: State, server: Server, args: Args) -> None:
+    if args.get("job") is None and args.get("preset") is None:
+        raise CommandError("the command has no job", todo="Give a job, or a preset")
+
+
+def _cancel(state: State, server: Server, args: Args) -> None:
     if not _busy(server):
         raise NoChange(f"nothing runs on {server.name} that could be cancelled")
 
 
-def _resume(server: Server, args: Args) -> None:
+def _resume(state: State, server: Server, args: Args) -> None:
     _require_checkpoints(server)
-    _start(server, {})
+    _start(state, server, {})
 
 
-def _save(server: Server, args: Args) -> None:
+def _save(state: State, server: Server, args: Args) -> None:
     _require_checkpoints(server)
     if server.state == "BOOTING" or (server.state == "OFFLINE" and not server.checkpoints):
         raise NotNow(f"the engine is {server.state}: it has no policy yet", server.name)
 
 
-def _reset(server: Server, args: Args) -> None:
+def _reset(state: State, server: Server, args: Args) -> None:
     _require_checkpoints(server)
     _require_idle(server)
 
 
-def _restore(server: Server, args: Args) -> None:
-    _reset(server, args)
+def _restore(state: State, server: Server, args: Args) -> None:
+    _reset(state, server, args)
     name, saved = args["name"].strip(), {one.name: one for one in server.checkpoints or ()}
     if name in saved and saved[name].damaged:
         raise NotNow(
@@ -132,24 +152,36 @@ def _restore(server: Server, args: Args) -> None:
         raise NotNow(what, server.name, known_names(name, [*saved, BASE]))
 
 
-def _prune(server: Server, args: Args) -> None:
+def _prune(state: State, server: Server, args: Args) -> None:
     require_not_negative(args)
     _require_checkpoints(server)
 
 
-RULES: Mapping[str, Callable[[Server, Args], None]] = {
+def _try(state: State, server: Server, args: Args) -> None:
+    if not args["prompt"].strip():
+        raise CommandError("there is nothing to try", todo="Give a prompt")
+    if len(args["prompt"]) > LONGEST_PROMPT:
+        raise CommandError(f"a prompt to try has at most {LONGEST_PROMPT} characters")
+    if any(known.try_id == args.get("try_id") for known in state.tries):
+        what = f"there is a try `{one_line(args['try_id'], 40)}` already"
+        raise CommandError(what, todo="Leave the id out")
+    require_answer(server)
+
+
+RULES: Mapping[str, Callable[[State, Server, Args], None]] = {
     "engine.start": _start,
     "engine.stop": _stop,
     "engine.apply": _apply,
+    "engine.job": _save_job,
     "engine.cancel": _cancel,
     "engine.resume": _resume,
     "engine.save": _save,
     "engine.restore": _restore,
     "engine.reset": _reset,
     "engine.prune": _prune,
-    "engine.try": lambda server, _: _require_answer(server),
+    "engine.try": _try,
 }
-"""Command -> its rule: server, arguments."""
+"""Command -> its rule: state, server, arguments."""
 
 
 # --- what is lost --------------------------------------------------------------------------------

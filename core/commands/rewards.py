@@ -1,6 +1,15 @@
 """Commands of the reward model's parts, and of trials of other rewards."""
 
+from collections.abc import Iterable
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
 from core.commands.spec import Arg, Command
+
+WHAT_IF_GROUPS = 100
+"""Default number of groups of a what-if."""
+WHAT_IF_MOST = 500
+"""Maximum number of its groups."""
 
 _PART = Arg("part", "text", "Name of the part")
 
@@ -37,7 +46,7 @@ TRIALS = (
             _WEIGHTS,
             Arg("file", "text", "File of rewards to try, on the proxy's machine", False),
             Arg("hooks", "text", "Folder of hooks to try, on the proxy's machine", False),
-            Arg("last", "int", "Number of groups; 100 by default", False),
+            Arg("last", "int", f"Number of groups; {WHAT_IF_GROUPS} by default", False),
         ),
     ),
     Command(
@@ -52,3 +61,23 @@ TRIALS = (
         args=(_WEIGHTS,),
     ),
 )
+
+
+def weights_of(assignments: Iterable[str]) -> dict[str, float]:
+    """Return the weights of `PART=NUMBER` texts, by part.
+
+    Raises:
+        UsageError: A text has another form.
+    """
+    weights: dict[str, float] = {}
+    for assignment in assignments:
+        name, sign, text = assignment.partition("=")
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not sign or not name.strip() or not abs(value) <= 1e6:
+            what = f"`{one_line(assignment, 40)}` is not a weight"
+            raise UsageError(what, todo="A weight is PART=NUMBER, such as length=0.5")
+        weights[name.strip()] = value
+    return weights

@@ -111,7 +111,7 @@ from core.events.server import (
     UpdateDone,
     WorkChanged,
 )
-from core.events.weights import TrainingRunIdentified, WeightSyncChecked
+from core.events.weights import TrainingRunIdentified
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:

@@ -107,17 +107,8 @@ class GroupEdited(GroupEvent, frozen=True, kw_only=True):
     rater: str = ""
 
 
-class RatingRepeated(GroupEvent, frozen=True, kw_only=True):
+class RatingRepeated(VoteEvent, frozen=True, kw_only=True):
     """The rater voted again on a group that was rated and sent before; nothing is sent."""
 
-    rating: str
-    order: tuple[int, ...] = ()
-    scores: tuple[float, ...] = ()
-    rewards: tuple[float, ...] = ()
-    """Reward of each candidate by this vote."""
     agrees: bool
     """Both votes put the same answers first."""
-    rater: str = ""
-    shown: tuple[int, ...] = ()
-    seed: str = ""
-    looked: float = 0.0

@@ -1,6 +1,4 @@
-"""Events of the weights of a swarm server: their training run, and what a weight sync changed."""
-
-from typing import Literal
+"""Events of the weights of a swarm server: their training run."""
 
 from core.events.base import Event
 
@@ -19,16 +17,3 @@ class TrainingRunIdentified(Event, frozen=True, kw_only=True):
     observed starts, as `math.3`."""
     start: str = ""
     """Checkpoint or model that its first weights came from, as the server reports it."""
-
-
-class WeightSyncChecked(Event, frozen=True, kw_only=True):
-    """Log-probs of fixed prompts before and after a weight sync were compared, or could not be."""
-
-    step: int
-    """Global step whose update was synced."""
-    outcome: Literal["changed", "unchanged", "unknown"]
-    cause: str = ""
-    """Why the outcome is unknown."""
-    change: float = 0.0
-    noise: float = 0.0
-    """Change of the log-probs across the sync, and between two readings before it, in nats."""

@@ -47,7 +47,7 @@ def reduce(state: State, event: Event) -> Dirty:
     """
     state.seq = event.seq
     if isinstance(event, GroupEvent):
-        if isinstance(event, GroupOpened):
+        if type(event) is GroupOpened:
             open_group(state, event)
         elif (group := state.groups.get(event.group_id)) is None:
             return NOTHING

@@ -1,9 +1,9 @@
 """Handlers of the events of a server's weights."""
 
-from core.events.weights import TrainingRunIdentified, WeightSyncChecked
+from core.events.weights import TrainingRunIdentified
 from core.reducer.common import Dirty, Handlers, record_of, server_changed, server_of
 from core.reducer.runs import note_weights
-from core.state import RUN_CAP, State, SyncCheck, TrainingRun
+from core.state import RUN_CAP, State, TrainingRun
 
 
 def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
@@ -22,9 +22,4 @@ def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
     return server_changed(event.server)
 
 
-def _checked(state: State, event: WeightSyncChecked) -> Dirty:
-    server_of(state, event.server).sync_check = record_of(SyncCheck, event)
-    return server_changed(event.server)
-
-
-WEIGHT_HANDLERS: Handlers = {TrainingRunIdentified: _identified, WeightSyncChecked: _checked}
+WEIGHT_HANDLERS: Handlers = {TrainingRunIdentified: _identified}

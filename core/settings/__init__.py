@@ -216,7 +216,7 @@ class EngineSettings(_Section, frozen=True):
     job's `ajet.model.path`."""
     device: str = ""
     """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
-    dtype: Literal["", "bfloat16", "float16", "float32"] = ""
+    dtype: Literal["", "bfloat16", "float32"] = ""
     """Number format of the weights; empty chooses one that the device computes with."""
     lora: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Rank of LoRA; 0 uses the job's, else 16."""

@@ -23,7 +23,7 @@ from core.state.rating import PartAgreement, RaterStats
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
 from core.state.runs import EngineRun, EngineRuns, RunPoint
 from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
-from core.state.weights import SyncCheck, TrainingRun, WeightVersion
+from core.state.weights import TrainingRun, WeightVersion
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000

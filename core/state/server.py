@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from core.events.server import Checkpoint, ClientSeen, OperationStep
-from core.state.weights import SyncCheck, TrainingRun
+from core.state.weights import TrainingRun
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -133,8 +133,6 @@ class Server(msgspec.Struct, kw_only=True):
     """Number of starts of its engine so far; a run lasts from a start to the stop."""
     runs: list[TrainingRun] = msgspec.field(default_factory=list)
     """Training runs of its weights, newest last."""
-    sync_check: SyncCheck | None = None
-    """Whether the last weight sync that was checked changed the policy; None before one."""
     since: float = 0.0
     """Unix seconds when it entered the state."""
     lost: str = ""

@@ -26,21 +26,6 @@ class TrainingRun(msgspec.Struct, kw_only=True):
     """`Server.engine_run` in which it was last observed."""
 
 
-class SyncCheck(msgspec.Struct, kw_only=True):
-    """Result of the last comparison of log-probs across a weight sync."""
-
-    step: int
-    """Global step whose update was synced."""
-    outcome: str
-    """`changed`, `unchanged` or `unknown`."""
-    cause: str = ""
-    """Why the outcome is unknown."""
-    change: float = 0.0
-    noise: float = 0.0
-    """In nats, see `core.events.WeightSyncChecked`."""
-    at: float = 0.0
-
-
 class WeightVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The weights that produced an answer: server, training run, global step."""
 

@@ -25,9 +25,6 @@ from engine.training.update_stats import LossSums, update_stats
 
 log = logging.getLogger(__name__)
 
-_GOOD_PASSES = 100
-"""Finite passes after which the scale of the loss doubles; an update has one or a few."""
-
 
 @dataclass(slots=True)
 class Optimizer:
@@ -48,31 +45,6 @@ class Optimizer:
         if decay:
             self.flat.mul_(1.0 - hyper.lr * decay)
         self.flat.addcdiv_(self.m, scale, value=-hyper.lr / (1.0 - b1**self.t))
-
-
-@dataclass(slots=True)
-class LossScale:
-    """Factor of the loss with which gradients in float16 neither vanish nor overflow.
-
-    By the rule of `torch.amp.GradScaler`, which belongs to optimizers of torch; but a pass that
-    overflows is repeated, not skipped: its batch has ratings of people.
-    """
-
-    value: float = 2.0**16
-    good: int = 0
-    """Finite passes since the last change."""
-
-    def grow(self) -> None:
-        """Note a finite pass; double the factor after `_GOOD_PASSES`."""
-        self.good += 1
-        if self.good >= _GOOD_PASSES:
-            self.value, self.good = min(2 * self.value, 2.0**24), 0
-
-    def shrink(self) -> bool:
-        """Halve the factor; return False when it is at its lowest, 1."""
-        self.good = 0
-        self.value, before = max(1.0, self.value / 2), self.value
-        return self.value < before
 
 
 class TorchLearner:
@@ -99,8 +71,6 @@ class TorchLearner:
         self._body = getattr(inner, inner.base_model_prefix)
         output = inner.get_output_embeddings()
         self._head = OutputHead(output, inner.config.vocab_size, memory.logits)
-        half = any(one.dtype is torch.float16 for one in self.trained)
-        self._scale = LossScale() if half else None
         self._device = next(model.parameters()).device
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:
@@ -219,27 +189,16 @@ class TorchLearner:
             torch.cuda.synchronize(self._device)
 
     def _finite(self, work: Callable[[], tuple[LossSums, Any]]) -> tuple[LossSums, Any, float]:
-        """Run a pass, in float16 with a smaller scale of the loss until its gradient is finite.
-
-        Returns:
-            Sums, gradient and its norm.
+        """Run a pass; return its sums, its gradient and the gradient's norm.
 
         Raises:
             ValueError: the gradient is not finite.
         """
-        while True:
-            sums, grad = self._retry(work)
-            norm = float(grad.norm())
-            if math.isfinite(norm):
-                if self._scale is not None:
-                    self._scale.grow()
-                return sums, grad, norm
-            if self._scale is None or not self._scale.shrink():
-                way = "" if self._scale is None else ". Use --dtype bfloat16 or float32"
-                raise ValueError(
-                    f"the gradient is not finite: this batch can not be trained on{way}"
-                )
-            log.info("a gradient overflowed: the scale of the loss is %g", self._scale.value)
+        sums, grad = self._retry(work)
+        norm = float(grad.norm())
+        if not math.isfinite(norm):
+            raise ValueError("the gradient is not finite: this batch can not be trained on")
+        return sums, grad, norm
 
     def _reference(
         self, samples: Sequence[TrainSample], hyper: Hyperparameters
@@ -290,7 +249,6 @@ class TorchLearner:
         with self._training():
             sums = LossSums()
             targets = _targets(samples)
-            scale = 1.0 if self._scale is None else self._scale.value
             total = torch.zeros_like(self.optimizer.flat)
             ends = np.cumsum([one.numel() for one in self.trained]).tolist()
             gradients = [
@@ -315,14 +273,14 @@ class TorchLearner:
                     hyper,
                 )
                 sums.count(losses, float(entropy))
-                slope = torch.from_numpy(losses.slope * (scale / targets)).to(logprobs)
+                slope = torch.from_numpy(losses.slope / targets).to(logprobs)
                 logprobs.backward(slope)
                 for place, one in zip(gradients, self.trained, strict=True):
                     if one.grad is not None:
                         place.add_(one.grad)
                         one.grad = None
             old[:] = first
-            return sums, total.div_(scale) if scale != 1.0 else total
+            return sums, total
 
     @contextmanager
     def _training(self) -> Iterator[None]:

@@ -18,7 +18,6 @@ from engine.torch.files.check import ModelLoadError, check_config
 from engine.torch.hardware.devices import (
     card_uuid,
     free_bytes,
-    has_bfloat16,
     usable_device,
     usable_dtype,
 )
@@ -115,7 +114,7 @@ def load(
     except torch.OutOfMemoryError as error:
         raise _no_space(str(error).split(". ")[0], "", device) from error
     model.eval()
-    _check_logits(model, options.model, dtype, device)
+    _check_logits(model, options.model, dtype)
     names = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
     layout = tuple((name.replace(".default.", "."), tuple(one.shape)) for name, one in names)
     return Loaded(
@@ -219,7 +218,7 @@ def reported(name: str) -> Iterator[None]:
         raise ModelLoadError(f"The model cannot be loaded: {first}", name, todo) from error
 
 
-def _check_logits(model: Any, name: str, dtype: Any, device: str) -> None:
+def _check_logits(model: Any, name: str, dtype: Any) -> None:
     """Check that the logits are finite and that the last layer alone makes them, as an update
     computes them.
 
@@ -242,11 +241,11 @@ def _check_logits(model: Any, name: str, dtype: Any, device: str) -> None:
         ) from error
     if not bool(own.isfinite().all()):
         kind = str(dtype).removeprefix("torch.")
-        todo = "The files contain numbers that are not finite: download the model again"
-        if dtype is torch.float16:
-            others = "bfloat16 or float32" if has_bfloat16(device) else "float32"
-            todo = f"The model computes numbers that are too large for it: use --dtype {others}"
-        raise ModelLoadError(f"The logits of this model are not finite in {kind}", name, todo)
+        raise ModelLoadError(
+            f"The logits of this model are not finite in {kind}",
+            name,
+            "The files contain numbers that are not finite: download the model again",
+        )
     largest = float(own.abs().max())
     if own.shape != ours.shape or not torch.allclose(own, ours, rtol=0.02, atol=0.02 * largest):
         raise ModelLoadError(

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.lane_queue import Lane
 from core.events import GroupOpened, RequestJoined, RequestRefused, RequestReplayed
-from core.events.alerts import KeyLimited, SessionLimited, UsersRefused
+from core.events.alerts import AlertParams, params_of
 from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
@@ -29,8 +29,9 @@ from proxy.dataset_rows import HEADER, Row, journal_fields, own_words
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
-from proxy.groups.capacity import check_servable
-from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
+from proxy.groups.answer import AnswerWaiter
+from proxy.groups.gate import check_servable
+from proxy.groups.run import GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
@@ -365,8 +366,9 @@ class Admission:
         try:
             self.keys.open(key, count)
         except LimitExceeded as exceeded:
-            by_key = KeyLimited(name=key[:8] or "none", limit=exceeded.limit, query=query)
-            self._raise_limit_alert(by_key, server)
+            name = key[:8] or "none"
+            by_key = params_of("key", name=name, limit=exceeded.limit, query=query)
+            self._raise_limit_alert(f"key:{name}", by_key, server)
             raise _too_many("with this key", exceeded) from None
         if not session:
             return 0
@@ -376,15 +378,14 @@ class Admission:
         except LimitExceeded as exceeded:
             self.keys.close(key, count)
             name = one_line(session, 60)
-            limited = SessionLimited(name=name, limit=exceeded.limit, query=query)
-            self._raise_limit_alert(limited, server, session)
+            limited = params_of("session", name=name, limit=exceeded.limit, query=query)
+            self._raise_limit_alert(f"session:{session}", limited, server, session)
             raise _too_many("in this session", exceeded) from None
 
     def _raise_limit_alert(
-        self, params: KeyLimited | SessionLimited, server: str, session: str = ""
+        self, alert: str, params: AlertParams, server: str, session: str = ""
     ) -> None:
-        """Show that a session or key is over its limit."""
-        alert = f"{params.kind}:{session or params.name}"
+        """Show that a session or key is over its limit; `alert` is the key of the alert."""
         if (timer := self._alerts.get(alert)) is not None:
             timer.cancel()
         elif len(self._alerts) >= self._limits.alerts:
@@ -419,7 +420,7 @@ class Admission:
             state = status.display_state.value
             if key not in bus.state.alerts and key not in bus.state.dismissed:
                 log.warning("users are answered 503: %s is %s", server.name, state)
-            show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
+            show_alert(bus, key, params_of("refused", server=server.name, state=state))
 
 
 # --- pure rules -----------------------------------------------------------------------------------

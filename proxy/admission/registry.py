@@ -20,8 +20,8 @@ from proxy.admission.admit import Admission, Limits
 from proxy.context import ProxyContext
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
-from proxy.groups.rerun import rescoring
 from proxy.groups.run import GroupRun, StopReason
+from proxy.groups.score import rescoring
 from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
@@ -172,7 +172,7 @@ class Groups:
             run.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name
             if not self._closing and not self._runs_of(name):
-                await run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
+                run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
 
     # --- leaving -------------------------------------------------------------------------------
 

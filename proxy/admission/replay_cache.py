@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.outcomes import answer_of, read_json
 from proxy.dataset_rows import HEADER as ROW
 from proxy.dialects.session_marks import session_of
-from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
 
 JOIN = "x-ajet-join"
 RETRY_COUNT = "x-stainless-retry-count"

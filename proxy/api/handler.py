@@ -25,7 +25,7 @@ from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
-from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
     CONNECTION,
     FAST_RESPONSE,

@@ -15,7 +15,7 @@ from core.reducer.common import Dirty
 from core.state import State
 from proxy.api.prometheus import Labels, by, counter, family, gauge, line, number
 from proxy.dialects.request import PublicAnswer
-from proxy.servers.observe_client import STATE
+from proxy.servers.observe import STATE
 
 BUCKETS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0,
            240.0, 480.0, 960.0)  # fmt: skip

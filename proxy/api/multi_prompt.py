@@ -8,7 +8,7 @@ from proxy.admission.admit import RequestCount
 from proxy.admission.registry import Groups
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
-from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
 
 _MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}

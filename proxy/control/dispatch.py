@@ -25,7 +25,7 @@ from proxy.control.progress_commands import ProgressCommands
 from proxy.control.run_commands import RunCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
-from proxy.groups.giving_way import rows_wait
+from proxy.groups.gate import rows_wait
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)

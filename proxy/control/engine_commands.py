@@ -26,8 +26,15 @@ log = logging.getLogger(__name__)
 
 STOP_LIMIT = 30.0
 """Seconds until a stopped engine must be OFFLINE; a real server does not respond for 19 of them."""
-_ON_STATE = frozenset({"start", "stop", "apply", "resume", "save"})
-_ON_CHECKPOINTS = frozenset({"resume", "save", "restore", "reset", "prune"})
+_ON_STATE = frozenset(
+    {"engine.start", "engine.stop", "engine.apply", "engine.resume", "engine.save"}
+)
+_ON_CHECKPOINTS = frozenset(
+    {
+        "engine.resume", "engine.save", "engine.restore", "engine.reset", "engine.prune",
+        "progress.rewind",
+    }
+)  # fmt: skip
 
 
 class EngineCommands:
@@ -58,15 +65,15 @@ class EngineCommands:
         Raises:
             AjetError: the server does not answer.
         """
-        servers, verb = self.context.servers, name.removeprefix("engine.")
+        servers = self.context.servers
         known = (args.get("server") or next(iter(servers), "")) in servers
-        if not known or verb not in _ON_STATE | _ON_CHECKPOINTS:
+        if not known or name not in _ON_STATE | _ON_CHECKPOINTS:
             return
         server = self.server(args)
         if server.may_be_commanded:
             with contextlib.suppress(TimeoutError):
                 await server.watcher.refresh(POLL_LIMIT)
-        if verb in _ON_CHECKPOINTS:
+        if name in _ON_CHECKPOINTS:
             await refresh_checkpoints(self.context, server)
 
     # --- start and stop -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.runtime import Chance
 from core.commands.plan import refusal
 from core.commands.plan_groups import LEASE_SECONDS, unrated
 from core.commands.refusal import NotNow
@@ -14,23 +15,33 @@ from core.events import (
     GroupLeased,
     GroupMarked,
     GroupNoted,
+    GroupOpened,
     RatingModeChanged,
     RatingRepeated,
 )
+from core.events.rating import VoteEvent
 from core.journal.writer import JournalError
+from core.reducer.common import record_of
 from core.scoring.agreement import agree
 from core.state import Group
 from proxy.admission.registry import Groups
+from proxy.context import ProxyContext
+from proxy.dataset_rows import HEADER, Row, Rows
+from proxy.dialects.images import has_images
+from proxy.dialects.request import ChatRequest
 from proxy.groups import refill
-from proxy.groups.rating import RatingCommands, rewards_of
-from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.rating import RatingCommands, rewards_of, vote_of
 from proxy.groups.run import StopReason, find_open
+from proxy.groups.score import rescore
 from proxy.http.errors import ApiError, overloaded
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""
 LEASE_CAP = 120.0
 """Longest lease in seconds."""
+POLL = 30.0
+"""Seconds between two checks whether a repeated request has its answer."""
 
 
 class GroupCommands(RatingCommands):
@@ -46,7 +57,7 @@ class GroupCommands(RatingCommands):
         self.table = {
             **self.table,
             "group.lease": lambda args: self.lease(**args),
-            "group.repeat": lambda args: self.repeat(**args),
+            "group.repeat": lambda args: self.repeat(vote_of(args)),
             "group.edit": lambda args: self.edit(**args),
             "group.abort": lambda args: self.abort(**args),
             "group.rescore": lambda args: self.rescore(**args),
@@ -102,43 +113,19 @@ class GroupCommands(RatingCommands):
         )
         return f"group {group_id} is {'yours to rate' if until else 'free again'}"
 
-    async def repeat(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        shown: tuple[int, ...] = (),
-        seed: str = "",
-        looked: float = 0.0,
-    ) -> str:
+    async def repeat(self, vote: VoteEvent) -> str:
         """Record a second vote on a group whose first vote was sent; say whether they agree.
-
-        The arguments are those of `rate`.
 
         Raises:
             RatingError: The rating does not fit the group.
         """
-        group = await self.find_any(group_id)
+        group = await self.find_any(vote.group_id)
         sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
-        indices, order, scores = sorted(sent), tuple(order), tuple(scores)
-        rewards = rewards_of(self.context, group, indices, group.n, rating, order, scores)
+        indices = sorted(sent)
+        rewards = rewards_of(self.context, group, indices, group.n, vote)
         agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
         self.context.bus.publish(
-            RatingRepeated(
-                server=group.server,
-                group_id=group.group_id,
-                rating=rating,
-                order=order,
-                scores=scores,
-                rewards=rewards,
-                agrees=agrees,
-                rater=rater,
-                shown=shown,
-                seed=seed,
-                looked=looked,
-            )
+            record_of(RatingRepeated, vote, server=group.server, rewards=rewards, agrees=agrees)
         )
         return "the same as before" if agrees else "not the same as before"
 
@@ -194,7 +181,7 @@ class GroupCommands(RatingCommands):
             request = request_of(opened, context.rows, context.runtime.chance)
             waiter = self._groups.admission.admit(request)
         except ApiError as refusal:
-            raise not_now(refusal) from None
+            raise NotNow(f"it cannot be asked again now: {refusal.message}") from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
         return f"group {group.group_id} is asked again as group {waiter.group_id}"
 
@@ -257,3 +244,68 @@ class GroupCommands(RatingCommands):
 
 def _groups(count: int) -> str:
     return "1 group is" if count == 1 else f"{count} groups are"
+
+
+# --- the same request again ----------------------------------------------------------------------
+
+
+def request_of(opened: GroupOpened, rows: Rows, chance: Chance) -> ChatRequest:
+    """Return the request of a group as a new request, with new ids and keys.
+
+    A request from a dataset has its row announced again, for its reference and metadata.
+    """
+    headers = {}
+    if opened.row_id:
+        name = opened.row_id
+        if rows.match({HEADER: name}, "") is not None:  # the mock user has announced this row
+            name = f"{name}~{chance.token(2)}"
+        rows.register(
+            Row(
+                row_id=name,
+                query=opened.query,
+                task_id=opened.dataset_task_id,
+                reference=opened.reference,
+                metadata=opened.metadata or {},
+            )
+        )
+        headers[HEADER] = name
+    return ChatRequest(
+        request_id=chance.token(8),
+        body=opened.body,
+        messages=opened.body.get("messages", []),
+        query=opened.query,
+        model=opened.model,
+        stream=True,
+        train=opened.episode_type != "eval",
+        session=f"again-{chance.token(4)}",
+        key=chance.token(16),
+        headers=headers,
+    )
+
+
+async def await_answer(waiter: AnswerWaiter) -> None:
+    """Wait for the answer of a repeated request in place of a user."""
+    try:
+        while not isinstance(await waiter.next(POLL), FinalAnswer):
+            if waiter.left:
+                return
+        waiter.confirm_delivery()
+    finally:
+        waiter.leave()
+
+
+def opened_by(context: ProxyContext, group_id: str) -> GroupOpened:
+    """Return the event that opened a group, from the journal; blocks.
+
+    Raises:
+        NotNow: The journal does not contain the request.
+    """
+    for event in context.journal.group_events(group_id):
+        if isinstance(event, GroupOpened):
+            messages = event.body.get("messages")
+            if isinstance(messages, list):
+                if has_images(messages):
+                    raise NotNow(f"the images of group {group_id} are not kept")
+                return event
+            break
+    raise NotNow(f"the request of group {group_id} is not kept")

@@ -19,9 +19,8 @@ from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
-from core.commands import CommandError
 from core.events import AlertCleared, JobSent
-from core.events.alerts import StartFailed
+from core.events.alerts import params_of
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
@@ -113,8 +112,6 @@ class JobCommands:
 
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        if args.get("job") is None and args.get("preset") is None:
-            raise CommandError("the command has no job", todo="Give a job, or a preset")
         text, origin = await self.choose(server, args)
         notices = self._read(text, "job").notices
         if any(one.of_agentjet for one in notices) and await server.client.is_embedded():
@@ -350,11 +347,11 @@ class JobCommands:
         operation.end("failed", f"`{step}` failed: {why}; {state}")
         off = server.watcher.current.is_in(OFF)
         remedy = error.todo if isinstance(error, AjetError) else ""
-        failure = StartFailed(
-            server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
+        failure = params_of(
+            "start", server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
         )
         key = f"start:{server.name}"
-        self.context.bus.publish(alert_raised(key, failure, level="error"))
+        self.context.bus.publish(alert_raised(key, failure))
         todo = remedy or (_REMEDY_OFF if off else _REMEDY_RUNNING)
         return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
 

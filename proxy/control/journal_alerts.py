@@ -6,12 +6,7 @@ from functools import partial
 
 from ajet_swarm.common.text import one_line
 from core.events import AlertCleared, Event
-from core.events.alerts import (
-    JournalDamaged,
-    JournalFailed,
-    JournalFileChanged,
-    JournalNotPruned,
-)
+from core.events.alerts import params_of
 from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
@@ -36,21 +31,21 @@ def follow_journal(context: ProxyContext) -> None:
             loop.call_soon_threadsafe(bus.publish, event)
 
     def failed(error: JournalError) -> None:
-        params = JournalFailed(error=error.what, remedy=error.todo)
-        publish(alert_raised("journal", params, level="error"))
+        params = params_of("journal", error=error.what, remedy=error.todo)
+        publish(alert_raised("journal", params))
 
     def recovered(seconds: float) -> None:
         note = f"it is written again, after {seconds:.0f} s; nothing is missing"
         publish(AlertCleared(key="journal", note=note))
 
     def notice(text: str) -> None:
-        publish(alert_raised("journal_file", JournalFileChanged(notice=text)))
+        publish(alert_raised("journal_file", params_of("journal_file", notice=text)))
 
     def checked(damage: str) -> None:
         if damage:
             mark(journal.path, damage)
-            params = JournalDamaged(damage=damage)
-            publish(alert_raised("journal_damage", params, level="error"))
+            params = params_of("journal_damage", damage=damage)
+            publish(alert_raised("journal_damage", params))
 
     async def check_disk() -> None:
         while True:
@@ -72,5 +67,5 @@ def _pruning_changed(publish: Callable[[Event], None], error: Exception | None) 
     if error is None:
         publish(AlertCleared(key="journal_prune", note="it is pruned again"))
         return
-    params = JournalNotPruned(error=one_line(f"{type(error).__name__}: {error}", 300))
+    params = params_of("journal_prune", error=one_line(f"{type(error).__name__}: {error}", 300))
     publish(alert_raised("journal_prune", params))

@@ -10,11 +10,10 @@ from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.events import GroupOpened, ProbePrompt
 from core.journal.writer import JournalError
-from proxy.control.group_commands import GroupCommands
+from proxy.control.group_commands import GroupCommands, opened_by
 from proxy.control.rewind import Rewinder
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
 from proxy.evaluation.service import Evaluation, ProgressService
-from proxy.groups.rerun import opened_by
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from core.commands.plan_progress import require_verified
 from core.commands.refusal import NotNow
 from core.control_payloads import JobInfo, RewindPlan
 from core.state import Look, Progress
@@ -38,7 +39,6 @@ EXPERIMENT_OF_DEFAULT = "ajet-console"
 _LORA = "ajet.lora.lora_rank"
 _SUFFIX = re.compile(r"-rewind-\d+-[0-9a-f]{1,8}\Z")
 """What an earlier rewind has appended to the experiment name."""
-_NO_LOOK = "The first complete look at the probe set is the baseline"
 _PATH = "name the folder, or the model, as the path of the rewind"
 
 
@@ -68,35 +68,28 @@ async def rewind_plan(context: ProxyContext, server: ServerHandle, path: str = "
     """
     progress = context.bus.state.progress.get(server.name) or Progress()
     try:
-        if not progress.verified:
-            raise _NotPossible("there is no verified step", server.name, _NO_LOOK)
-        if await offers(server, CHECKPOINTS):
-            return _checkpoint_plan(server, progress, path)
-        return await _job_plan(context, server, progress, checked_path(path) if path else "")
-    except _NotPossible as error:
+        by_engine = bool(progress.verified) and await offers(server, CHECKPOINTS)
+        path = checked_path(path) if path and not by_engine else path
+        require_verified(server.name, progress, path, by_engine=by_engine)
+        if by_engine:
+            return _checkpoint_plan(server, progress)
+        return await _job_plan(context, server, progress, path)
+    except NotNow as error:
         return RewindPlan(
             server=server.name,
             step=progress.best_step,
             problem=error.what,
             todo=error.todo,
-            command=error.command,
+            command=error.command if isinstance(error, _NotPossible) else "",
         )
 
 
 # --- the embedded engine -------------------------------------------------------------------------
 
 
-def _checkpoint_plan(server: ServerHandle, progress: Progress, path: str) -> RewindPlan:
+def _checkpoint_plan(server: ServerHandle, progress: Progress) -> RewindPlan:
     best = progress.best
-    if path:
-        what = "the embedded engine restores its own checkpoint"
-        raise _NotPossible(what, server.name, "Leave the path out")
-    if best is None or not best.checkpoint:
-        raise _NotPossible(
-            "there is no verified step with a checkpoint",
-            server.name,
-            "Each complete look of an engine with checkpoints saves one",
-        )
+    assert best is not None  # `require_verified`
     return _of_look(RewindPlan(server=server.name, weights=best.checkpoint), best)
 
 
@@ -147,19 +140,12 @@ def _look_of(path: str, progress: Progress, server: str) -> Look:
     """Return the verified look whose weights are restored.
 
     Raises:
-        _NotPossible: No verified look has the step that the path names, or none was saved.
+        _NotPossible: No verified look has the step that the path names.
     """
     verified = progress.verified
     if not path:
-        if progress.best is not None:
-            return progress.best
-        raise _NotPossible(
-            f"the weights of the verified step {progress.best_step} were not saved, as far as known"
-            " here",
-            server,
-            f"If the server has them nevertheless, {_PATH}. A save of each look needs `save_freq`"
-            " 1 in a job that is sent from here",
-        )
+        assert progress.best is not None  # `require_verified`
+        return progress.best
     step = step_of(path)
     if step is None:
         return verified[0]

@@ -1,18 +1,13 @@
-"""The operator's commands on engine runs: name, note, pin."""
+"""The operator's commands on engine runs: name, note, pin; after their plan has permitted them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.events import Event, RunNamed, RunNoted, RunPinned
-from core.state import PIN_CAP, EngineRun
+from core.state import EngineRun
 from proxy.context import ProxyContext
-
-LONGEST_NAME = 80
-LONGEST_NOTE = 2_000
-"""Maximum characters of a name and of a note."""
 
 
 class RunCommands:
@@ -32,7 +27,6 @@ class RunCommands:
 
     async def name(self, number: int, name: str) -> str:
         """Name a run; an empty name removes the present one."""
-        _check_length(name, LONGEST_NAME, "name")
         run, name = self._run(number), one_line(name)
         await self._publish(RunNamed(server=run.server, first_seq=run.first_seq, name=name))
         return f"run {number} is named {name}" if name else f"run {number} has no name any more"
@@ -40,18 +34,12 @@ class RunCommands:
     async def note(self, number: int, note: str) -> str:
         """Set the note of a run; an empty text removes it."""
         run, note = self._run(number), note.strip()
-        _check_length(note, LONGEST_NOTE, "note")
         await self._publish(RunNoted(server=run.server, first_seq=run.first_seq, note=note))
         return f"the note of run {number} is {'written' if note else 'removed'}"
 
     async def pin(self, number: int, pinned: bool = True) -> str:
         """Pin or unpin a run: the groups of a pinned run are never pruned."""
         run = self._run(number)
-        if pinned and not run.pinned:
-            count = sum(one.pinned for one in self._context.bus.state.engine_runs.runs)
-            if count >= PIN_CAP:
-                todo = "Unpin another run first"
-                raise NotNow(f"{count} runs are pinned, the most that can be", todo=todo)
         await self._publish(RunPinned(server=run.server, first_seq=run.first_seq, pinned=pinned))
         if pinned:
             return f"run {number} is pinned: its requests are never pruned"
@@ -74,8 +62,3 @@ class RunCommands:
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
         self._context.bus.publish(event)
         await journal.committed(self._context.bus.state.seq)
-
-
-def _check_length(text: str, most: int, what: str) -> None:
-    if len(text) > most:
-        raise CommandError(f"the {what} has {len(text)} characters", todo=f"At most {most}")

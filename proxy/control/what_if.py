@@ -7,20 +7,19 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import cancel
+from core.commands.rewards import WHAT_IF_GROUPS, weights_of
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.rescore.cases import newest_cases
-from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer, weights_of
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer
 from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
 
-DEFAULT_GROUPS = 100
-MAX_GROUPS = 500
 PUBLISH_EVERY = 0.5
 """Seconds between two reports of progress."""
 
@@ -53,11 +52,7 @@ class WhatIfCommands:
         """
         weights = weights_of(args.get("weights") or ())
         choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
-        if choice.file and choice.hooks:
-            raise UsageError("a file and a hook folder are given", todo="Give one of them")
-        last = args.get("last") or DEFAULT_GROUPS
-        if not 1 <= last <= MAX_GROUPS:
-            raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MAX_GROUPS}")
+        last = args.get("last") or WHAT_IF_GROUPS
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
@@ -81,20 +76,12 @@ class WhatIfCommands:
         """Write weights to the file: those given, else those of the last what-if.
 
         Raises:
-            AjetError: there is no what-if, it is not done, or it tried no weights.
+            AjetError: the file cannot be changed from here.
         """
         if weights := weights_of(args.get("weights") or ()):
             return await self._reward_commands.weights(weights)
         last_trial = self._context.bus.state.what_if
-        if last_trial is None or last_trial.phase != "done":
-            raise AjetError(
-                "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
-            )
-        if not last_trial.weights:
-            raise AjetError(
-                f"the what-if tried {last_trial.what}, not weights",
-                todo="Put that file in place of the rewards file: it is loaded when it is saved",
-            )
+        assert last_trial is not None  # its plan has found it
         summary = await self._reward_commands.weights(dict(last_trial.weights))
         self._context.bus.publish(
             WhatIfChanged(

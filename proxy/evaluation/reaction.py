@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.commands.refusal import NotNow
+from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import NoTraining, PartsWorse, PolicyBelowBest, PolicyWorse
+from core.events.alerts import params_of
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -62,12 +62,9 @@ class Reaction:
             AjetError: The engine does not restore it.
         """
         best = self._progress.best
-        if best is None or not best.checkpoint or self.restore is None:
-            raise NotNow(
-                "there is no verified step with a checkpoint",
-                self._server.name,
-                "Each complete look of an engine with checkpoints saves one",
-            )
+        require_verified(self._server.name, self._progress, "", by_engine=True)
+        assert best is not None
+        assert self.restore is not None
         with self.hold_looks():
             result = await self.restore(best.checkpoint)
             self.rewound(best.look_id, best.checkpoint)
@@ -112,7 +109,7 @@ class Reaction:
 
     def clear_alerts(self, cause: str) -> None:
         """Clear the alerts about the policy: it is another one, or compared with another one."""
-        for kind in (PolicyWorse.kind, PolicyBelowBest.kind, PartsWorse.kind):
+        for kind in ("worse", "below_best", "worse_parts"):
             clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
     def pause(self, cause: str) -> str:
@@ -128,7 +125,7 @@ class Reaction:
         """Raise the alert about a pause; do nothing if training is not paused."""
         name, reason = self._server.name, self._server.paused
         if reason:
-            alert = NoTraining(server=name, reason=reason)
+            alert = params_of("paused", server=name, reason=reason)
             show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
 
     def resume(self) -> str:
@@ -138,7 +135,7 @@ class Reaction:
         self._server.paused = ""
         self._context.bus.publish(TrainingResumed(server=self._server.name))
         log.info("%s: training is resumed", self._server.name)
-        clear_alert(self._context.bus, f"{NoTraining.kind}:{self._server.name}")
+        clear_alert(self._context.bus, f"paused:{self._server.name}")
         return f"{self._server.name}: requests are trained on again"
 
     async def take(self, ended: LookEnded) -> None:
@@ -160,22 +157,25 @@ class Reaction:
                 return
             except AjetError as error:
                 log.error("%s was not rewound: %s", self._server.name, error)
-        alert = PolicyWorse(
+        alert = params_of(
+            "worse",
             server=self._server.name,
             step=ended.step,
             below=below,
             best=self._rewinds_to,
             paused=bool(self._server.paused),
         )
-        show_alert(self._context.bus, f"worse:{alert.server}", alert, server=alert.server)
+        name = self._server.name
+        show_alert(self._context.bus, f"worse:{name}", alert, server=name)
 
     def _compare_with_best(self, ended: LookEnded) -> None:
         """Raise or clear the alert that the policy is below its best verified step."""
         name, compared = self._server.name, ended.against_best
         if compared is None or not compared.below:
-            clear_alert(self._context.bus, f"{PolicyBelowBest.kind}:{name}")
+            clear_alert(self._context.bus, f"below_best:{name}")
             return
-        alert = PolicyBelowBest(
+        alert = params_of(
+            "below_best",
             server=name,
             step=ended.step,
             below=-compared.effect,
@@ -188,14 +188,16 @@ class Reaction:
 
     def _compare_parts(self, ended: LookEnded) -> None:
         """Raise or clear the alert that something the reward does not contain is worse."""
-        key = f"{PartsWorse.kind}:{self._server.name}"
+        key = f"worse_parts:{self._server.name}"
         parts = tuple(part for part in ended.parts if part.worse_unseen)
         if not parts:
             clear_alert(self._context.bus, key)
             return
         outcome = ended.verdict.outcome if ended.verdict is not None else ""
-        alert = PartsWorse(server=self._server.name, step=ended.step, parts=parts, verdict=outcome)
-        show_alert(self._context.bus, key, alert, server=alert.server)
+        alert = params_of(
+            "worse_parts", server=self._server.name, step=ended.step, parts=parts, verdict=outcome
+        )
+        show_alert(self._context.bus, key, alert, server=self._server.name)
 
     @property
     def _rewinds_to(self) -> int | None:

@@ -26,8 +26,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.context import ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
-from proxy.groups.cut_prompts import was_cut
-from proxy.groups.generate import incomplete
+from proxy.groups.generate import incomplete, was_cut
 from proxy.servers.extensions import NotOffered, ask, engine_info, offers
 from proxy.servers.facts import ROLLING, ServerFacts
 

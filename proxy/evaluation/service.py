@@ -183,16 +183,7 @@ class ProgressService:
         return f"{added} added to the probe set, {len(combined)} now; a new comparison begins"
 
     def demand(self, demand: Demand) -> str:
-        """Take a look, or a new baseline, as soon as the engine rolls; return a message.
-
-        Raises:
-            NotNow: There is no probe set, or looks are disabled.
-        """
-        if self._probe_set is None:
-            known = self._progress.probe_set
-            raise NotNow("there is no probe set", self.server.name, known.error if known else "")
-        if not self._settings.enabled:
-            raise NotNow("looks are disabled", "probe.enabled", "Set it to true")
+        """Take a look, or a new baseline, as soon as the engine rolls; return a message."""
         if self._demand != "baseline":
             self._demand = demand
         self._wake.set()

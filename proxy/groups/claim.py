@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EpisodesClaimed
+from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
-from proxy.groups.weights import note_claim
-from proxy.http.asgi import ConnectionUse
 from proxy.servers.reader import identified
 
 REFILL_WAIT = 10.0
@@ -14,73 +12,14 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-async def enter_queue(run: GroupRun) -> None:
-    """Wait until the run may claim; its place is free once it holds no episode.
-
-    Raises:
-        TimeoutError: Its place did not come before the deadline of the run.
-    """
-    if run.entry is not None and run.entry.inside:
-        return
-    arrived = run.opened_at - (run.request.lag or 0.0)
-    queue = run.facts.server.claimer.queue
-    size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
-    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
-    if entry.take_at_once():
-        return
-    use = run.request.connection or ConnectionUse()
-    use.waited = True
-    with run.facts.queueing():
-        await entry.take(lambda: run.deadline)
-    use.waited = not entry.overtook
-
-
-def claim_at_once(run: GroupRun) -> bool:
-    """Claim all `run.n` episodes if that needs no request to the server; see `claim` otherwise.
-
-    No intent is recorded: a crash leaves nothing claimed behind.
-
-    Returns:
-        Whether all episodes are held; if not, nothing was done.
-    """
-    server = run.facts.server
-    claimed = server.claimer.claim_at_once(
-        run.n, episode_type=run.kind, discard_timeout=run.discard_timeout
-    )
-    if claimed is None:
-        return False
-    if run.entry is not None:
-        run.entry.claimed()
-    run.reset(run.n)
-    for slot, one in zip(run.candidates, claimed, strict=True):
-        run.record_claim(slot, one.episode_uuid)
-        note_claim(run, slot)
-        slot.claimed, slot.active_at = one, one.at
-    first = run.candidates[0]
-    run.first_claim_at = first.active_at
-    run.context.bus.publish(
-        EpisodesClaimed(
-            server=server.name,
-            group_id=run.group_id,
-            episodes=tuple([ClaimedEpisode(one.index, one.uuid, 1) for one in run.candidates]),
-            step=first.step,
-            run=first.training_run,
-            expires_at=run.context.clock() + run.discard_timeout,
-            damping=server.info.damping,
-        )
-    )
-    run.generation_announced = True
-    return True
-
-
 async def claim(run: GroupRun, *, durable: bool = True) -> None:
     """Claim all `run.n` episodes, or none.
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first, so that the next start knows of the claims. Pass False in
-            observe mode, where the server holds nothing, and while the journal is broken: then the
-            run is not trained on, and the next start finds its episodes at the server.
+        durable: Commit the intent first, so that the next start knows of the claims; a server that
+            keeps no episodes needs none. Pass False while the journal is broken: then the run is
+            not trained on, and the next start finds its episodes at the server.
 
     Raises:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
@@ -109,16 +48,16 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         discard_timeout=run.discard_timeout,
         deadline=lambda: run.deadline,
         entry=run.entry,
-        on_intent=intend,
+        on_intent=intend if server.intent_is_durable else None,
         on_claimed=partial(_record_claim, run),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
-    run.episode_events.flush()
-    by_uuid = {one.episode_uuid: one for one in claimed}
+    run.events.flush()
+    by_uuid = {episode.episode_uuid: episode for episode in claimed}
     for candidate in run.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
         candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min([one.at for one in claimed])
+    run.first_claim_at = min([episode.at for episode in claimed])
 
 
 async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
@@ -149,26 +88,29 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
 def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:
     if run.closing:  # the answer is late: the claimer returns the episode, and no group held it
         return
-    empty: list[Candidate] = []
-    if slot is None:
-        empty = [one for one in run.candidates if not one.uuid]
-        slot = empty[0]
+    is_first = slot is None
+    slot = slot or next(candidate for candidate in run.candidates if not candidate.uuid)
     run.record_claim(slot, uuid)
-    note_claim(run, slot)
-    run.episode_events.claimed(slot.index, uuid, slot.attempt, slot.step, slot.training_run)
-    if (
-        len(empty) == 1
-    ):  # the last slot: most groups get all their episodes in one iteration of the loop
-        run.generation_announced = run.episode_events.announce_start(
-            run.n, run.context.clock() + run.discard_timeout, run.facts.server.info.damping
-        )
+    _note_weights(run, slot)
+    run.events.claimed(slot)
+    if is_first and len(run.events.pending) == run.n:  # most groups get all at about the same time
+        run.generation_announced = True
+        run.events.flush(run.context.clock() + run.discard_timeout, run.facts.server.info.damping)
+
+
+def _note_weights(run: GroupRun, slot: Candidate) -> None:
+    """Record the weights that the server has when it grants the episode of a slot."""
+    known = run.context.bus.state.servers.get(run.facts.server.name)
+    slot.step = slot.claimed_step = run.facts.server.watcher.current.step
+    slot.later_step = None
+    slot.training_run = 0 if known is None else known.run_number
 
 
 def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
     slots = [candidate for candidate in run.candidates if candidate.uuid in uuids]
     if not slots:
         return
-    run.episode_events.flush()
+    run.events.flush()
     run.generation_announced = False
     for candidate in slots:
         run.release_slot(candidate)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.api.outcomes import ChatAnswer
@@ -10,14 +11,13 @@ from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
-from proxy.groups.answer_size import largest_answer
+from core.events.causes import NoAnswers
 from proxy.groups.claim import REFILL_WAIT, refill
-from proxy.groups.cut_prompts import was_cut
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
-from proxy.groups.weights import note_answer
-from proxy.http.errors import overloaded
+from proxy.http.errors import ApiError, overloaded
+from proxy.http.upstream_errors import refusal_of
 from proxy.servers.facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,14 @@ _UNFINISHED = frozenset({"", "abort", "error"})
 """Finish reasons of a completion that broke off."""
 LAST_TRY = 1.0
 """Seconds before the end in which no new attempt starts."""
+LEAST, MOST = 2 << 20, 64 << 20
+"""Bytes that an answer may always take, and never exceed."""
+TOKEN, LOGPROB = 64, 200
+"""Bytes of a token, and of each of its most likely alternatives."""
+MARGIN = 4
+UNKNOWN_WINDOW = 1 << 15
+"""Tokens of the answer if neither the request nor the server limits them."""
+_LIMITS = frozenset({"max_completion_tokens", "max_tokens", "top_logprobs", "prompt_logprobs"})
 
 
 async def generate(run: GroupRun) -> None:
@@ -69,7 +77,7 @@ async def generate(run: GroupRun) -> None:
     except TimeoutError:
         calls.cut_off()
     finally:
-        run.episode_events.flush()
+        run.events.flush()
     if times := [one.seconds for one in run.usable]:
         run.latency["slowest"] = round(max(times), 6)
 
@@ -165,7 +173,7 @@ class _CandidateCalls:
         last = len(run.usable) == run.n
         if not (last or self._deadline_shortened):
             self._shorten_deadline()
-        run.episode_events.answered(answered_candidate(candidate, answer, message), last=last)
+        run.events.add(answered_candidate(candidate, answer, message))
         if run.live:
             self._answered_live(candidate)
         if not last:
@@ -193,7 +201,7 @@ class _CandidateCalls:
     def _answered_live(self, candidate: Candidate) -> None:
         run = self.run
         if candidate.index == 0 or run.candidates[0].error:
-            run.episode_events.flush()
+            run.events.flush()
             run.resolve(candidate, "live")
 
     # --- time ----------------------------------------------------------------------------------
@@ -295,7 +303,7 @@ class _CandidateCalls:
         failure.__cause__ = failure.__context__ = None  # their frames hold what had arrived
         candidate.error, candidate.failure = failure.kind.value, failure.with_traceback(None)
         candidate.unretried = unretried
-        run.episode_events.flush()
+        run.events.flush()
         # A call that was lost in transit may still be running, but we still hold its episode.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
         run.context.bus.publish(
@@ -381,4 +389,99 @@ def may_start_again(run: GroupRun) -> bool:
             and one.attempt <= retries
         )
         for one in run.candidates
+    )
+
+
+# --- an answer -----------------------------------------------------------------------------------
+
+
+def largest_answer(body: Mapping[str, Any], window: int | None) -> int:
+    """Return the largest number of bytes of an answer.
+
+    Args:
+        body: The chat request.
+        window: Context window of the model in tokens; None if unknown.
+    """
+    tokens = window = window or UNKNOWN_WINDOW
+    alternatives = 0
+    if not _LIMITS.isdisjoint(body):
+        tokens = _number(body, "max_completion_tokens") or _number(body, "max_tokens") or window
+        alternatives = _number(body, "top_logprobs")
+        if of_prompt := _number(body, "prompt_logprobs"):
+            tokens, alternatives = tokens + window, max(alternatives, of_prompt)
+    return min(max(tokens * (TOKEN + LOGPROB * alternatives) * MARGIN, LEAST), MOST)
+
+
+def _number(body: Mapping[str, Any], name: str) -> int:
+    value = body.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def note_answer(run: GroupRun, slot: Candidate, answer: ChatAnswer) -> None:
+    """Correct the step of a slot by the server's own report, or record that the step changed.
+
+    A reading of the step may be as old as the period of the watcher, so an episode may have been
+    granted under the next step already.
+    """
+    if (reported := reported_step(answer)) is not None:
+        slot.step, slot.later_step = reported, None
+        return
+    now = run.facts.server.watcher.current.step
+    slot.later_step = now if slot.step is not None and now != slot.step else None
+
+
+def reported_step(answer: ChatAnswer) -> int | None:
+    """Return the global step whose weights produced an answer; None if the server does not report
+    it.
+
+    The embedded engine reports the number of updates in its weights; the global step counts the
+    update that is being collected for.
+    """
+    info = answer.parsed.get("ajetc")
+    updates = info.get("step") if isinstance(info, dict) else None
+    return updates + 1 if isinstance(updates, int) and not isinstance(updates, bool) else None
+
+
+def was_cut(answer: ChatAnswer) -> bool:
+    """Return whether the engine dropped the middle of the prompt; only the embedded engine reports
+    it."""
+    info = answer.parsed.get("ajetc")
+    return bool(info.get("truncated")) if isinstance(info, dict) else False
+
+
+# --- no answer -----------------------------------------------------------------------------------
+
+
+def no_answers(run: GroupRun) -> NoAnswers:
+    """Return why the candidates failed, and why they were not retried."""
+    return NoAnswers(
+        errors=tuple(dict.fromkeys(one.error or "no answer" for one in run.candidates)),
+        unretried=tuple(dict.fromkeys(one.unretried for one in run.candidates if one.unretried)),
+    )
+
+
+def no_answers_text(failures: NoAnswers) -> str:
+    """Return the cause of a group without answers as text."""
+    more = f"; not retried: {', '.join(failures.unretried)}" if failures.unretried else ""
+    return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
+
+
+def no_answer_error(run: GroupRun) -> ApiError:
+    """Return the error for the user when no candidate gave an answer."""
+    if (refusal := refusal_of(one.failure for one in run.candidates)) is not None:
+        return refusal
+    errors = {one.error for one in run.candidates}
+    if errors == {ChatErrorKind.OVERFLOW.value}:
+        text = (
+            "This model's maximum context length is exceeded by your prompt. "
+            "Please reduce the length of the input prompt."
+        )
+        return ApiError(400, None, text, param="input_tokens")
+    if errors == {ChatErrorKind.OVERSIZED.value}:
+        text = "The answers of the model are larger than the request allows."
+        return ApiError(502, None, text, repeatable=False)
+    if errors & GONE:
+        return run.overloaded(5)
+    return run.overloaded(
+        5, f"None of the {run.n} candidates gave an answer. Please try again later."
     )

@@ -6,20 +6,26 @@ or FAILED with a cause. The answer to the user is independent of these phases.
 
 import asyncio
 import logging
+from collections import defaultdict, deque
 
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
-from core.events.alerts import HookFailed, JournalFailed
+from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups.capacity import fit_to_capacity
-from proxy.groups.claim import claim, claim_at_once, enter_queue
-from proxy.groups.cut_prompts import CutPrompts
-from proxy.groups.generate import generate, may_start_again
-from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, shortfall
-from proxy.groups.run import GroupRun, best_of
+from proxy.groups.claim import claim
+from proxy.groups.gate import enter_queue, fit_to_capacity
+from proxy.groups.generate import (
+    generate,
+    may_start_again,
+    no_answer_error,
+    no_answers,
+    no_answers_text,
+    was_cut,
+)
+from proxy.groups.run import GroupRun, best_of, shortfall
 from proxy.groups.score import score
 from proxy.groups.seal import Sealing, sealed
 from proxy.groups.seal_policy import Drop, Seal
@@ -32,6 +38,8 @@ log = logging.getLogger(__name__)
 
 HOOK_LIMIT = 10.0
 """Maximum number of seconds that the request hook may delay a request."""
+RECENT = 20
+"""Groups of a server without a truncated prompt after which the alert about them is cleared."""
 ROUNDS = 3
 """Maximum number of rounds: a group starts again when the engine reclaims all its episodes."""
 
@@ -63,7 +71,8 @@ class Lifecycle:
     def __init__(self, cleanup_tasks: Tasks, sealing: Sealing) -> None:
         self._cleanup_tasks = cleanup_tasks
         self._sealing = sealing
-        self._cut_prompts = CutPrompts()
+        self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
+        """Ids of the newest groups of a server, empty for those whose prompt was not cut."""
 
     async def walk(self, run: GroupRun) -> None:
         """Run all phases of `run`; no episode stays claimed, not even after an error."""
@@ -110,7 +119,7 @@ class Lifecycle:
             await self._finish(run, end)
 
     async def _finish(self, run: GroupRun, end: RunEnded) -> None:
-        run.episode_events.flush()
+        run.events.flush()
         await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
@@ -163,12 +172,12 @@ class Lifecycle:
                     request.request_id, run.task_id, request.query, run.metadata
                 )
         except TimeoutError:
-            self._raise_hook_alert(run, HookFailed())
+            self._raise_hook_alert(run, params_of("hook"))
             return
         if report.error is None:
             clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load raises another alert
-            self._raise_hook_alert(run, HookFailed(error=report.error.cause))
+            self._raise_hook_alert(run, params_of("hook", error=report.error.cause))
         ids = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **ids}
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
@@ -238,15 +247,13 @@ class Lifecycle:
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
         if not run.context.journal.error:
-            if claim_at_once(run):
-                return
             try:
-                await claim(run, durable=run.facts.server.intent_is_durable)
+                await claim(run)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal, but the user still gets an answer.
-        self._raise_journal_alert(run, JournalFailed(effect="untrained"))
+        self._raise_journal_alert(run, params_of("journal", effect="untrained"))
         run.kind, run.n = "eval", run.request.n
         run.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
@@ -273,15 +280,28 @@ class Lifecycle:
             raise RunEnded("ABORTED", *shortfall(run))
 
     def _drop_cut(self, run: GroupRun) -> None:
-        """Answer and abort a group whose prompt was cut: its answers do not belong to its prompt.
+        """Answer and abort a group whose prompt the engine truncated to its window, unless that is
+        allowed: its answers do not belong to its prompt. An alert tells of the newest ones.
 
         Raises:
             RunEnded: The prompt was cut.
         """
-        cause = self._cut_prompts.cause(run)
-        if cause and (best := run.best()) is not None:
+        name, bus = run.facts.server.name, run.context.bus
+        cut = any([one.answer is not None and was_cut(one.answer) for one in run.usable])
+        recent = self._recent[name]
+        recent.append(run.group_id if cut else "")
+        if not cut:
+            if not any(recent):
+                clear_alert(bus, f"cut:{name}")
+            return
+        sent = run.context.settings.rewards.cut_prompts == "send"
+        size = run.facts.server.info.context or 0
+        params = params_of("cut", window=size, trained=sent)
+        show_alert(bus, f"cut:{name}", params, groups=filter(None, recent))
+        if not sent and (best := run.best()) is not None:
             run.resolve(best, self._answer_reason(run))
-            raise RunEnded("ABORTED", cause)
+            window = f"{size} tokens" if size else "the engine's window"
+            raise RunEnded("ABORTED", f"prompt cut to {window}: not trained on")
 
     async def _end_untrained(self, run: GroupRun) -> None:
         """End the episodes of an eval group with the automatic reward, if there is one.
@@ -331,7 +351,7 @@ class Lifecycle:
             else:
                 run.context.bus.publish_checked(event)
         except JournalError:
-            self._raise_journal_alert(run, JournalFailed(effect="unsent"))
+            self._raise_journal_alert(run, params_of("journal", effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         outcomes = await submit(run, rewards)
@@ -356,11 +376,11 @@ class Lifecycle:
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _raise_hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
-        show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
+    def _raise_hook_alert(self, run: GroupRun, failure: AlertParams) -> None:
+        show_alert(run.context.bus, "hook", failure, groups=(run.group_id,))
 
-    def _raise_journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
+    def _raise_journal_alert(self, run: GroupRun, failure: AlertParams) -> None:
         if not run.context.journal.error:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
-            show_alert(run.context.bus, "journal", failure, level="error")
+            show_alert(run.context.bus, "journal", failure)

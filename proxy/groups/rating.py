@@ -26,7 +26,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
 from core.commands.groups import OVERRIDE_HINT
@@ -38,6 +38,7 @@ from core.events import (
     VoteCast,
     VoteWithdrawn,
 )
+from core.events.rating import VoteEvent
 from core.journal.history import read_group
 from core.reducer.common import record_of
 from core.scoring.agreement import disagree
@@ -52,18 +53,6 @@ from proxy.servers.facts import ROLLING
 MAX_VOTES = 20
 """Maximum number of votes of a rater on a group, replaced and undone ones included."""
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in get_args(Kind)}
-
-
-class VoteDetails(TypedDict, total=False):
-    """Circumstances of a vote; see `core.events.GroupRated`."""
-
-    tags: tuple[str, ...]
-    blind: bool
-    shown: tuple[int, ...]
-    seed: str
-    looked: float
-    first_key: float
-    guidelines: str
 
 
 class RatingCommands:
@@ -82,75 +71,57 @@ class RatingCommands:
         self.context = groups.context
         self._open = groups
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "group.rate": lambda args: self.rate(**args),
+            "group.rate": lambda args: self.rate(
+                vote_of(args), args.get("holder", ""), args.get("override", False)
+            ),
             "group.unrate": lambda args: self.unrate(**args),
-            "group.settle": lambda args: self.settle(**args),
+            "group.settle": lambda args: self.settle(vote_of(args)),
             "group.accept": lambda args: self.accept(args["group_id"]),
         }
 
     # --- the vote ------------------------------------------------------------------------------
 
-    async def rate(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        note: str = "",
-        holder: str = "",
-        override: bool = False,
-        **details: Unpack[VoteDetails],
-    ) -> str:
+    async def rate(self, vote: VoteEvent, holder: str = "", override: bool = False) -> str:
         """Rate the candidates; the rating replaces the automatic reward when the group is sealed.
 
         The same vote again, or another rater's equal vote, changes nothing.
 
         Args:
-            group_id: Id of the group.
-            rating: best, ranking, scores, tie, bad or skip.
-            order: Candidate indices, best first.
-            scores: One for each candidate, or one for each that has an answer, by index.
-            rater: Name of the rater.
-            note: Reason, as free text.
+            vote: The vote.
             holder: Id of the console, as in a lease.
             override: Whether to replace another rater's vote; see also its plan.
-            **details: Circumstances of the vote.
 
         Raises:
             NotNow: The journal cannot be written, the group is being refilled, the rater has voted
                 `MAX_VOTES` times, or another rater has rated it differently.
             RatingError: The rating does not fit the group.
         """
-        run = find_open(self._open, group_id)
+        run = find_open(self._open, vote.group_id)
         self._require_journal()
         _require_no_refill(run)
-        if run.votes.counts[rater or holder] >= MAX_VOTES:
+        if run.votes.counts[vote.rater or holder] >= MAX_VOTES:
             what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
             raise NotNow(what, todo="Rate another one")
-        order, scores = tuple(order), tuple(scores)
         group = self.context.bus.state.groups.get(run.group_id)
         indices = [candidate.index for candidate in run.usable]
-        rewards = rewards_of(self.context, group, indices, run.n, rating, order, scores)
-        vote: dict[str, Any] = {
+        known = {
             "server": run.facts.server.name,
-            "group_id": run.group_id,
-            "rating": rating,
-            "order": order,
-            "scores": scores,
-            "rewards": rewards,
-            "rater": rater,
-            "note": note,
-            **details,
+            "rewards": rewards_of(self.context, group, indices, run.n, vote),
         }
         alone = run.votes.needed == 1
-        event = GroupRated(**vote) if alone else VoteCast(**vote, holder=holder)
+        event = (
+            record_of(GroupRated, vote, **known)
+            if alone
+            else record_of(VoteCast, vote, holder=holder, **known)
+        )
         cast(run, event, holder, override=override)
         await self._committed(run)
         if run.votes.rating is None:
             count = f"{len(run.votes.ballots)} of {run.votes.needed}"
-            return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
-        return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
+            return (
+                f"vote {count} on group {run.group_id} is counted: {vote.rating}; unrate undoes it"
+            )
+        return f"group {run.group_id} is rated: {vote.rating}{self._undo_text(run)}"
 
     def _undo_text(self, run: GroupRun, remedy: str = "unrate undoes it") -> str:
         """Return until when a vote on the group can be undone, as text, and how."""
@@ -187,24 +158,14 @@ class RatingCommands:
         await self._committed(run)
         return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
 
-    async def settle(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        note: str = "",
-    ) -> str:
+    async def settle(self, vote: VoteEvent) -> str:
         """Decide a group on which several raters disagree; once it was sent, for exports only.
-
-        The arguments are those of `rate`.
 
         Raises:
             NotNow: The journal cannot be written, or the group is being refilled.
             RatingError: The rating does not fit the group.
         """
-        group = await self.find_any(group_id)
+        group = await self.find_any(vote.group_id)
         self._require_journal()
         name, run = f"group {group.group_id}", self._open.runs.get(group.group_id)
         if run is not None and (run.sealed or run.closing):
@@ -214,26 +175,18 @@ class RatingCommands:
             indices = [candidate.index for candidate in run.usable]
         else:
             indices = [one.index for one in group.candidates if one.reward is not None]
-        order, scores = tuple(order), tuple(scores)
-        event = DisagreementSettled(
-            server=group.server,
-            group_id=group.group_id,
-            rating=rating,
-            order=order,
-            scores=scores,
-            rewards=rewards_of(self.context, group, indices, group.n, rating, order, scores),
-            rater=rater,
-            note=note,
-            sent=run is None,
+        rewards = rewards_of(self.context, group, indices, group.n, vote)
+        event = record_of(
+            DisagreementSettled, vote, server=group.server, rewards=rewards, sent=run is None
         )
         if run is None:
             self.context.bus.publish(event)
             await self._committed()
-            return f"{name} is settled: {rating}; recorded for export, not sent again"
+            return f"{name} is settled: {vote.rating}; recorded for export, not sent again"
         decide_between(run, event)
         await self._committed(run)
         held = self._undo_text(run, "settle it again to change that")
-        return f"{name} is settled: {rating}{held}"
+        return f"{name} is settled: {vote.rating}{held}"
 
     async def accept(self, group_id: str) -> str:
         """Seal the group now: with its rating, or else with the automatic reward."""
@@ -288,6 +241,12 @@ class RatingCommands:
 # --- what is checked -----------------------------------------------------------------------------
 
 
+def vote_of(args: Mapping[str, Any]) -> VoteEvent:
+    """Return the vote of a command's arguments; the command takes its other ones itself."""
+    fields = VoteEvent.__struct_fields__
+    return VoteEvent(**{name: value for name, value in args.items() if name in fields})
+
+
 def _require_no_refill(run: GroupRun) -> None:
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
@@ -298,9 +257,7 @@ def rewards_of(
     group: Group | None,
     indices: Sequence[int],
     n: int,
-    rating: str,
-    order: tuple[int, ...],
-    scores: tuple[float, ...],
+    vote: VoteEvent,
 ) -> tuple[float, ...]:
     """Return the rewards of the candidates `indices` by one vote; empty for a skip.
 
@@ -308,19 +265,19 @@ def rewards_of(
         NotNow: A candidate that it names has no answer.
         RatingError: The rating does not fit the group.
     """
-    for index in order:
+    for index in vote.order:
         if index not in indices:
             raise NotNow(
                 f"candidate {index + 1} has no answer",
                 "rating.order",
                 f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
             )
-    positions = tuple([indices.index(index) for index in order])
+    positions, scores = tuple([indices.index(index) for index in vote.order]), vote.scores
     if scores and len(scores) == n:
         scores = tuple([scores[index] for index in indices])
     settings = context.settings.rating
     values = rating_rewards(
-        RatingInput(_KINDS[rating], positions, scores),
+        RatingInput(_KINDS[vote.rating], positions, scores),
         len(indices),
         (settings.score_low, settings.score_high),
         group.same_answers(indices) if group is not None else (),

@@ -5,6 +5,10 @@ The journal records which groups were open and which of them were sealed; the bu
 shows which episodes we still hold. Sealed rewards whose episode still exists are sent; a group
 with a committed vote whose episodes all exist is sealed with the rewards of the vote and sent;
 everything else is aborted. One alert for each server lists the groups and votes that were lost.
+
+A proxy that is stopped stores the end of its waiting groups for an alert at the next start. The
+rating mode that the operator switched to survives stops and kills: the setting `rating.mode` (file
+or environment) applies to the first start, and to each start at which its value has changed.
 """
 
 import asyncio
@@ -14,14 +18,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.schemas import WireOutput
+from core.commands import MODES
 from core.events import EpisodeAborted, EpisodesClaimed, GroupClosed
-from core.events.alerts import EpisodesReturned, Recovered
-from core.state import Candidate, Group
+from core.events.alerts import KINDS, AlertParams, params_of
+from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
-from proxy.groups.handover import is_unrated
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
 from proxy.groups.submit import (
@@ -42,6 +48,11 @@ FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
+KEY = "recovered"
+"""Key of the alert about groups that were waiting."""
+_SETTING = "rating_mode_setting"
+_WAITED = "waited_at_stop"
+_WAITED_GROUPS = "groups_waited_at_stop"
 
 
 @dataclass(slots=True)
@@ -76,7 +87,7 @@ class Recovery:
                 unconfigured.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
         for name, lost in unconfigured.items():
-            params = Recovered(server=name, groups=len(lost), situation="removed")
+            params = params_of("recovered", server=name, groups=len(lost), situation="removed")
             self._alert(name, params, lost)
         cleanups = [
             self._tasks.spawn(self._server(self.server_facts[name], groups), f"recover:{name}")
@@ -105,7 +116,7 @@ class Recovery:
             await self._clean(facts, groups, held)
             return
         if groups:  # they stay open until the server answers; an alert gives the reason
-            params = Recovered(server=name, groups=len(groups), situation="silent")
+            params = params_of("recovered", server=name, groups=len(groups), situation="silent")
             self._alert(name, params, groups)
         # The start does not wait for an unreachable server.
         cleanup = self._clean_later(facts, groups, claims_wait.pop_all())
@@ -256,7 +267,8 @@ class Recovery:
     ) -> None:
         if groups:
             votes = _lost_votes(groups)
-            params = Recovered(
+            params = params_of(
+                "recovered",
                 server=name,
                 groups=len(groups),
                 unrated=unrated,
@@ -266,11 +278,9 @@ class Recovery:
             )
             self._alert(name, params, groups)
         elif strays := counts["stray"]:
-            self._alert(name, EpisodesReturned(server=name, episodes=strays), ())
+            self._alert(name, params_of("strays", server=name, episodes=strays), ())
 
-    def _alert(
-        self, name: str, params: Recovered | EpisodesReturned, groups: Sequence[Group]
-    ) -> None:
+    def _alert(self, name: str, params: AlertParams, groups: Sequence[Group]) -> None:
         log.warning("recovery: %s", params.as_json())
         ids = [group.group_id for group in groups]
         show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
@@ -288,3 +298,55 @@ def _lost_votes(groups: Sequence[Group]) -> list[str]:
 def _owned_by(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
     """Return the held episodes without those that another group has claimed since."""
     return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}
+
+
+# --- what one run stores for the next -------------------------------------------------------------
+
+
+def mode_at_start(context: ProxyContext) -> str:
+    """Return the initial rating mode; called once, before the start is announced."""
+    setting, mode = context.settings.rating.mode, context.bus.state.rating_mode
+    if context.journal.meta(_SETTING) != setting:
+        context.journal.put_meta(_SETTING, setting)
+        return setting
+    if mode not in MODES or mode == setting:
+        return setting
+    log.info("the rating mode stays %s, which the operator chose; the setting is %s", mode, setting)
+    return mode
+
+
+def unrated(state: State) -> list[Group]:
+    """Return the unrated groups that wait for the operator, without those in a window of mode
+    off."""
+    return [group for group in state.waiting() if is_unrated(group)]
+
+
+def is_unrated(group: Group) -> bool:
+    """Return whether a group waits for the operator and is not rated."""
+    waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
+    return waits and group.rating is None and not group.votes
+
+
+def store_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
+    """Store for the next start what happened to the groups that waited when the proxy was
+    stopped."""
+    if not waited:
+        return
+    sealed = [group for group in waited if group.sealed_at is not None]
+    rated = sum(group.source == "human" for group in sealed)
+    outcome = params_of(
+        "waited", rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
+    )
+    context.journal.put_meta(_WAITED_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(_WAITED, msgspec.json.encode(outcome).decode())
+
+
+def alert_waited(context: ProxyContext) -> None:
+    """Raise the alert that `store_waited` stored, once."""
+    stored = context.journal.meta(_WAITED)
+    if not stored:
+        return
+    context.journal.put_meta(_WAITED, "")
+    outcome = msgspec.json.decode(stored, type=KINDS["waited"])
+    groups = (context.journal.meta(_WAITED_GROUPS) or "").split()
+    show_alert(context.bus, KEY, outcome, groups=groups)

@@ -9,11 +9,10 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
-from proxy.groups.generate import answered_candidate, incomplete
+from proxy.groups.generate import answered_candidate, incomplete, note_answer
 from proxy.groups.run import Candidate, GroupRun, Refill
 from proxy.groups.score import apply_scores, evaluate, record_abstention
 from proxy.groups.submit import release
-from proxy.groups.weights import note_answer
 from proxy.rewards.source import Abstention, ScoreSheet
 from proxy.servers.facts import has_lost_all
 
@@ -157,8 +156,8 @@ async def _add_answers(run: GroupRun, pending: Refill, slots: list[Candidate]) -
     for one in fresh:
         one.error = ""
         answer = pending.fresh[one.index]
-        run.episode_events.answered(answered_candidate(one, answer, answer.message), last=True)
-    run.episode_events.flush()
+        run.events.add(answered_candidate(one, answer, answer.message))
+    run.events.flush()
     if isinstance(result, ScoreSheet):
         apply_scores(run, result)
     else:
@@ -169,7 +168,7 @@ async def _add_answers(run: GroupRun, pending: Refill, slots: list[Candidate]) -
 
 def _failed(run: GroupRun, pending: Refill, slot: Candidate, cause: str) -> None:
     pending.causes.append(cause)
-    run.episode_events.flush()  # the event of the claim comes first
+    run.events.flush()  # the event of the claim comes first
     run.context.bus.publish(
         CandidateFailed(
             server=run.facts.server.name,

@@ -13,18 +13,27 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.common.text import content_text
+from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import QueueEntry
-from ajet_swarm.protocol.errors import ChatError
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from core.bus import Bus
 from core.commands.refusal import NotNow
-from core.events import AnswerReturned
+from core.events import (
+    AnsweredCandidate,
+    AnswerReturned,
+    CandidatesAnswered,
+    ClaimedEpisode,
+    EndedEpisode,
+    EpisodesClaimed,
+    EpisodesEnded,
+)
+from core.events.causes import TooFewAnswers
 from core.state import Rating
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
-from proxy.groups.event_batch import EpisodeEventBatch
-from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -36,17 +45,6 @@ _PHASE_SPANS = {
     "AWAITING_RATING": "rate",
     "SUBMITTING": "submit",
 }
-
-__all__ = [
-    "AnswerWaiter",
-    "Candidate",
-    "Delta",
-    "FinalAnswer",
-    "GroupRun",
-    "StopReason",
-    "best_of",
-    "ranked",
-]
 
 
 class Candidate(msgspec.Struct):
@@ -115,6 +113,57 @@ class Votes(msgspec.Struct):
     def of(self, rater: str, holder: str) -> Rating | None:
         """Return the vote of a rater; one without a name is known by the console."""
         return next((vote for vote in self.ballots if vote.by(rater, holder)), None)
+
+
+class EpisodeEvents(msgspec.Struct, eq=False):
+    """What happened to the episodes of a run in this iteration of the loop.
+
+    Claims, answers and ends of a group mostly arrive together: one event of each kind has them all,
+    which takes the readers of events and the journal a quarter of the time.
+    """
+
+    bus: Bus
+    server: str
+    group_id: str
+    pending: list[ClaimedEpisode | AnsweredCandidate | EndedEpisode] = []
+    step: int | None = None
+    """Global step of the newest claim."""
+    training_run: int = 0
+    """Number of its training run."""
+
+    def claimed(self, slot: Candidate) -> None:
+        """Add the episode that a slot has got."""
+        self.add(ClaimedEpisode(slot.index, slot.uuid, slot.attempt))
+        self.step, self.training_run = slot.step, slot.training_run
+
+    def add(self, happening: ClaimedEpisode | AnsweredCandidate | EndedEpisode) -> None:
+        """Publish this before the iteration of the loop ends, or with the next `flush`."""
+        if not self.pending:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self.pending.append(happening)
+
+    def flush(self, expires_at: float = 0.0, damping: float = 0.0) -> None:
+        """Publish what is pending; the arguments are those of `EpisodesClaimed`."""
+        if not self.pending:
+            return
+        pending, self.pending = self.pending, []
+        server, group = self.server, self.group_id
+        if claimed := tuple([each for each in pending if type(each) is ClaimedEpisode]):
+            self.bus.publish(
+                EpisodesClaimed(
+                    server=server,
+                    group_id=group,
+                    episodes=claimed,
+                    step=self.step,
+                    run=self.training_run,
+                    expires_at=expires_at,
+                    damping=damping,
+                )
+            )
+        if answered := tuple([each for each in pending if type(each) is AnsweredCandidate]):
+            self.bus.publish(CandidatesAnswered(server=server, group_id=group, candidates=answered))
+        if ended := tuple([each for each in pending if type(each) is EndedEpisode]):
+            self.bus.publish(EpisodesEnded(server=server, group_id=group, episodes=ended))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +262,14 @@ class GroupRun(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     latency: dict[str, float] = {}
-    episode_events: EpisodeEventBatch = None  # type: ignore[assignment]  # set in `__post_init__`
-    """Collects the events of its episodes."""
+    events: "EpisodeEvents" = None  # type: ignore[assignment]  # set in `__post_init__`
     loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     """Looked up once: each lookup by asyncio costs a system call."""
     _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
         self.votes.needed = self.context.settings.rating.overlap
-        name = self.facts.server.name
-        self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
+        self.events = EpisodeEvents(self.context.bus, self.facts.server.name, self.group_id)
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -518,3 +565,30 @@ def find_open(groups: OpenGroups, group_id: str) -> GroupRun:
     if run is None or run.closing or run.sealed:
         raise NotNow(f"group {group_id} is already finished")
     return run
+
+
+def shortfall(run: GroupRun) -> tuple[str, TooFewAnswers | None]:
+    """Return how many candidates answered and why the others did not, as text and by kind; empty
+    and None if all did."""
+    if len(run.usable) >= run.n:
+        return "", None
+    causes: dict[str, list[str]] = {}
+    for one in run.candidates:
+        if not one.usable:
+            causes.setdefault(_why_failed(one), []).append(str(one.index + 1))
+    details = [
+        f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
+        for cause, numbers in causes.items()
+    ]
+    text = "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *details])
+    return text, TooFewAnswers(answered=len(run.usable), of=run.n)
+
+
+def _why_failed(candidate: Candidate) -> str:
+    failure = candidate.failure
+    if failure is None:
+        return "not asked"
+    verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    why = one_line(failure.text, 160) or failure.kind.value
+    more = f" (not retried: {candidate.unretried})" if candidate.unretried else ""
+    return f"{verb}: {why}{more}"

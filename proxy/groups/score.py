@@ -1,9 +1,28 @@
-"""Turns the answers of a run into rewards, or into the reason why there are none."""
+"""Turns the answers of a run into rewards, or into the reason why there are none.
 
+A group that waits is scored again when the operator wants it, and an unscored one each time that
+the rewards work again.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import one_line
+from core.commands.refusal import NotNow
 from core.events import GroupScored, ScoringAbstained
 from proxy.groups.run import GroupRun
-from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, request_scores
+from proxy.rewards.source import (
+    Abstention,
+    Answer,
+    GroupContext,
+    Listener,
+    ScoreSheet,
+    SourceHealth,
+    request_scores,
+)
+
+log = logging.getLogger(__name__)
 
 
 def context_of(run: GroupRun) -> GroupContext:
@@ -87,3 +106,55 @@ def record_abstention(run: GroupRun, abstention: Abstention) -> None:
             late=abstention.late,
         )
     )
+
+
+# --- again ---------------------------------------------------------------------------------------
+
+
+async def rescore(run: GroupRun) -> None:
+    """Score the answers again and replace the old rewards.
+
+    Raises:
+        NotNow: The group is being refilled or was finished meanwhile, or the rewards abstain.
+            Nothing has changed then.
+    """
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled: it is scored again with that")
+    sheet = await evaluate(run)
+    if run.sealed or run.closing:
+        raise NotNow(f"group {run.group_id} was finished meanwhile")
+    if isinstance(sheet, Abstention):
+        raise NotNow(
+            f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
+            todo="It stays as it is: correct the rewards, or rate it by hand",
+        )
+    if [one.index for one in run.usable] != sorted(score.index for score in sheet.scores):
+        raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
+    apply_scores(run, sheet)
+    run.wake.set()
+
+
+def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
+    """Return a listener that scores unscored open groups again once the rewards work.
+
+    Args:
+        runs: The open groups.
+        tasks: Owner of the tasks.
+    """
+
+    def changed(health: SourceHealth) -> None:
+        if health.ok:
+            for run in runs.values():
+                unscored = run.phase == "AWAITING_RATING" and run.sheet is None
+                if unscored and run.rescored != health.version:  # once for each version
+                    run.rescored = health.version
+                    tasks.spawn(_try_again(run), f"rescore:{run.group_id}")
+
+    return changed
+
+
+async def _try_again(run: GroupRun) -> None:
+    try:
+        await rescore(run)
+    except NotNow as error:  # the new version abstains too, or the group has ended
+        log.info("not scored again: %s", error)

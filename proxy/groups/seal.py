@@ -13,8 +13,7 @@ from core.events import GroupSealed, RatingAwaited, SentReward
 from core.scoring.advantage import advantages, lacks_signal, spread
 from core.state import Group
 from proxy.groups import refill
-from proxy.groups.capacity import capacity_of
-from proxy.groups.giving_way import GivingWay
+from proxy.groups.gate import GivingWay, capacity_of
 from proxy.groups.rating import rate_with, waits_for_decision
 from proxy.groups.run import GroupRun
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once

@@ -9,7 +9,7 @@ The rules:
 - Mode off without a rating: sealed when the window ends; the window is open only while a console is
   attached, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback. A group
-  whose user is answered ends earlier if it has to give way to a waiting user, see `giving_way`:
+  whose user is answered ends earlier if it has to give way to a waiting user, see `gate`:
   with its votes so far, else with the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
   without an operator at a console it is aborted at once. It is also aborted if unscored groups

@@ -22,7 +22,7 @@ from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
-from core.events import EpisodeAborted, EpisodeEnded
+from core.events import EndedEpisode, EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
 from proxy.groups.run import Candidate, GroupRun
 from proxy.servers.facts import EpisodeOwner
@@ -81,7 +81,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     Episodes that we may no longer hold are looked up first. One whose end is in flight is not
     aborted.
     """
-    run.episode_events.flush()
+    run.events.flush()
     every = [one for one in candidates if one.uuid]
     holding = [one for one in every if not one.ending]
     late = run.context.clock() - run.discard_timeout
@@ -177,7 +177,7 @@ async def _end_and_record(run: GroupRun, candidate: Candidate, reward: float) ->
     """Send one reward with retries and checks; return its outcome."""
     ending = _ending(run, candidate, reward)
     outcome, text = await end(run.facts.server, ending, run.context.clock())
-    run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
+    run.events.add(EndedEpisode(ending.index, ending.uuid, ending.reward, outcome, text))
     run.rewards_taken += outcome in ACCEPTED
     run.release_slot(candidate)
     run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")

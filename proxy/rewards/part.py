@@ -23,25 +23,25 @@ from proxy.rewards.text import Reading
 ENTRY_POINTS = REWARD_PARTS
 """Entry point group for kinds in other packages: name of the kind -> its `PartKind`."""
 
-BUILT_IN = (
-    "length",
-    "format",
-    "reference",
-    "exact",
-    "numeric",
-    "diversity",
-    "repetition",
-    "finished",
-    "language",
-    "relevance",
-    "refusal",
-    "code",
-    "latency",
-    "tools",
-    "hook",
-    "judge",
-)
-"""Names of the built-in kinds; each is a module of `proxy.rewards.parts` with a `KIND`."""
+BUILT_IN = {
+    "length": "parts.length:LENGTH",
+    "format": "parts.format:FORMAT",
+    "reference": "parts.reference:REFERENCE",
+    "exact": "parts.reference:EXACT",
+    "numeric": "parts.reference:NUMERIC",
+    "diversity": "parts.diversity:DIVERSITY",
+    "repetition": "parts.repetition:REPETITION",
+    "finished": "parts.basic:FINISHED",
+    "language": "parts.language:LANGUAGE",
+    "relevance": "parts.relevance:RELEVANCE",
+    "refusal": "parts.refusal:REFUSAL",
+    "code": "parts.basic:CODE",
+    "latency": "parts.basic:LATENCY",
+    "tools": "parts.tools:TOOLS",
+    "hook": "hooks.part:HOOK",
+    "judge": "judge.part:JUDGE",
+}
+"""Name of each built-in kind -> module in `proxy.rewards`, and the name of the kind in it."""
 
 
 class PartValue(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +119,21 @@ class GroupPart(Protocol):
             PartAbstained: the part cannot score the group.
         """
         ...
+
+
+class EachAnswer:
+    """A part that gives a value to each answer by itself.
+
+    Args:
+        value_of: Returns the value of an answer; None where the part does not apply.
+    """
+
+    def __init__(self, value_of: Callable[[Reading], PartValue | None]) -> None:
+        self._value_of = value_of
+
+    def score(self, group: PartInput) -> list[PartValue | None]:
+        """Return one value for each answer."""
+        return [self._value_of(reading) for reading in group.readings]
 
 
 class SlowPart(Protocol):
@@ -290,7 +305,7 @@ def _int(value: Any, where: Path) -> int | None:
 
 def _texts(value: Any, where: Path) -> tuple[str, ...] | None:
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return None
     return tuple(texts)
 
@@ -342,7 +357,8 @@ class _Kinds(Mapping[str, PartKind]):
             return self.plugins.load(name)
         kind = self._built_in.get(name)
         if kind is None:
-            kind = importlib.import_module(f"proxy.rewards.parts.{name}").KIND
+            module, _, constant = BUILT_IN[name].partition(":")
+            kind = getattr(importlib.import_module(f"proxy.rewards.{module}"), constant)
             assert isinstance(kind, PartKind)
             self._built_in[name] = kind
         return kind

@@ -10,7 +10,7 @@ from core.runtime.home import Home
 from core.settings import Settings
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
-from proxy.rewards.judge.budget import JUDGE_BUDGETS, own_server
+from proxy.rewards.judge.spend import JUDGE_BUDGETS, own_server
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
 from proxy.context import ServerHandle
-from proxy.servers.sync_agreement import SyncAgreement
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ ANSWERS = 64
 """Number of recent answers whose durations are stored."""
 ENOUGH_ANSWERS = 8
 """Minimum number of answers for a usual duration."""
+AGREE_AGAIN_AFTER = 2.0
+"""Seconds between two attempts to agree to a weight sync, as in AgentJet's client."""
 
 ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
@@ -93,6 +95,8 @@ class ServerFacts:
         self._last_pool: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of `_last_pool`."""
+        self._last_repeats = DEFAULT_REPEATS
+        """The last known number, else the default."""
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
         self.sync_agreement = SyncAgreement(server, tasks)
@@ -218,6 +222,7 @@ class ServerFacts:
         pool = self.server.watcher.pool
         if pool is not self._last_pool:  # cached: read often, changes rarely
             self._last_pool, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
+            self._last_repeats = self._repeats or self._last_repeats
         return self._repeats
 
     async def repeats(self) -> int:
@@ -227,30 +232,88 @@ class ServerFacts:
         server is away. Then bounded: after `REPEATS_TIMEOUT` seconds the last known number, else
         `DEFAULT_REPEATS`.
         """
-        last_known = self.known_repeats
-        if not self._fresh():
-            async with self._asking:
-                while not self._fresh():
-                    await self.server.watcher.wait_for(ROLLING)
-                    await self._poll_repeats()
-        return self.known_repeats or last_known or DEFAULT_REPEATS
+        if repeats := self._current_repeats():
+            return repeats
+        async with self._asking:
+            while not (repeats := self._current_repeats()):
+                await self.server.watcher.wait_for(ROLLING)
+                await self._poll_repeats()
+        return repeats
 
-    def _fresh(self) -> bool:
+    def _current_repeats(self) -> int:
+        """Return the number for the current state of the engine; 0 if the pool is to be polled."""
         watcher = self.server.watcher
-        since = watcher.current.since
-        read = watcher.pool_at >= since and self.known_repeats > 0
-        return read or since == self._unanswered_since
+        since, repeats = watcher.current.since, self.known_repeats
+        if since == self._unanswered_since:
+            return self._last_repeats
+        return repeats if watcher.pool_at >= since else 0
 
     async def _poll_repeats(self) -> None:
         watcher = self.server.watcher
         try:
             async with asyncio.timeout(REPEATS_TIMEOUT):
-                while not self._fresh():
+                while not self._current_repeats():
                     await watcher.poll_pool()
-                    if not self._fresh():
+                    if not self._current_repeats():
                         await asyncio.sleep(0.1)
         except TimeoutError:
-            if not watcher.current.is_in(ROLLING):
-                return
-            self._unanswered_since = watcher.current.since
-            log.warning("%s does not report how many candidates a task needs", self.server.name)
+            if watcher.current.is_in(ROLLING):
+                self._unanswered_since = watcher.current.since
+                name = self.server.name
+                log.warning("%s does not report how many candidates a task needs", name)
+
+
+class SyncAgreement:
+    """Agrees to the weight sync of one server, once a batch, for jobs whose batch ends so.
+
+    Args:
+        server: The server.
+        tasks: Owner of the attempts; its end ends them.
+    """
+
+    def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
+        self._server = server
+        self._tasks = tasks
+        self._agreed: tuple[int | None, float] | None = None
+        """The batch whose end the server was told last."""
+        self._attempts: asyncio.Task[None] | None = None
+
+    def agree(self, idle: Callable[[], bool]) -> None:
+        """Agree, if the batch ends by agreement; call this when the last open group has ended.
+
+        An attempt that fails is repeated in the background while the same batch is collected.
+
+        Args:
+            idle: Returns whether no group is open. A group that opens ends the attempts.
+        """
+        if self._attempts is not None:
+            self._attempts.cancel()
+            self._attempts = None
+        batch = self._batch()
+        if batch is not None and batch != self._agreed:
+            attempts = self._agree(batch, idle)
+            self._attempts = self._tasks.spawn(attempts, f"agree:{self._server.name}")
+
+    def _batch(self) -> tuple[int | None, float] | None:
+        """Return step and start of the batch that is collected and ends by agreement, or None.
+
+        Its step alone does not identify it: an engine may be started again at the same step.
+        """
+        pool, status = self._server.watcher.pool, self._server.watcher.current
+        if pool is None or not pool.agree_to_sync or status.state is not EngineState.ROLLING:
+            return None
+        return status.step, status.since
+
+    async def _agree(self, batch: tuple[int | None, float], idle: Callable[[], bool]) -> None:
+        level = logging.INFO
+        while idle() and self._batch() == batch:
+            try:
+                if await self._server.client.agree_sync_weight():
+                    self._agreed = batch
+                    self._server.watcher.nudge()
+                    return
+            except SwarmError as error:
+                text = "%s did not accept the agreement to sync: %s"
+                log.log(level, text, self._server.name, error)
+                level = logging.DEBUG
+            await asyncio.sleep(AGREE_AGAIN_AFTER)

@@ -1,12 +1,12 @@
 """Description of what a batch in ROLLING_POST waits for: episodes and their owners."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
-from core.events.alerts import BatchHeldUp, BatchHolder
+from core.events.alerts import AlertParams, BatchHolder, params_of
 from core.state import Group
 from proxy.context import ProxyContext, ServerHandle
 
@@ -38,13 +38,15 @@ class HeldBatch:
         self._context = context
         self._server = server
         self._updated_at = 0.0
-        self._alert: BatchHeldUp | None = None
+        self._alert: AlertParams | None = None
+        self._holds: Sequence[BatchHolder] = ()
+        """The holders that it names."""
         self.foreign: dict[str, float] = {}
         """Episode of another client that holds up the batch now -> seconds without a call."""
         self.groups: tuple[str, ...] = ()
         """Ids of our groups that hold up the batch now."""
 
-    def update(self, status: ServerStatus) -> BatchHeldUp | None:
+    def update(self, status: ServerStatus) -> AlertParams | None:
         """Return what holds up the batch now; None if nothing does.
 
         The figures are at most `UPDATE_EVERY` seconds old.
@@ -57,10 +59,13 @@ class HeldBatch:
         last = self._alert
         if not holders:
             self._alert = None
-        elif last is None or _names(holders) != _names(last.holders) or self._is_due(now):
-            self._updated_at = now
-            self._alert = BatchHeldUp(
-                seconds=round(duration, 1), holders=tuple(holders), users=self._waiting_users()
+        elif last is None or _names(holders) != _names(self._holds) or self._is_due(now):
+            self._updated_at, self._holds = now, holders
+            self._alert = params_of(
+                "held",
+                seconds=round(duration, 1),
+                holders=tuple(holders),
+                users=self._waiting_users(),
             )
         return self._alert
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
-from core.events.alerts import TelemetryFailed
+from core.events.alerts import params_of
 from core.settings.telemetry import TelemetrySettings
 from proxy.alerts import clear_alert, show_alert
 from proxy.telemetry.recorder import Recorder
@@ -43,7 +43,7 @@ async def telemetry(
     def show(error: str) -> None:
         if error:
             log.warning("telemetry: the collector does not take the data: %s", error)
-            show_alert(bus, ALERT, TelemetryFailed(name="OpenTelemetry", error=error))
+            show_alert(bus, ALERT, params_of("telemetry", name="OpenTelemetry", error=error))
         else:
             clear_alert(bus, ALERT, "the collector takes the data")
 

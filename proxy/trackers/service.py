@@ -9,7 +9,7 @@ from typing import Any
 
 from core.bus import Bus
 from core.events import Event, GroupClosed, LookEnded, UpdateDone
-from core.events.alerts import TelemetryFailed
+from core.events.alerts import params_of
 from core.reducer.common import Dirty
 from proxy.alerts import clear_alert, show_alert
 from proxy.trackers.figures import FigureSource
@@ -44,10 +44,10 @@ async def trackers(
     loop = asyncio.get_running_loop()
 
     def show(name: str, error: str) -> None:
-        key = f"{TelemetryFailed.kind}:{name}"
+        key = f"telemetry:{name}"
         if error:
             log.warning("the sink %s takes no figures: %s", name, error)
-            show_alert(bus, key, TelemetryFailed(name=name, error=error))
+            show_alert(bus, key, params_of("telemetry", name=name, error=error))
         else:
             clear_alert(bus, key, "it takes figures again")
 

@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 REFUSED = {
     "alert-dismiss", "engine-abort-episode", "journal prune", "mock-pause", "mock-resume",
-    "progress-rewind", "refill", "repeat", "settle",
+    "progress-look", "progress-pair", "progress-rewind", "progress-trust", "refill", "repeat",
+    "settle",
 }  # fmt: skip
 """Verbs that have nothing to do here: they are refused, or say so."""
 WITHOUT_STEPS = {"runs pin", "journal prune", "alert-dismiss"}

@@ -30,8 +30,14 @@ def observing(root: Path, upstream: ScriptedOpenAI, *args: str) -> Iterator[Stac
     file.write_text(upstream.key or "none\n")
     with Stack(root / "home") as stack:
         stack.proxy("--upstream", upstream.url, "--upstream-key-file", str(file), *args)
-        until("seen", lambda: stack.state().servers["upstream"].state == "OBSERVING")
+        until("seen", lambda: observes(stack))
         yield stack
+
+
+def observes(stack: Stack) -> bool:
+    """Whether the last check of the upstream succeeded."""
+    server = stack.state().servers["upstream"]
+    return server.state == "OBSERVING" and not server.lost
 
 
 def client(stack: Stack) -> openai.OpenAI:
@@ -176,6 +182,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
         until("all cancelled", lambda: upstream.cancelled == 4, 60)
         upstream.gate = None
         stack.proxy("--upstream", upstream.url)
+        until("seen again", lambda: observes(stack))
         (group,) = closed(stack)
         assert group.phase == "ABORTED"
         assert "the proxy ended" in group.cause

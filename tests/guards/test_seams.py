@@ -26,7 +26,6 @@ OUTSIDE = {
     "core/whole_file.py": "name of a temporary file",
     "proxy/control/job_store.py": "file of a home: the key of its masks",
     "proxy/rewards/hooks/host.py": "runs in the process of the hooks",
-    "proxy/rewards/judge/cache.py": "ages of the rows of a file, on a thread",
     "proxy/telemetry/export.py": "thread of the telemetry",
     "proxy/telemetry/spans.py": "ids of spans, made on the thread of the telemetry",
     "proxy/trackers/runner.py": "thread of a sink",

@@ -32,8 +32,8 @@ from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
-from proxy.groups.handover import alert_waited, mode_at_start
-from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.recovery import alert_waited, mode_at_start
 from proxy.http.errors import ApiError
 from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch

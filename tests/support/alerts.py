@@ -3,7 +3,7 @@
 from console.models.advice import advice_context
 from console.text.alerts import alert_text
 from core.events import AlertRaised, EngineChanged, Event, GroupRated
-from core.events.alerts import RatingsHoldUp
+from core.events.alerts import params_of
 from core.state import Alert
 from tests.support.sample import NOW, group_events
 
@@ -22,7 +22,7 @@ def todo_of(alert: Alert | AlertRaised | None) -> str:
 
 def ratings_hold_up(*groups: str) -> AlertRaised:
     """Return the alert that these groups, which lack a rating, hold up the weight update."""
-    params = RatingsHoldUp(ratings=len(groups), unscored=0)
+    params = params_of("hold", ratings=len(groups), unscored=0)
     return AlertRaised(
         key="hold:embedded",
         alert_kind=params.kind,

@@ -16,8 +16,9 @@ from core.events import (
     ProbeSetLoaded,
     PromptFigures,
 )
+from core.state import Progress
 from core.verdict.conclusion import Verdict
-from tests.support.sample import NOW
+from tests.support.sample import NOW, state_of
 
 SERVER = "embedded"
 QUESTIONS = (
@@ -148,6 +149,12 @@ def look(
     return LookEnded(look_id=look_id, role="look", step=step, baseline_id=baseline_id, **values)
 
 
+def measured() -> Progress:
+    """A probe set, a baseline, and a better look whose weights are a checkpoint."""
+    events = (probe_set(), baseline(), look("l1", 12, checkpoint="progress-12"))
+    return state_of(*events).progress[SERVER]
+
+
 def broken_look(look_id: str, step: int | None, outcome: str, cause: str, **fields: Any) -> Event:
     """A look that was cut short or failed."""
     values: dict[str, Any] = {"role": "look", "baseline_id": "b1", "server": SERVER, **fields}
@@ -227,6 +234,7 @@ def vote_data(result: float | None, ratings: int = 1) -> dict[str, Any]:
         "step": 12,
         "ratings": ratings,
         "skipped": 0,
-        "sentence": "automatic 0.75, 1 rating 1.00 (0.09 to 1.00); together from 30 ratings on",
+        "sentence": "automatic 0.75, 1 rating 1.00 (0.09 to 1.00), "
+        "same result 100 % (9 to 100 %), by chance 100 %",
         "figures": None,
     }

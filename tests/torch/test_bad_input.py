@@ -128,20 +128,13 @@ def test_logits_that_the_last_layer_does_not_make_are_found_by_computing_them(
         opened(folder)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "weight", "text"),
-    [
-        ("float16", 3e4, "not finite in float16. The model .*use --dtype bfloat16 or float32"),
-        ("float32", float("nan"), "not finite in float32. The files .*: download the model again"),
-    ],
-)
-def test_logits_that_are_not_finite(folder: Path, dtype: str, weight: float, text: str) -> None:
+def test_logits_that_are_not_finite(folder: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
-        model.model.norm.weight.fill_(weight)
+        model.model.norm.weight.fill_(float("nan"))
     model.save_pretrained(folder)
-    with pytest.raises(AjetError, match=text.replace(". The", r".*\. The")):
-        opened(folder, dtype=dtype)
+    with pytest.raises(AjetError, match=r"not finite in float32.*\. The files .*: download the"):
+        opened(folder, dtype="float32")
 
 
 def test_code_of_a_model_that_transformers_has_itself_is_not_needed(folder: Path) -> None:
@@ -263,7 +256,6 @@ def test_a_card_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.version, "hip", None)
     assert usable_dtype("", "cuda") == torch.float32
-    assert usable_dtype("float16", "cuda") == torch.float16
     with pytest.raises(AjetError, match=r"no bfloat16\. Use --dtype float32"):
         usable_dtype("bfloat16", "cuda")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))

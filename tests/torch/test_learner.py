@@ -177,61 +177,19 @@ def loaded_model(folder: Path, rank: int, dtype: str = "float32") -> Loaded:
     return load(options, TrainingForm(rank, 2 * rank), None)
 
 
-def float16_learner(folder: Path, dtype: str = "float16") -> TorchLearner:
-    """A learner of LoRA."""
-    loaded = loaded_model(folder, 4, dtype)
-    trained = list(loaded.trained)
-    flat = torch.cat([one.detach().float().reshape(-1) for one in trained])
-    optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
-    return TorchLearner(loaded.model, trained, optimizer, PLAN)
-
-
-def test_small_gradients_do_not_vanish_in_float16(folder: Path) -> None:
-    samples = drawn_samples(200)
-    hyper = replace(HYPER, kl=0.0)
-    small = [replace(one, reward=0.5 + 1e-5 * one.reward) for one in samples]
-    _, exact = float16_learner(folder, "float32").gradient(small, hyper)
-    learner = float16_learner(folder)
-    _, scaled = learner.gradient(small, hyper)
-    learner._scale = None
-    _, plain = learner.gradient(small, hyper)
-    assert 0 < float(exact.norm()) < 1e-3
-
-    def distance(grad: Any) -> float:
-        return float((grad - exact).norm() / exact.norm())
-
-    assert distance(scaled) < 0.02
-    assert distance(plain) > 0.5
-
-
-def test_a_gradient_that_overflows_is_computed_again(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    learner, samples = float16_learner(folder), drawn_samples(200)
-    assert learner._scale is not None
-    learner._scale.value = 2.0**40
-    stats = learner.update(samples, HYPER, 1)
-    whole = float16_learner(folder, "float32").update(samples, HYPER, 1)
-    assert stats.grad_norm == pytest.approx(whole.grad_norm, rel=0.05)
-    assert learner.optimizer.t == HYPER.epochs
-    assert 1.0 < learner._scale.value < 2.0**30
-    learner._scale.value, learner._scale.good = 8.0, 99
-    learner.update(samples, HYPER, 2)
-    assert learner._scale.value == 16.0
-
-
-def test_a_loss_that_is_not_finite_is_an_error_at_every_scale(
+def test_a_loss_that_is_not_finite_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, samples = float16_learner(folder), drawn_samples(200)
+    loaded = loaded_model(folder, 4)
+    learner, samples = learner_of(loaded.model, list(loaded.trained), PLAN), drawn_samples(200)
     forward = learner._forward
 
     def infinite(part: Any) -> Any:
         parts, entropy = forward(part)
-        return [one * float("nan") for one in parts], entropy
+        return [logprobs * float("nan") for logprobs in parts], entropy
 
     monkeypatch.setattr(learner, "_forward", infinite)
-    with pytest.raises(ValueError, match=r"not finite.*--dtype bfloat16 or float32"):
+    with pytest.raises(ValueError, match="not finite"):
         learner.update(samples, HYPER, 1)
     assert learner.optimizer.t == 0
 

@@ -96,7 +96,7 @@ def test_a_call_is_read_whether_or_not_its_marker_is_a_control_token(
     answer, pieces = sampled(tokenizer, text)
     assert [(call.name, call.arguments) for call in answer.tool_calls] == [("a", '{"b": 1}')]
     assert answer.finish_reason == "tool_calls"
-    assert answer.text == pieces == ("I look." if text.startswith("I") else "")
+    assert answer.text == pieces == ("I look. " if text.startswith("I") else "")
 
 
 def test_without_tools_nothing_is_read_as_a_call() -> None:

@@ -11,7 +11,7 @@ from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 TORCH_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--device": {"metavar": "NAME", "help": "torch: cuda, cuda:1, mps or cpu; else the fastest"},
     "--dtype": {
-        "choices": ("bfloat16", "float16", "float32"),
+        "choices": ("bfloat16", "float32"),
         "help": "torch: number format of the weights",
     },
     "--lora": {

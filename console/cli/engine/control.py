@@ -83,7 +83,7 @@ def stop(args: argparse.Namespace) -> int:
     from console.cli.engine.direct import stop_directly
 
     aim = aimed(args, with_state=not args.yes)
-    if not agreed(args, aim, "Stop the engine"):
+    if not agreed(args, aim, "engine.stop"):
         return 1
 
     async def one(target: Target) -> str:
@@ -104,14 +104,13 @@ def confirmed(args: argparse.Namespace) -> int:
     """Send a command that needs a proxy and, because it destroys something, a confirmation."""
     proxy = need_proxy(args, existing_home(args))
     aim = aimed(args, with_state=not args.yes, proxy=proxy)
-    act = COMMANDS[args.order_name].title.partition(": ")[2]
     if args.order_name == "engine.abort_episode":
         if not args.yes:
             asyncio.run(_check_episode(args, aim))
         loss = "the episode, also for the client that claimed it"
-        yes = confirm(f"{act} {args.episode}", loss, args.yes)
+        yes = confirm(f"Abort an episode {args.episode}", loss, args.yes)
     else:
-        yes = agreed(args, aim, act)
+        yes = agreed(args, aim, args.order_name)
     if not yes:
         return 1
     return each(args, aim, lambda target: _send_plain(args, aim, target))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from console.cli.output import output
 if TYPE_CHECKING:
     from ajet_swarm.api.watcher import Watcher
     from ajet_swarm.api.wire import SwarmWire
+    from core.commands.plan import Plan
     from core.settings import EngineSettings
 
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
@@ -103,15 +105,9 @@ async def start_directly(
     from ajet_swarm.protocol.job_secrets import hidden, hidden_error
 
     async with reached(name, url) as client:
-        status = await client.status()
-        if status.state.value != "OFFLINE" and not for_job:
-            return f"{name} is {status.state.value} already, with the job it has"
-        if status.state.value != "OFFLINE":
-            raise AjetError(
-                f"the engine is {status.state.value}, not OFFLINE",
-                url,
-                "Stop it first with `ajet-console engine-stop`",
-            )
+        planned = await _planned(client, name, "engine.start", **({"job": job} if for_job else {}))
+        if planned.done:
+            return planned.message
         if output().dry_run:
             await client.prepared(job)
             return output().plan(f"would send the job to {name} and start it ({url})")
@@ -133,6 +129,9 @@ async def start_directly(
 async def stop_directly(name: str, url: str) -> str:
     """Stop the engine in whatever state it is."""
     async with reached(name, url) as client:
+        planned = await _planned(client, name, "engine.stop")
+        if planned.done:
+            return planned.message
         if output().dry_run:
             return output().plan(f"would stop {name} ({url})")
         await client.stop_engine()
@@ -174,6 +173,20 @@ async def apply_directly(name: str, url: str, job: str, *, waits: bool = True) -
         if waits:
             return await _booted(client, name, sent)
     return f"{name} is starting with the job ({url})"
+
+
+async def _planned(client: "SwarmWire", name: str, command: str, **args: str) -> "Plan":
+    """Return the plan of a command on the engine that a client reaches.
+
+    Raises:
+        NotNow: It is refused.
+    """
+    from core.commands.plan import plan
+    from core.state import Server, State
+
+    state = (await client.status()).state.value
+    known = State(servers={name: Server(name=name, url=client.url, state=state)})
+    return plan(known, command, {"server": name, **args}, time.time())
 
 
 async def _wait_offline(client: "SwarmWire") -> None:

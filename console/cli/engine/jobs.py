@@ -75,7 +75,7 @@ def apply(args: argparse.Namespace) -> int:
     aim = aimed(args, with_state=not args.yes)
     if not args.yes:
         show_first_jobs(args, aim, keeps=False)
-    if not agreed(args, aim, "Restart with the job: the engine"):
+    if not agreed(args, aim, "engine.apply"):
         return 1
     from console.cli.engine.direct import apply_directly
 

@@ -34,7 +34,7 @@ def rewind(args: argparse.Namespace) -> int:
         raise AjetError(plan.problem, plan.server, todo)
     if not args.yes:
         sys.stderr.write(plan_text(plan))
-        if not agreed(args, aim, f"Rewind to step {plan.step}"):
+        if not agreed(args, aim, COMMAND, f"Rewind to step {plan.step}"):
             return 1
 
     async def one(target: Target) -> str:

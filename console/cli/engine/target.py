@@ -2,17 +2,17 @@
 
 import argparse
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from console.backend.swarm_report import addresses, choose, report
+from console.backend.swarm_report import ServerReport, addresses, choose, report
 from console.cli.common import (
     cert_of,
     confirm,
-    count,
     existing_home,
     proxy_url,
     say,
@@ -23,8 +23,10 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from core.commands import COMMANDS
+from core.commands.plan import plan
 from core.runtime.home import Home
-from core.state import State
+from core.state import Pool, Server, State
 
 RESULT = "One result line per server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
 
@@ -154,57 +156,71 @@ async def _every(action: Action, targets: Sequence[Target]) -> list[tuple[str, b
     return [task.result() for task in running]
 
 
-def agreed(args: argparse.Namespace, aim: Aim, act: str) -> bool:
-    """Ask once for all servers, showing what each would lose."""
-    if args.yes:
+def agreed(args: argparse.Namespace, aim: Aim, command: str, act: str = "") -> bool:
+    """Ask once for all servers, showing what a command loses on each.
+
+    Args:
+        args: The parsed command line.
+        aim: The servers.
+        command: Name of the command; its plan says what is lost.
+        act: What is asked; the title of the command by default.
+
+    Raises:
+        AjetError: The command is refused on the only server.
+    """
+    if args.yes or not (losses := _losses(aim, command)):
         return True
-    losses = asyncio.run(_losses(aim))
+    act = act or COMMANDS[command].title.partition(": ")[2]
     if len(losses) == 1:
         where, lost = losses[0]
-        act = f"{act} of {where}"
+        act = f"{act}: {where}"
     else:
         act = f"{act} of {len(losses)} servers"
-        lost = "; ".join(f"{where}: {one}" for where, one in losses)
-    if confirm(act, lost, args.yes):
+        lost = [f"{where}: {' '.join(filter(None, lines))}" for where, lines in losses]
+    if confirm(act, "", args.yes, consequences=lost):
         return True
     say("nothing was changed")
     return False
 
 
-async def _losses(aim: Aim) -> list[tuple[str, str]]:
-    own = aim.state.client_uuid if aim.state is not None else ""
+def _losses(aim: Aim, command: str) -> list[tuple[str, Sequence[str]]]:
+    """Return each server that a command has an effect on, and what is lost there.
+
+    Raises:
+        AjetError: There is one server, and the command is refused.
+    """
+    state = aim.state or asyncio.run(reported(aim.targets))
+    losses: list[tuple[str, Sequence[str]]] = []
+    for target in aim.targets:
+        try:
+            planned = plan(state, command, {"server": target.name}, time.time())
+        except AjetError:
+            if len(aim.targets) == 1:
+                raise
+            continue  # its line of the result says why
+        if not planned.done:
+            where = f"{target.name} ({target.url}, {state.servers[target.name].state})"
+            losses.append((where, planned.consequences))
+    return losses
+
+
+async def reported(targets: Sequence[Target]) -> State:
+    """Return what is known of some servers without a proxy: what they answer."""
     async with asyncio.TaskGroup() as tasks:
-        running = [
-            tasks.create_task(_server_loss(one.name, one.url, own, aim.state))
-            for one in aim.targets
-        ]
-    return [task.result() for task in running]
+        running = [tasks.create_task(report(target.name, target.url)) for target in targets]
+    return State(servers={task.result().name: _server(task.result()) for task in running})
 
 
-async def _server_loss(
-    name: str, url: str, own: str, state: State | None = None
-) -> tuple[str, str]:
-    server = await report(name, url)
-    losses: list[str] = []
-    if server.claimed is not None:
-        others = {who: n for who, n in server.claimed_by.items() if who != own}
-        mine = server.claimed - sum(others.values())
-        if mine:
-            losses.append(f"{count(mine, 'episode')} of yours")
-        if others:
-            kind = "other client" if own else "client"
-            losses.append(f"{count(sum(others.values()), 'episode')} of {count(len(others), kind)}")
-    elif state is not None and (pool := state.servers[name].pool) is not None:
-        losses.append(f"{count(pool.running, 'running episode')} at the last poll")
-    if state is not None:
-        unrated = [
-            group for group in state.waiting() if group.server == name and group.rating is None
-        ]
-        if unrated:
-            losses.append(f"{count(len(unrated), 'unrated group')} of yours")
-    if server.pool and server.pool["episodes"]:
-        losses.append(f"{count(server.pool['episodes'], 'finished episode')} of this batch")
-    lost = ", ".join(losses) or (
-        "no claimed episode" if not server.error else "episodes that it does not report"
-    )
-    return f"{name} ({url}, {server.state})", lost
+def _server(seen: ServerReport) -> Server:
+    pool = None
+    if seen.claimed is not None:
+        others = tuple(seen.claimed_by)
+        tasks = (seen.pool or {}).get("tasks", 0)
+        pool = Pool(
+            running=seen.claimed,
+            running_others=seen.claimed,
+            other_clients=others,
+            completed_tasks=tasks,
+        )
+    lost = seen.error if seen.state == "CANNOT_CONNECT" else ""
+    return Server(name=seen.name, url=seen.url, state=seen.state, lost=lost, pool=pool)

@@ -13,6 +13,7 @@ from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
 from console.text.causes import SHOWN_AS_ZERO, held_down
+from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def reward_test(args: argparse.Namespace) -> int:
     Raises:
         AjetError: the rewards do not load, or there is nothing to score.
     """
-    from proxy.rewards.rescore.rescorer import RewardChoice, weights_of
+    from proxy.rewards.rescore.rescorer import RewardChoice
 
     if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")

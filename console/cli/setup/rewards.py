@@ -23,9 +23,9 @@ from console.doctor.judge import check_judge
 from console.doctor.remote import check_hooks
 from core.runtime.secrets import env_key
 from core.settings import edit
-from proxy.rewards.judge.budget import JudgeBudgets
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import address
+from proxy.rewards.judge.spend import JudgeBudgets
 from proxy.rewards.model.file import load, make, parse
 
 KINDS = BUILT_IN, JUDGE, HOOKS = "built_in", "judge", "hooks"

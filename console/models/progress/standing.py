@@ -7,8 +7,8 @@ from msgspec import structs
 
 from ajet_swarm.common.text import one_line
 from console.text.causes import worse_words
-from core.events import BestComparison, WeightSyncChecked
-from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
+from core.events import BestComparison
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
 from core.verdict.conclusion import Outcome, sentence
 
 LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
@@ -27,12 +27,9 @@ class Standing:
     """The look that it is compared with; None before the first complete one."""
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
-    weight_sync: str = ""
-    """That the last checked weight sync changed the policy; empty before one, if it is a note, and
-    if it could not be checked: nothing follows from that."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a weight sync that changed nothing, a policy below its best step, a pause,
-    looks that are off, one without a present, a new comparison."""
+    """Further sentences: a policy below its best step, a pause, looks that are off, one without a
+    result, a new comparison."""
     below_best: BestComparison | None = None
     """The best verified look that the look of the verdict is below with certainty; else None."""
 
@@ -77,16 +74,12 @@ def standing(state: State, name: str) -> Standing:
     progress = state.progress.get(name) or Progress()
     baseline, look = progress.baseline, progress.current
     running, notes, server = _running(progress), _notes(progress), state.servers.get(name)
-    check = server.sync_check if server is not None else None
-    if check is not None and check.outcome == "unchanged":
-        notes = (sync_sentence(check), *notes)
-    synced = sync_sentence(check) if check is not None and check.outcome == "changed" else ""
     if look is not None and baseline is not None:
         text, outcome = _verdict_words(look, baseline, server, progress.probe_set)
         below = _below(look)
         if below is not None and outcome != "unknown":
             notes = (f"Below its best verified step: {_less(below, look)}", *notes)
-        result = Standing(text, outcome, look, baseline, running, synced, notes, below)
+        result = Standing(text, outcome, look, baseline, running, notes, below)
         worse = result.worse_parts
         return replace(result, sentence=f"{text}; worse: {worse}") if worse else result
     earlier = progress.newest
@@ -95,18 +88,8 @@ def standing(state: State, name: str) -> Standing:
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
-        return Standing(taken, baseline=baseline, running=running, weight_sync=synced, notes=notes)
-    return Standing(_before_baseline(progress), weight_sync=synced, notes=notes)
-
-
-def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
-    """Return what a weight sync did to the policy, without a full stop."""
-    results = {
-        "changed": "changed the policy",
-        "unchanged": "changed nothing: users get the weights of before",
-        "unknown": f"cannot be checked: {one_line(check.cause, 200)}",
-    }
-    return f"The weight sync of step {check.step} {results[check.outcome]}"
+        return Standing(taken, baseline=baseline, running=running, notes=notes)
+    return Standing(_before_baseline(progress), notes=notes)
 
 
 def _verdict_words(

@@ -11,11 +11,11 @@ from console.models.progress.standing import progress_server
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions
 from console.screens.progress.votes import PairVotes
+from console.session.command_plans import may_send
 from console.text.wrap import wrapped
 from console.views.progress.prompt_pair import blind_answers, blind_title
 from console.widgets.pane import TextPane
 from core.commands import COMMANDS
-from core.state import Progress
 
 
 class PairScreen(ConsoleScreen):
@@ -120,8 +120,7 @@ class PairScreen(ConsoleScreen):
 
 def may_rate_pairs(app: AppHost, server: str) -> bool:
     """Return whether there are two looks to compare, and this console may vote."""
-    progress = app.session.state.progress.get(server) or Progress()
-    return progress.current is not None and app.session.allows("progress.pair")
+    return may_send(app.session, "progress.pair", server=server)
 
 
 def pair_entries(app: AppHost, server: str | None) -> Iterator[tuple[str, str, Callable[[], Any]]]:

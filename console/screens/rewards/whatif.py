@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line, plural
 from console.models.reward_whatif import (
     STEP,
@@ -18,11 +19,13 @@ from console.models.reward_whatif import (
 )
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
+from console.session.command_plans import may_send
 from console.text.format import elapsed
 from console.text.lines import Line
 from console.text.wrap import wrapped
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
+from core.commands.rewards import weights_of
 from core.events import RewardPart, TrialSummary
 from core.state import WhatIf
 
@@ -203,7 +206,6 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        known = self.session.state.what_if
         match action:
             case "step":
                 part = self._part
@@ -212,12 +214,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
                 part = self._part
                 return part is not None and part.name in self._weights
             case "rescore":
-                return self.session.allows("rewards.whatif") and not self.session.read_only
+                return may_send(self.session, "rewards.whatif")
             case "cancel":
-                running = known is not None and known.phase == "doing"
-                return running and self.session.allows("rewards.whatif_stop")
+                return may_send(self.session, "rewards.whatif_stop")
             case "apply":
-                return bool(self._weights) and self.session.allows("rewards.apply")
+                weights = self._weight_args()
+                return bool(weights) and may_send(self.session, "rewards.apply", weights=weights)
         return super().check_action(action, parameters)
 
     def _try(self, part: RewardPart, weight: float) -> None:
@@ -267,10 +269,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if answer is None:
             return
         try:
-            weight = float(answer)
-        except ValueError:
-            weight = float("nan")
-        if not abs(weight) <= 1e6:
+            (weight,) = weights_of([f"weight={answer}"]).values()
+        except UsageError:
             self.host.say(f"{one_line(answer, 40)} is not a weight", "error")
             return
         self._try(part, weight)

@@ -23,7 +23,7 @@ from console.models.history.runs import (
 from console.text.format import UNKNOWN, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
-from console.views.chart import sparkline
+from console.ui.plot import sparkline
 from console.views.history.curves import RunCurve, overlay
 from core.state import EngineRun, EngineRuns
 from core.verdict.conclusion import sentence

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from textual.content import Content
 
@@ -10,7 +9,7 @@ from console.models.progress.curve import LookPoint, is_wins, look_points
 from console.text.format import number
 from console.text.lines import Line, flow, line_width
 from console.text.sections import Room, heading, lines
-from console.views.chart import axis_label, bounds_of, braille, merged
+from console.ui.plot import LABEL, Axis, Plot, merged
 from console.views.step_table import reward_of
 from core.state import Progress, Server
 from core.verdict.conclusion import CHANCE
@@ -18,8 +17,6 @@ from core.verdict.conclusion import CHANCE
 BASELINE, LOOK, OLDER, HUMAN, CHECKPOINT = "◉", "●", "○", "◆", "▲"
 """Signs of a baseline, a look, one of an earlier comparison, a human rating, a checkpoint."""
 _BAR, _LEVEL = "│", "┈"
-_LABEL = 6
-"""Width of the labels of an axis."""
 _SHORT = 6
 """Below this number of lines the checkpoints have no line of their own."""
 _TRAINING = "⠤⠤"
@@ -47,6 +44,20 @@ class LookSeries:
         steps = [one.step for one in self.looks]
         steps += [step for step, _ in (*self.training, *self.human)]
         return [min(steps), max(steps)] if steps else []
+
+    def axes(self) -> tuple[Axis | None, Axis | None]:
+        """Return the axis of rewards and that of win rates; None without values."""
+        rewards = [value for _, value in self.training]
+        rates = [value for _, value in self.human]
+        limits = [value for one in self.looks for value in (one.mean, one.low, one.high)]
+        if self.wins:
+            rates += [*limits, CHANCE]
+        else:
+            rewards += limits
+        return (
+            Axis.around(*rewards) if rewards else None,
+            Axis(min(0.0, *rates), max(1.0, *rates)) if rates else None,
+        )
 
 
 def look_series(progress: Progress, server: Server | None) -> LookSeries:
@@ -94,7 +105,7 @@ def look_figures(series: LookSeries) -> list[tuple[str, str]]:
     return pieces
 
 
-def look_chart(series: LookSeries, width: int, height: int) -> list[Content]:
+def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:
     """Return the chart in at most `height` lines of `width` cells: plot, axis, legend.
 
     Rewards have the axis at the left, win rates the one at the right.
@@ -109,32 +120,43 @@ def look_chart(series: LookSeries, width: int, height: int) -> list[Content]:
     marks = [one for one in series.checkpoints if ends and ends[0] <= one <= ends[1]]
     has_marks = bool(marks) and height - len(legend) >= _SHORT
     rows = height - len(legend) - 1 - has_marks
-    right = _LABEL if series.human or series.wins else 0
-    columns = width - _LABEL - right
+    left, right = series.axes()
+    columns = width - LABEL - (LABEL if right is not None else 0)
     if not ends or rows < 2 or columns < 10:
         return []
-    plot = _Plot(series, columns, rows)
-    body = []
-    for row in range(rows):
-        left_label = plot.left_label(row)
-        pieces = [(f"{left_label:>{_LABEL - 1}} ", "$muted"), *plot.row(row)]
-        if right:
-            pieces.append((f" {plot.right_label(row):<{right - 1}}", "$winner"))
-        body.append(Content.assemble(*merged(pieces)))
+    first, last = ends
+    plot = Plot(columns, rows, (first, last))
+    if left is not None:
+        plot.line(series.training, left, "$engine-post")
+    if (axis := right if series.wins else left) is not None:
+        _draw_looks(plot, series.looks, axis)
+    if right is not None:
+        for step, value in series.human:
+            plot.sign(plot.column(step), plot.row(value, right), HUMAN, "bold $winner")
+    body = plot.lines(left, right, "$winner")
     if has_marks:
-        line = ["─"] * columns
-        for step in marks:
-            line[plot.column(step)] = CHECKPOINT
-        tones = [(one, "$returned" if one == CHECKPOINT else "$faint") for one in line]
-        body.append(Content.assemble((" " * _LABEL, ""), *merged(tones)))
-    body.append(_steps_line(ends, columns))
-    return [*body, *(Content.assemble((" " * _LABEL, ""), *line) for line in legend)]
+        places = {plot.column(step) for step in marks}
+        signs = (
+            (CHECKPOINT, "$returned") if column in places else ("─", "$faint")
+            for column in range(columns)
+        )
+        body.append(((" " * LABEL, ""), *merged(signs)))
+    body.append(plot.foot(f"step {first}", str(last) if last > first else ""))
+    return [*body, *(((" " * LABEL, ""), *line) for line in legend)]
 
 
-def _steps_line(ends: Sequence[int], columns: int) -> Content:
-    first, last = f"step {ends[0]}", str(ends[1]) if ends[1] > ends[0] else ""
-    space = " " * max(1, columns - len(first) - len(last))
-    return Content.styled(" " * _LABEL + first + space + last, "$muted")
+def _draw_looks(plot: Plot, looks: Sequence[LookPoint], axis: Axis) -> None:
+    """Draw each look with its interval, and the level of the baseline in use from its step on."""
+    level = next((one for one in reversed(looks) if one.is_baseline and one.is_current), None)
+    if level is not None:
+        for column in range(plot.column(level.step), plot.columns):
+            plot.sign(column, plot.row(level.mean, axis), _LEVEL, "$faint", behind=True)
+    for one in looks:
+        column, tone = plot.column(one.step), "$curve" if one.is_current else "$muted"
+        for row in range(plot.row(one.high, axis), plot.row(one.low, axis) + 1):
+            plot.sign(column, row, _BAR, tone)
+        sign = BASELINE if one.is_baseline else LOOK if one.is_current else OLDER
+        plot.sign(column, plot.row(one.mean, axis), sign, f"bold {tone}")
 
 
 def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
@@ -166,112 +188,9 @@ def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
             gap: Line = ((" ", ""),) if spaced else ()
             spaced.append((*gap, *piece))
         joined: Line = tuple(one for piece in spaced for one in piece)
-        if line_width(joined) <= width - _LABEL:
+        if line_width(joined) <= width - LABEL:
             return [joined] if joined else []
-    return flow(pieces, width - _LABEL)
-
-
-class _Plot:
-    """The cells of the chart without axes.
-
-    Args:
-        series: What to draw; with at least one value.
-        columns: Width in cells.
-        rows: Height in cells.
-    """
-
-    def __init__(self, series: LookSeries, columns: int, rows: int) -> None:
-        self._columns, self._rows = columns, rows
-        self._first, self._last = series.steps
-        on_left = [value for _, value in series.training]
-        on_right = [value for _, value in series.human]
-        limits = [value for one in series.looks for value in (one.mean, one.low, one.high)]
-        if series.wins:
-            on_right += [*limits, CHANCE]
-        else:
-            on_left += limits
-        self._left = bounds_of(min(on_left), max(on_left)) if on_left else None
-        self._right = (min(0.0, *on_right), max(1.0, *on_right)) if on_right else None
-        self._cells: list[list[tuple[str, str]]] = [[(" ", "")] * columns for _ in range(rows)]
-        axis = self._right if series.wins else self._left
-        if axis is not None:
-            self._draw_level(series.looks, axis)
-        if self._left is not None:
-            self._draw_training(series.training, self._left)
-        if axis is not None:
-            for one in series.looks:
-                self._draw_look(one, axis)
-        if self._right is not None:
-            for step, value in series.human:
-                place = self._dot(value, self._right) // 4
-                self._cells[place][self.column(step)] = (HUMAN, "bold $winner")
-
-    def row(self, row: int) -> list[tuple[str, str]]:
-        """Return the pieces of a row."""
-        return self._cells[row]
-
-    def left_label(self, row: int) -> str:
-        """Return the label of a row on the axis of rewards."""
-        return axis_label(row, self._rows, *self._left) if self._left is not None else ""
-
-    def right_label(self, row: int) -> str:
-        """Return the label of a row on the axis of win rates."""
-        return axis_label(row, self._rows, *self._right) if self._right is not None else ""
-
-    def column(self, step: float) -> int:
-        """Return the column of a step."""
-        return self._dot_column(step) // 2
-
-    def _dot_column(self, step: float) -> int:
-        span = self._last - self._first
-        share = (step - self._first) / span if span else 0.0
-        return round(share * (self._columns * 2 - 1))
-
-    def _dot(self, value: float, ends: tuple[float, float]) -> int:
-        """Return the dot row of a value, 0 at the top."""
-        dots = self._rows * 4 - 1
-        share = (ends[1] - value) / (ends[1] - ends[0])
-        return min(dots, max(0, round(share * dots)))
-
-    def _draw_level(self, looks: Sequence[LookPoint], ends: tuple[float, float]) -> None:
-        """Draw the mean of the baseline in use as a line from its step on."""
-        baseline = next(
-            (one for one in reversed(looks) if one.is_baseline and one.is_current), None
-        )
-        if baseline is not None:
-            place = self._dot(baseline.mean, ends) // 4
-            for column in range(self.column(baseline.step), self._columns):
-                self._cells[place][column] = (_LEVEL, "$faint")
-
-    def _draw_training(self, values: Sequence[Value], ends: tuple[float, float]) -> None:
-        bits: dict[tuple[int, int], int] = {}
-        spots = [(self._dot_column(step), self._dot(value, ends)) for step, value in values]
-        for left, right in pairwise([*spots[:1], *spots]):  # one value alone is a line to itself
-            for column, dot in _line(left, right):
-                cell = (dot // 4, column // 2)
-                bits[cell] = bits.get(cell, 0) | braille(dot % 4, column % 2)
-        for (row, column), dots in bits.items():
-            self._cells[row][column] = (chr(0x2800 + dots), "$engine-post")
-
-    def _draw_look(self, one: LookPoint, ends: tuple[float, float]) -> None:
-        column = self.column(one.step)
-        tone = "$curve" if one.is_current else "$muted"
-        top, bottom = self._dot(one.high, ends) // 4, self._dot(one.low, ends) // 4
-        for row in range(top, bottom + 1):
-            self._cells[row][column] = (_BAR, tone)
-        sign = BASELINE if one.is_baseline else LOOK if one.is_current else OLDER
-        self._cells[self._dot(one.mean, ends) // 4][column] = (sign, f"bold {tone}")
-
-
-def _line(left: tuple[int, int], right: tuple[int, int]) -> Iterable[tuple[int, int]]:
-    """Return the dots of a straight line between two dots, both included."""
-    count = max(abs(right[0] - left[0]), abs(right[1] - left[1]), 1)
-    for at in range(count + 1):
-        share = at / count
-        yield (
-            round(left[0] + (right[0] - left[0]) * share),
-            round(left[1] + (right[1] - left[1]) * share),
-        )
+    return flow(pieces, width - LABEL)
 
 
 def chart_section(progress: Progress, server: Server | None, room: Room, may_look: bool) -> Content:

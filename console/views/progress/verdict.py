@@ -42,7 +42,7 @@ def verdict_lines(present: Standing, width: int) -> list[Line]:
 
 
 def detail_lines(present: Standing, progress: Progress | None, width: int) -> list[Line]:
-    """Return the figures behind the verdict, the raters' win rate, the last weight sync, notes."""
+    """Return the figures behind the verdict, the raters' win rate, notes."""
     pieces: list[Line] = []
     if present.baseline is not None and present.look is not None:
         verdict = present.look.verdict
@@ -66,7 +66,7 @@ def detail_lines(present: Standing, progress: Progress | None, width: int) -> li
         names = ", ".join(one.partition(":")[0] for one in shown.left_out)
         pieces.append((("scored without ", "$muted"), (one_line(names, 80), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    sentences = (ratings_sentence(progress), bias_sentence(progress), present.weight_sync)
+    sentences = (ratings_sentence(progress), bias_sentence(progress))
     rated = [text for text in sentences if text]
     human: list[Line] = [
         (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))

@@ -1,18 +1,20 @@
 """One part of the reward as charts: values over groups, distribution, by rank, best and worst."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plural
 from console.models.reward_figures import Digest
 from console.session.group_facts import known_rewards
-from console.text.format import number
-from console.text.lines import fit
+from console.text.format import filled, number
+from console.text.lines import Line, fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.views.plots import PlotColumn, bars, histogram, scatter
+from console.ui.plot import LABEL, Axis, Plot
 from console.views.rewards.table import brief
 from core.state import Group, State
 
@@ -20,6 +22,8 @@ _SAME = 1e-9
 """Values closer than this count as one value."""
 _ANSWER_ROWS = 2
 """Most rows of an answer."""
+MOST_RANGES = 12
+"""Most ranges of a histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,11 @@ class Extreme:
 
 def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
     """Return each answer's value over the groups, oldest at the left."""
-    columns = [PlotColumn(one.parts[name].values) for one in digests if name in one.parts]
+    columns = [one.parts[name].values for one in digests if name in one.parts]
     title = heading("VALUES", "over groups")
     if not columns:
         return lines(title, empty_panel("Each answer's value is a dot here", room.width))
-    values = [value for one in columns for value in one.values]
+    values = [value for one in columns for value in one]
     if max(values) - min(values) < _SAME:
         return lines(title, Content.styled(f"Every answer has {brief(values[0])}", "$muted"))
     return lines(title, *scatter(columns, room.width, room.height - 1))
@@ -141,3 +145,97 @@ def empty_panel(what: str, width: int) -> Content:
     """Return the text of an empty panel: its future content, and the keys that start it."""
     text = f"{what} with the first scored group. F4, then s starts the mock user."
     return lines(*(Content.styled(row, "$muted") for row in wrapped(text, width)))
+
+
+# --- plots ------------------------------------------------------------------------------------
+
+
+def scatter(columns: Sequence[Sequence[float]], width: int, height: int) -> list[Line]:
+    """Plot the values of each group as dots, oldest at the left; means are highlighted.
+
+    Groups in the same column of cells share its dots. The last line counts the groups.
+
+    Args:
+        columns: The values of each group, at least one.
+        height: Total number of lines, including the count; at least 3.
+    """
+    room, rows = width - LABEL, height - 1
+    if not columns or rows < 2 or room < 4:
+        return []
+    axis = Axis.around(*(value for values in columns for value in values))
+    wide = room * 2
+    plot = Plot(room, rows, (0, wide - 1))
+    means: dict[int, list[float]] = {}
+    for place, values in enumerate(columns):
+        at = place * wide // len(columns)
+        for value in values:
+            plot.dot(at, value, axis, "$curve")
+        means.setdefault(at // 2, []).append(fmean(values))
+    for column, values in means.items():
+        plot.sign(column, plot.row(fmean(values), axis), "━", "bold $winner")
+    label = plural(len(columns), "group")
+    if len(columns) > 1 and len(label) + 21 <= room:
+        label += ", newest at the right"
+    legend = "  ⠂ answer  "
+    foot: Line = ((f"{'':{LABEL}}{label}", "$muted"),)
+    if len(label) + len(legend) + 6 <= room:
+        foot += ((legend, "$curve"), ("━", "bold $winner"), (" mean", "$winner"))
+    return [*plot.lines(axis), foot]
+
+
+def histogram(values: Sequence[float], width: int, rows: int) -> list[Line]:
+    """Count the values in each of at most `rows` equal ranges, the highest range first."""
+    if not values or rows < 1 or width < 20:
+        return []
+    axis = Axis.around(*values)
+    span = axis.high - axis.low
+    count = _ranges(span, min(rows, MOST_RANGES))
+    bins = [0] * count
+    for value in values:
+        bins[min(count - 1, int((value - axis.low) / span * count))] += 1
+    most = max(bins)
+    size = len(str(most))
+    rows_shown: list[Line] = []
+    for at in reversed(range(count)):
+        start = axis.low + span * at / count
+        label = f"{_figure(start, span):>{LABEL}}+ "
+        bar = filled(bins[at] / most, width - len(label) - size - 1)
+        count_text = f" {bins[at]}" if bins[at] else " ·"
+        tone = "" if bins[at] else "$faint"
+        rows_shown.append(((label, "$muted"), (bar, "$curve"), (count_text, tone)))
+    return rows_shown
+
+
+def _ranges(span: float, most: int) -> int:
+    """Return the number of equal round ranges that make up `span`; `most` if none fits."""
+    for count in range(most, max(2, most // 2), -1):
+        step = span / count
+        first = step / 10 ** math.floor(math.log10(step) + 1e-9)
+        if any(abs(first - good) < 1e-6 for good in (1, 2, 2.5, 5)):
+            return count
+    return most
+
+
+def bars(rows: Sequence[tuple[str, float, str]], width: int) -> list[Line]:
+    """Return a bar for each (label, value, words); the longest is the highest value above 0."""
+    if not rows or width < 20:
+        return []
+    label = max(len(one) for one, _, _ in rows)
+    words = max(len(one) for _, _, one in rows)
+    top = max(1e-9, *(value for _, value, _ in rows))
+    room = max(4, width - label - words - 2)
+    return [
+        (
+            (f"{name:>{label}} ", "$muted"),
+            (filled(value / top, room), "$curve"),
+            (f" {count_text}", ""),
+        )
+        for name, value, count_text in rows
+    ]
+
+
+def _figure(value: float, span: float) -> str:
+    places = 2 if span < 10 else 0
+    if span < 0.1:
+        places = min(4, 1 - math.floor(math.log10(span)))
+    return f"{value:.{places}f}"

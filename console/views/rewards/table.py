@@ -9,7 +9,7 @@ from console.models.reward_edit import model_pieces
 from console.models.reward_figures import PartFigures, RewardFigures
 from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent
 from console.text.lines import Line, fit, flow
-from console.views.chart import sparkline
+from console.ui.plot import sparkline
 from console.views.rewards.fault import last_fault, source_kind
 from console.views.rewards.rows import OFF, PartRow
 from core.state import State

@@ -9,7 +9,6 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,11 @@ _TABLE = """
 create table if not exists verdicts (
     key blob primary key, value blob not null, at real not null
 ) without rowid
+"""
+_DELETE_OLDEST = """
+delete from verdicts where key in (
+    select key from verdicts order by at limit max(0, (select count(*) from verdicts) - ?)
+)
 """
 
 
@@ -46,44 +50,50 @@ class Cache:
         self._rows = rows
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._broken = False
+        self._usable = True
         self._puts = 0
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the verdict, or None."""
-        return await asyncio.to_thread(self._guarded, self._get, key)
+        rows = await self._run("select value from verdicts where key = ?", key)
+        return bytes(rows[0][0]) if rows else None
 
     async def put(self, key: bytes, value: bytes) -> None:
         """Store a verdict."""
-        await asyncio.to_thread(self._guarded, self._put, key, value)
+        now = "(julianday('now') - 2440587.5) * 86400"
+        await self._run(f"insert or replace into verdicts values (?, ?, {now})", key, value)
+        self._puts += 1
+        if self._puts % _EVERY == 1:
+            await self._run(_DELETE_OLDEST, self._rows)
 
     async def close(self) -> None:
         """Close the database."""
         await asyncio.to_thread(self._close)
 
-    def _guarded(self, work: Any, *args: bytes) -> Any:
+    async def _run(self, statement: str, *values: bytes | int) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, in a thread; none when the database cannot be used."""
+        return await asyncio.to_thread(self._execute, statement, values)
+
+    def _execute(self, statement: str, values: tuple[bytes | int, ...]) -> list[tuple[Any, ...]]:
         with self._lock:
-            if self._broken:
-                return None
             try:
-                return work(self._open(), *args)
+                if self._usable and self._db is None:
+                    self._db = self._open()
+                return self._db.execute(statement, values).fetchall() if self._db else []
             except (sqlite3.Error, OSError) as error:
                 log.warning("the judge's cache %s cannot be used: %s", self.file, error)
-                self._broken = True
-                self._disconnect()
-                return None
+        self._close()
+        return []
 
     def _open(self) -> sqlite3.Connection:
-        if self._db is None:
-            self.file.parent.mkdir(0o700, parents=True, exist_ok=True)
-            try:
-                self._db = self._connect()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
-                self.file.unlink()  # not a database: nothing in it is of use
-                self._db = self._connect()
-        return self._db
+        self.file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        try:
+            return self._connect()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # not a database: nothing in it is of use
+            self.file.unlink()
+            return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
         os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
@@ -97,28 +107,9 @@ class Cache:
             raise
         return db
 
-    def _get(self, db: sqlite3.Connection, key: bytes) -> bytes | None:
-        row = db.execute("select value from verdicts where key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
-
-    def _put(self, db: sqlite3.Connection, key: bytes, value: bytes) -> None:
-        db.execute("insert or replace into verdicts values (?, ?, ?)", (key, value, time.time()))
-        self._puts += 1
-        if self._puts % _EVERY == 1:
-            (count,) = db.execute("select count(*) from verdicts").fetchone()
-            if count > self._rows:
-                db.execute(
-                    "delete from verdicts where key in "
-                    "(select key from verdicts order by at limit ?)",
-                    (count - self._rows,),
-                )
-
     def _close(self) -> None:
         with self._lock:
-            self._broken = True
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+            self._usable = False
+            if self._db is not None:
+                self._db.close()
+                self._db = None

@@ -7,7 +7,8 @@ import asyncio
 import hashlib
 import itertools
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,11 +17,10 @@ from core.events import Part
 from proxy.rewards.judge import prompt
 from proxy.rewards.judge import reply as replies
 from proxy.rewards.judge.addressed import MARK, words_to_judge
-from proxy.rewards.judge.budget import SpendCounter
-from proxy.rewards.judge.cache import key_of
 from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner
 from proxy.rewards.judge.reply import Choice, Verdict
 from proxy.rewards.judge.settings import Options
+from proxy.rewards.judge.spend import SpendCounter
 from proxy.rewards.part import PartAbstained, PartValue
 from proxy.rewards.source import GroupContext
 
@@ -32,34 +32,27 @@ class GroupJudging:
 
     Args:
         options: Settings of the judge.
-        source: Endpoint and model, for the cache key.
         runner: Asks the questions.
-        tally: Returns the judge's counts.
+        spend: The judge's counts.
         context: The group.
     """
 
     def __init__(
-        self,
-        options: Options,
-        source: Sequence[str],
-        runner: QuestionRunner,
-        tally: Callable[[], SpendCounter],
-        context: GroupContext,
+        self, options: Options, runner: QuestionRunner, spend: SpendCounter, context: GroupContext
     ) -> None:
         self._options = options
-        self._source = source
         self._runner = runner
-        self._tally = tally
+        self._spend = spend
         self._group_id = context.group_id
         self._budget = GroupBudget(options)
         self._conversation = prompt.conversation(context.messages, options.conversation_chars)
         self._reference = context.reference if options.reference else None
-        shown = [prompt.shown(one.message, options.answer_chars) for one in context.answers]
+        shown = [prompt.shown(answer.message, options.answer_chars) for answer in context.answers]
         self._answers = list(dict.fromkeys(shown))
         """Each different answer once."""
-        self._positions = [self._answers.index(one) for one in shown]
+        self._positions = [self._answers.index(answer) for answer in shown]
         """For each candidate, the position of its answer in `_answers`."""
-        self._addressed = [words_to_judge(one.message) for one in context.answers]
+        self._addressed = [words_to_judge(answer.message) for answer in context.answers]
         """The words with which each candidate addresses the judge; empty for none."""
 
     async def values(self) -> list[PartValue]:
@@ -81,12 +74,12 @@ class GroupJudging:
             last = f"; the last fault: {self._budget.last}" if self._budget.last else ""
             raise PartAbstained(f"the judge was not done within {seconds:g} s{last}") from None
         return [
-            _marked(one, words) if words else one
-            for one, words in zip(values, self._addressed, strict=True)
+            _marked(value, words) if words else value
+            for value, words in zip(values, self._addressed, strict=True)
         ]
 
     async def _pointwise(self) -> list[PartValue]:
-        judged = await _all([self._scores([one]) for one in self._answers])
+        judged = await _all([self._scores([answer]) for answer in self._answers])
         return self._values_by_candidate([verdicts[0] for verdicts in judged])
 
     async def _listwise(self) -> list[PartValue]:
@@ -103,20 +96,19 @@ class GroupJudging:
         def read(reply: str) -> list[Verdict]:
             return replies.scores(reply, count, options.low, options.high)
 
-        def make(tag: str) -> prompt.Messages:
-            return prompt.scoring(options, self._conversation, self._reference, answers, tag)
-
+        make = partial(prompt.scoring, options, self._conversation, self._reference, answers)
         schema = prompt.scores_schema(count)
-        question = Question(
-            self._key(make), make(self._tag()), schema, "scores", read, list[Verdict]
-        )
+        question = Question(make, schema, "scores", read, list[Verdict])
         return await self._runner.ask(question, self._budget)
 
     def _values_by_candidate(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
         low, high = self._options.low, self._options.high
         values = [
-            PartValue((one.score - low) / (high - low), f"{one.score:g} of {high:g}: {one.reason}")
-            for one in verdicts
+            PartValue(
+                (verdict.score - low) / (high - low),
+                f"{verdict.score:g} of {high:g}: {verdict.reason}",
+            )
+            for verdict in verdicts
         ]
         return [values[place] for place in self._positions]
 
@@ -126,8 +118,8 @@ class GroupJudging:
         pairs = list(itertools.combinations(range(len(self._answers)), 2))
         choices = await _all([self._compare(*pair) for pair in pairs])
         results = dict(zip(pairs, choices, strict=True))
-        split = sum(one is None for one in choices)
-        self._tally().add(pairs=len(pairs), split=split)
+        split = sum(choice is None for choice in choices)
+        self._spend.add(pairs=len(pairs), split=split)
         share = split / len(pairs) if pairs else 0.0
         note = Part("split", share, weight=0.0, reason="pairs in which the order decided")
         return [self._value_of_wins(place, results, note) for place in self._positions]
@@ -141,16 +133,10 @@ class GroupJudging:
 
     async def _choice(self, first: int, second: int) -> Choice:
         answers = [self._answers[first], self._answers[second]]
-
-        def make(tag: str) -> prompt.Messages:
-            return prompt.comparing(
-                self._options, self._conversation, self._reference, answers, tag
-            )
-
-        schema = prompt.winner_schema()
-        question = Question(
-            self._key(make), make(self._tag()), schema, "winner", replies.winner, Choice
+        make = partial(
+            prompt.comparing, self._options, self._conversation, self._reference, answers
         )
+        question = Question(make, prompt.winner_schema(), "winner", replies.winner, Choice)
         return await self._runner.ask(question, self._budget)
 
     def _value_of_wins(
@@ -173,15 +159,6 @@ class GroupJudging:
         text = f"won {won}, tied {tied}, lost {lost}" + (f": {reason}" if reason else "")
         return PartValue(value, text, (note,))
 
-    def _tag(self) -> str:
-        return self._runner.chance.token(8)
-
-    def _key(self, make: Callable[[str], prompt.Messages]) -> bytes:
-        """Return the cache key of a question; the random code of its tags is not part of it."""
-        options = self._options
-        tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
-        return key_of(options.mode, list(self._source), tuned, make(""))
-
 
 def _marked(value: PartValue, words: str) -> PartValue:
     """Return the value of an answer that addresses the judge, marked as such."""
@@ -199,7 +176,7 @@ async def _all(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in questions]
+            tasks = [group.create_task(question) for question in questions]
     except BaseExceptionGroup as errors:
         abstentions, others = errors.split(PartAbstained)
         if abstentions is None or others is not None:
@@ -208,4 +185,4 @@ async def _all(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-    return [one.result() for one in tasks]
+    return [task.result() for task in tasks]

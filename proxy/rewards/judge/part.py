@@ -1,27 +1,39 @@
-"""A language model as a judge of answers: a part that waits for an endpoint.
-
-A judge without a usable reply abstains with the cause; no score is ever made up.
-"""
+"""The part of kind `judge`: its connection to the endpoint, its health and its version."""
 
 import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.judge.breaker import Breaker
-from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeClient, JudgeFault
+from proxy.rewards.judge.endpoint import JudgeClient, JudgeFault
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import QuestionRunner, overspent
-from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_local
-from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
+from proxy.rewards.judge.question import QuestionRunner
+from proxy.rewards.judge.settings import (
+    OWN,
+    SETTINGS,
+    Options,
+    address,
+    find_key,
+    is_local,
+    options,
+)
+from proxy.rewards.judge.spend import JUDGE_BUDGETS, JudgeBudgets
+from proxy.rewards.part import (
+    PartAbstained,
+    PartEnvironment,
+    PartInput,
+    PartKind,
+    PartValue,
+)
 from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
 
 log = logging.getLogger(__name__)
@@ -62,34 +74,27 @@ class Judge:
     def __init__(self, options: Options, budgets: JudgeBudgets = JUDGE_BUDGETS) -> None:
         self.options = options
         self.files: tuple[Path, ...] = tuple(
-            one for one in (options.rubric, options.key_file) if one is not None
+            file for file in (options.rubric, options.key_file) if file is not None
         )
+        self.proven = False
+        """Whether a probe or a verdict has shown that the judge works."""
+        self.judges_one_by_one = options.mode == "pointwise"
+        """Whether the value of an answer is independent of the other answers."""
         self._budgets = budgets
         self._environment = PartEnvironment()
+        self._spend = budgets.counter(options.name, None)
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
         self._client: JudgeClient | None = None
         self._runner: QuestionRunner | None = None
         self._model = options.model or ""
-        self._open_lock = asyncio.Lock()
-        self._connect_lock = asyncio.Lock()
-        self._proven = False
+        self._lock = asyncio.Lock()
         self._trouble: JudgeProbe | None = None
         """The fault that the last probe found; None while there is none."""
         self._published_trouble = ""
         """The fault that is published with its counts."""
         self._notifier = HealthNotifier(SourceHealth(True, None, self._version()))
-
-    @property
-    def proven(self) -> bool:
-        """Whether a probe or a verdict has shown that the judge works."""
-        return self._proven
-
-    @property
-    def judges_one_by_one(self) -> bool:
-        """Whether the value of an answer is independent of the other answers."""
-        return self.options.mode == "pointwise"
 
     @property
     def faulty_setting(self) -> str:
@@ -99,22 +104,22 @@ class Judge:
     def place(self, environment: PartEnvironment) -> None:
         """Set the folder of the cache, the receiver of counts, and the time limit of a group."""
         self._environment = environment
+        self._spend = self._budgets.counter(self.options.name, environment.publish)
         if self.options.group_seconds > environment.seconds:
             self.options = msgspec.structs.replace(self.options, group_seconds=environment.seconds)
 
     async def start(self) -> None:
         """Report a fault of the key at once, and begin to probe the endpoint."""
-        if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
+        if (fault := await self._settings_fault()) is not None:
             self._set_trouble(fault)
         self._tasks.spawn(self._probe_until_ok(), "probe")
 
     async def close(self) -> None:
         """Close connections and cache; the callers of calls in progress give them up."""
         await self._tasks.close()
-        tally = self._budgets.tally(self.options.name, self._environment.publish)
-        if self._published_trouble and tally.now.trouble == self._published_trouble:
-            tally.change(trouble="")  # the fault concerns this part, not its successor
-        tally.flush()
+        if self._published_trouble and self._spend.now.trouble == self._published_trouble:
+            self._spend.change(trouble="")  # the fault concerns this part, not its successor
+        self._spend.flush()
         if self._client is not None:
             await self._client.close()
         if self._cache is not None:
@@ -134,37 +139,32 @@ class Judge:
         Raises:
             PartAbstained: the judge gave no verdict, or not in the requested form.
         """
-        tally = self._tally()
+        failures = 1
         try:
-            values = await self._values(group)
-        except PartAbstained:
-            tally.add(groups=1, failures=1)
-            self._refresh()
-            raise
-        tally.add(groups=1)
-        return values
-
-    async def _values(self, group: PartInput) -> list[PartValue]:
-        if not group.context.answers:
-            raise PartAbstained("the group has no answers to judge")
-        try:
-            runner, client = await self._open()
+            if not group.context.answers:
+                raise PartAbstained("the group has no answers to judge")
+            runner = await self._open()
+            values = await GroupJudging(self.options, runner, self._spend, group.context).values()
+            failures = 0
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be used: {fault.text}") from None
-        source = (client.url, self._model)
-        judging = GroupJudging(self.options, source, runner, self._tally, group.context)
-        return await judging.values()
+        finally:
+            self._spend.add(groups=1, failures=failures)
+            if failures:
+                self._refresh()
+        return values
 
     async def probe(self) -> JudgeProbe:
         """Check whether the judge can be used now: key, address, model.
 
         Request the list of models and, if it does not contain the model, a one-word completion.
         """
-        if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
+        if (fault := await self._settings_fault()) is not None:
             return fault
         where = self._endpoint()
         try:
-            client = await self._connect()
+            async with self._lock:
+                client = await self._connect()
             listed = await client.models()
             model = self._model or (listed[0] if listed else "")
             if not model:
@@ -184,27 +184,29 @@ class Judge:
             if result.ok:
                 self._model = self._model or result.model
             self._set_trouble(None if result.ok else result)
-            if result.ok or await asyncio.to_thread(self._settings_fault) is not None:
+            if result.ok or await self._settings_fault() is not None:
                 return
             await asyncio.sleep(PROBE_EVERY)
             if self._trouble is None:
                 return
 
-    def _settings_fault(self) -> JudgeProbe | None:
+    async def _settings_fault(self) -> JudgeProbe | None:
         """Return the fault of a setting that shows without any request."""
-        if self.options.url == OWN:
-            if self._budgets.own is None:
-                return JudgeProbe(
-                    False,
-                    "`url: own` needs a server that can be asked directly, and there is none",
-                    "Give the url of the server, or start in observe mode (upstream.url)",
-                    field="url",
-                )
+        options = self.options
+        if options.url == OWN:
+            if self._budgets.own is not None:
+                return None
+            return JudgeProbe(
+                False,
+                "`url: own` needs a server that can be asked directly, and there is none",
+                "Give the url of the server, or start in observe mode (upstream.url)",
+                field="url",
+            )
+        key = await asyncio.to_thread(find_key, options.key_env, options.key_file)
+        if not key.fault:
             return None
-        key = find_key(self.options.key_env, self.options.key_file)
-        field = "key_env" if self.options.key_env is not None else "key_file"
-        where = self._endpoint()
-        return JudgeProbe(False, key.fault, key.todo, where, field=field) if key.fault else None
+        field = "key_env" if options.key_env is not None else "key_file"
+        return JudgeProbe(False, key.fault, key.todo, options.url, field=field)
 
     def _endpoint(self) -> str:
         if self.options.url != OWN:
@@ -212,11 +214,11 @@ class Judge:
         return address(self._budgets.own.url) if self._budgets.own is not None else OWN
 
     async def _connect(self) -> JudgeClient:
-        async with self._connect_lock:
-            if self._client is None:
-                # in a thread: it reads certificates
-                self._client = await asyncio.to_thread(self._new_client)
-            return self._client
+        """Return the connection; the lock is held."""
+        if self._client is None:
+            # in a thread: it reads certificates and the key
+            self._client = await asyncio.to_thread(self._new_client)
+        return self._client
 
     def _new_client(self) -> JudgeClient:
         own = self._budgets.own if self.options.url == OWN else None
@@ -228,17 +230,17 @@ class Judge:
         clock = self._environment.runtime.clock
         return JudgeClient(self.options, self._endpoint(), key, self._count_call, clock)
 
-    async def _open(self) -> tuple[QuestionRunner, JudgeClient]:
-        """Return the objects that ask questions; create them on first use.
+    async def _open(self) -> QuestionRunner:
+        """Return the object that asks questions; create it on first use.
 
         Raises:
             JudgeFault: no model is set, and the endpoint lists none.
             PartAbstained: the key is unusable.
         """
-        async with self._open_lock:
-            if self._runner is not None and self._client is not None:
-                return self._runner, self._client
-            if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
+        async with self._lock:
+            if self._runner is not None:
+                return self._runner
+            if (fault := await self._settings_fault()) is not None:
                 raise PartAbstained(f"{fault.summary}. {fault.todo}")
             client = await self._connect()
             if not self._model:
@@ -249,41 +251,40 @@ class Judge:
                 self._refresh()
             if self.options.cache and self._environment.home is not None:
                 self._cache = Cache(self._environment.home / CACHE)
+            self._describe()
             self._runner = QuestionRunner(
                 self.options,
                 client,
                 self._model,
                 self._breaker,
                 self._cache,
-                self._tally,
+                self._spend,
                 self._on_success,
                 self._environment.runtime.chance,
             )
-            return self._runner, client
+            return self._runner
 
     def _on_success(self) -> None:
-        if self._trouble is not None or not self._proven:
+        if self._trouble is not None or not self.proven:
             self._set_trouble(None)
 
     def _count_call(self) -> None:
-        self._tally().add(calls=1)
+        self._spend.add(calls=1)
 
-    def _tally(self) -> SpendCounter:
+    def _describe(self) -> None:
+        """Set what the counts say about this judge besides numbers."""
         options = self.options
-        tally = self._budgets.tally(options.name, self._environment.publish)
-        if tally.now.model != self._model or tally.now.mode != options.mode:
-            tally.change(
-                model=self._model,
-                mode=options.mode,
-                priced=options.priced,
-                limit=options.spend_limit or 0.0,
-            )
-        return tally
+        self._spend.change(
+            model=self._model,
+            mode=options.mode,
+            priced=options.priced,
+            limit=options.spend_limit or 0.0,
+        )
 
     def _set_trouble(self, trouble: JudgeProbe | None) -> None:
         self._trouble = trouble
-        newly_proven = trouble is None and not self._proven
-        self._proven = self._proven or newly_proven
+        newly_proven = trouble is None and not self.proven
+        self.proven = self.proven or newly_proven
         self._refresh()
         if newly_proven:
             self._notifier.notify()
@@ -295,19 +296,18 @@ class Judge:
         if not trouble and self._trouble is not None:
             trouble, todo = self._trouble.summary, self._trouble.todo
             passing = self._trouble.again
-        tally = self._tally()
-        if spent := overspent(self.options, tally):
+        if spent := self._spend.over(self.options.spend_limit):
             trouble, passing = spent, True
             todo = "Raise spend_limit, or restart the proxy, which counts from 0"
         self._published_trouble = trouble
-        if tally.now.trouble != trouble:
-            tally.change(trouble=trouble)
+        self._describe()
+        self._spend.change(trouble=trouble)
         if not trouble:
             self._notifier.update(SourceHealth(True, None, self._version()))
             return
         error = Abstention(self.options.name, f"{trouble}. {todo}" if todo else trouble)
         version = self._version() if passing else ""
-        level = "warning" if passing and not self._proven else "error"
+        level = "warning" if passing and not self.proven else "error"
         health = SourceHealth(False, error, version, level)
         if health != self._notifier.current:
             log.warning("judge %s: %s", self.options.name, trouble)
@@ -338,3 +338,21 @@ def todo_of(fault: JudgeFault, options: Options) -> str:
     if fault.status in (400, 404):
         return "Check that url and model are right"
     return "Check that it runs and that url is right"
+
+
+def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
+    """Return the part.
+
+    Raises:
+        SettingError: a setting is invalid, or the rubric cannot be read.
+    """
+    return Judge(options(name, settings))
+
+
+JUDGE = PartKind(
+    make,
+    "Score of a language model by a rubric",
+    SETTINGS,
+    slow=True,
+    relative="a judge costs calls, and may compare the answers of a group",
+)

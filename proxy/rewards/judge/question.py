@@ -1,21 +1,20 @@
 """A question to a judge: answered from the cache or by calls within a budget, with one repair."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ajet_swarm.api.outcomes import INVALID_REQUEST
 from ajet_swarm.runtime import Chance
-from proxy.rewards.judge.breaker import Breaker, BreakerOpen
-from proxy.rewards.judge.budget import SpendCounter
-from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeClient, JudgeFault, JudgeReply
+from proxy.rewards.judge.breaker import Breaker
+from proxy.rewards.judge.cache import Cache, key_of
+from proxy.rewards.judge.endpoint import JudgeClient, JudgeFault, JudgeReply
 from proxy.rewards.judge.prompt import Messages, repairing
 from proxy.rewards.judge.reply import BadReply
 from proxy.rewards.judge.settings import Options
+from proxy.rewards.judge.spend import SpendCounter
 from proxy.rewards.part import PartAbstained
 
 BACKOFF = 0.5
@@ -29,22 +28,21 @@ class GroupBudget:
 
     def __init__(self, options: Options) -> None:
         self._clock = asyncio.get_running_loop().time
-        self.until = self._clock() + options.group_seconds
+        self._until = self._clock() + options.group_seconds
         self.retries = options.retries
         self.last = ""
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the time limit of the group."""
-        return self.until - self._clock()
+        return self._until - self._clock()
 
 
 class Question(msgspec.Struct, Generic[T], frozen=True):
     """A prompt, and the reader of its reply."""
 
-    key: bytes
-    """Hash of everything that determines the reply."""
-    messages: Messages
+    prompt: Callable[[str], Messages]
+    """Returns the prompt with the random code of its tags."""
     schema: dict[str, Any]
     name: str
     """Name of the reply's schema."""
@@ -63,7 +61,7 @@ class QuestionRunner:
         model: Name of the model.
         breaker: Shared by all questions.
         cache: Stored verdicts; None for no cache.
-        tally: Returns the judge's counts.
+        spend: The judge's counts.
         on_success: Called when the endpoint has given a verdict.
         chance: Source of pauses, and of the codes in prompts.
     """
@@ -75,7 +73,7 @@ class QuestionRunner:
         model: str,
         breaker: Breaker,
         cache: Cache | None,
-        tally: Callable[[], SpendCounter],
+        spend: SpendCounter,
         on_success: Callable[[], None],
         chance: Chance,
     ) -> None:
@@ -84,9 +82,9 @@ class QuestionRunner:
         self._model = model
         self._breaker = breaker
         self._cache = cache
-        self._tally = tally
+        self._spend = spend
         self._on_success = on_success
-        self.chance = chance
+        self._chance = chance
         self._slots = asyncio.Semaphore(options.concurrency)
 
     async def ask(self, question: Question[T], budget: GroupBudget) -> T:
@@ -95,79 +93,75 @@ class QuestionRunner:
         Raises:
             PartAbstained: the judge gave no usable reply.
         """
-        cached = await self._cached(question)
-        if cached is not None:
-            self._tally().add(hits=1)
-            return cached
-        async with self._admitted() as probe:
-            result = await self._answer(question, budget, probe)
+        key = self._key(question)
+        if self._cache is not None and (data := await self._cache.get(key)) is not None:
+            try:
+                cached = msgspec.json.decode(data, type=question.result)
+            except msgspec.MsgspecError:
+                pass  # stored by another version of the program
+            else:
+                self._spend.add(hits=1)
+                return cached
+        async with self._breaker.admission() as is_test:
+            result = await self._answer(question, budget, is_test)
             self._breaker.record_success()
             self._on_success()
         if self._cache is not None:
-            await self._cache.put(question.key, msgspec.json.encode(result))
+            await self._cache.put(key, msgspec.json.encode(result))
         return result
 
-    async def _cached(self, question: Question[T]) -> T | None:
-        data = None if self._cache is None else await self._cache.get(question.key)
-        if data is None:
-            return None
-        try:
-            return msgspec.json.decode(data, type=question.result)
-        except msgspec.MsgspecError:
-            return None  # stored by another version of the program
+    def _key(self, question: Question[T]) -> bytes:
+        """Return the hash of all that determines the reply; the code of tags is no part of it."""
+        options = self._options
+        tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
+        source = [self._client.url, self._model]
+        return key_of(options.mode, source, tuned, question.prompt(""))
 
-    @contextlib.asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[bool]:
-        try:
-            probe = await self._breaker.admit()
-        except BreakerOpen as error:
-            raise PartAbstained(str(error)) from None
-        try:
-            yield probe
-        finally:
-            if probe:
-                self._breaker.release()
-
-    async def _answer(self, question: Question[T], budget: GroupBudget, probe: bool) -> T:
+    async def _answer(self, question: Question[T], budget: GroupBudget, is_test: bool) -> T:
         """Ask the question; ask for a repaired reply once if the reply is unusable."""
-        reply = await self._call(question, question.messages, budget, probe)
+        messages = question.prompt(self._chance.token(8))
+        reply = await self._call(question, messages, budget, is_test)
         try:
             return question.read(reply.text)
         except BadReply as bad:
-            fault = _fault(bad, reply)
+            fault = f"it was cut off at the limit of tokens ({bad})" if reply.cut else str(bad)
         budget.last = f"its reply could not be used: {fault}"
-        self._tally().add(repairs=1)
-        repair = repairing(question.messages, reply.text, fault)
-        reply = await self._call(question, repair, budget, probe)
+        self._spend.add(repairs=1)
+        messages = repairing(messages, reply.text, fault)
+        reply = await self._call(question, messages, budget, is_test)
         try:
             return question.read(reply.text)
         except BadReply as bad:
             cause = f"the judge's reply could not be used: {fault}; asked again: {bad}"
-            self._breaker.record_failure(cause, probe)
+            self._breaker.record_failure(cause, is_test)
             raise PartAbstained(cause) from None
 
     async def _call(
-        self, question: Question[T], messages: Messages, budget: GroupBudget, probe: bool
+        self, question: Question[T], messages: Messages, budget: GroupBudget, is_test: bool
     ) -> JudgeReply:
         """Return a reply; retry faults that may pass while the budget lasts."""
         tries = 0
         while True:
-            if reason := overspent(self._options, self._tally()):
+            if reason := self._spend.over(self._options.spend_limit):
                 raise PartAbstained(reason)
+            if not is_test:
+                self._breaker.check()
             try:
-                if not probe:
-                    self._breaker.check()
-                return await self._send(question, messages)
-            except BreakerOpen as error:
-                raise PartAbstained(str(error)) from None
+                async with self._slots:
+                    reply = await self._client.ask(
+                        self._model, messages, question.schema, question.name
+                    )
             except JudgeFault as fault:
                 if fault.status not in INVALID_REQUEST:  # those statuses concern this request only
-                    self._breaker.record_failure(fault.text, probe)
+                    self._breaker.record_failure(fault.text, is_test)
                 budget.last = fault.text
                 wait = self._wait(fault, tries, budget)
+            else:
+                self._pay(reply)
+                return reply
             tries += 1
             budget.retries -= 1
-            self._tally().add(retries=1)
+            self._spend.add(retries=1)
             await asyncio.sleep(wait)
 
     def _wait(self, fault: JudgeFault, tries: int, budget: GroupBudget) -> float:
@@ -182,32 +176,19 @@ class QuestionRunner:
         if budget.retries < 1:
             used = f", and the {self._options.retries} retries of the group are used up"
             raise PartAbstained(cause + (used if self._options.retries else ""))
-        wait = BACKOFF * 2.0**tries * self.chance.uniform(0.75, 1.25)
-        if fault.wait is not None:
-            wait = max(wait, fault.wait)
+        wait = max(BACKOFF * 2.0**tries * self._chance.uniform(0.75, 1.25), fault.wait or 0.0)
         if wait >= budget.seconds_left:
             raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
 
-    async def _send(self, question: Question[T], messages: Messages) -> JudgeReply:
-        async with self._slots:
-            reply = await self._client.ask(self._model, messages, question.schema, question.name)
-        cost = 0.0
-        if reply.tokens is not None:
-            prompt, completion = reply.tokens
-            price_in, price_out = self._options.price_in or 0.0, self._options.price_out or 0.0
-            cost = (prompt * price_in + completion * price_out) / 1e6
-        self._tally().pay(reply.tokens, cost, reply.seconds)
-        return reply
-
-
-def overspent(options: Options, tally: SpendCounter) -> str:
-    """Return why no further call may be made; empty while the spend limit allows one."""
-    limit, cost = options.spend_limit, tally.now.cost
-    if limit is None or cost < limit:
-        return ""
-    return f"the judge has spent {cost:.2f} of the {limit:.2f} it may spend in a run"
-
-
-def _fault(bad: BadReply, reply: JudgeReply) -> str:
-    return f"it was cut off at the limit of tokens ({bad})" if reply.cut else str(bad)
+    def _pay(self, reply: JudgeReply) -> None:
+        """Count an answered call, with its cost by the prices that are known."""
+        prompt, completion = reply.tokens or (0, 0)
+        price_in, price_out = self._options.price_in or 0.0, self._options.price_out or 0.0
+        self._spend.add(
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            untold=int(reply.tokens is None),
+            cost=(prompt * price_in + completion * price_out) / 1e6,
+            seconds=reply.seconds,
+        )

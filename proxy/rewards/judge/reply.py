@@ -61,14 +61,14 @@ def scores(reply: str, count: int, low: float, high: float) -> list[Verdict]:
             or the reply is not the requested object.
     """
     verdicts: dict[int, Verdict] = {}
-    for one in _read(reply, _Scores).scores:
-        if not 1 <= one.index <= count:
-            raise BadReply(f"there is no answer with index {one.index}, only 1 to {count}")
-        if one.index in verdicts:
-            raise BadReply(f"index {one.index} came twice")
-        if not low <= one.score <= high:
-            raise BadReply(f"the score {one.score:g} is not between {low:g} and {high:g}")
-        verdicts[one.index] = Verdict(one.score, _reason(one.reason))
+    for scored in _read(reply, _Scores).scores:
+        if not 1 <= scored.index <= count:
+            raise BadReply(f"there is no answer with index {scored.index}, only 1 to {count}")
+        if scored.index in verdicts:
+            raise BadReply(f"index {scored.index} came twice")
+        if not low <= scored.score <= high:
+            raise BadReply(f"the score {scored.score:g} is not between {low:g} and {high:g}")
+        verdicts[scored.index] = Verdict(scored.score, _reason(scored.reason))
     if missing := [str(index) for index in range(1, count + 1) if index not in verdicts]:
         raise BadReply(
             f"{len(verdicts)} scores for {count} answers, none for index {', '.join(missing)}"

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from core.events.alerts import RewardScale
+from core.events.alerts import AlertParams, params_of
 from core.scoring.advantage import is_dead
 
 WINDOW = 200
@@ -119,7 +119,7 @@ class RewardDistribution:
             if abs(distance) >= limit and not least <= value <= most
         ]
 
-    def trouble(self) -> RewardScale | None:
+    def trouble(self) -> AlertParams | None:
         """Return the alert about an odd scale; None if the scale is as expected."""
         if self.count < MIN_REWARDS:
             return None
@@ -128,8 +128,11 @@ class RewardDistribution:
         if low >= -1e-6 and high <= 1 + 1e-6 and not narrow:
             return None
         beyond = low < -1e-6 or high > 1 + 1e-6
-        return RewardScale(
-            low=float(f"{low:.4g}"), high=float(f"{high:.4g}"), narrow=narrow and not beyond
+        return params_of(
+            "reward_scale",
+            low=float(f"{low:.4g}"),
+            high=float(f"{high:.4g}"),
+            narrow=narrow and not beyond,
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from core.events.alerts import NoSignal
+from core.events.alerts import AlertParams, params_of
 
 MAX_NAMED = 200
 """Maximum number of groups without a signal that an alert names."""
@@ -64,10 +64,10 @@ class SignalMonitor:
         steps = self._counts.get(server, {})
         return tuple([name for step, name in self._dead.get(server, ()) if step in steps])
 
-    def alert(self, server: str) -> NoSignal:
+    def alert(self, server: str) -> AlertParams:
         """Return the figures of the alert."""
         without, groups = self._total(server)
-        return NoSignal(dead=without, groups=groups, steps=STEPS)
+        return params_of("dead", dead=without, groups=groups, steps=STEPS)
 
     def _total(self, server: str) -> tuple[int, int]:
         counts = self._counts.get(server, {}).values()

@@ -14,7 +14,7 @@ from core.events import (
     RewardsChanged,
     ScoringAbstained,
 )
-from core.events.alerts import Unscored
+from core.events.alerts import params_of
 from proxy.alerts import clear_alert, show_alert
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,8 @@ class UnscoredMonitor:
             return
         count, of = len(unscored), len(self._outcomes)
         newest = next(reversed(unscored.values()))
-        params = Unscored(
+        params = params_of(
+            "unscored",
             count=count,
             of=of,
             error=one_line(newest.cause, 160),

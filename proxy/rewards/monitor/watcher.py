@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from core.bus import Bus
 from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
-from core.events.alerts import AlertParams, RewardHacking, RewardOutlier
+from core.events.alerts import AlertParams, params_of
 from core.scoring.advantage import is_dead, lacks_signal
 from core.state import Group
 from proxy.alerts import clear_alert, show_alert
@@ -185,8 +185,9 @@ class RewardMonitor:
             clear_alert(self._bus, key)
 
 
-def _outlier(group: str, index: int, value: float, z: float) -> RewardOutlier:
-    return RewardOutlier(
+def _outlier(group: str, index: int, value: float, z: float) -> AlertParams:
+    return params_of(
+        "reward_outlier",
         group=group,
         candidate=index + 1,
         reward=float(f"{value:.4g}"),
@@ -199,10 +200,11 @@ def _without(parts: Sequence[Part], names: Collection[str]) -> float:
     return combine([part for part in parts if part.name not in names])
 
 
-def _hacking(one: WatchFigure, parts: Sequence[str]) -> RewardHacking:
+def _hacking(one: WatchFigure, parts: Sequence[str]) -> AlertParams:
     """Return the alert about one trait, with the figures as they are shown."""
     assert one.r is not None
-    return RewardHacking(
+    return params_of(
+        "hacking",
         trait=one.trait,
         r=round(one.r, 2),
         low=round(one.low, 2),

@@ -1,8 +1,6 @@
 """Measures how much of an answer is new, compared with its group or with the newest winners."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.expected_answer import expected_answer
@@ -92,14 +90,10 @@ class Diversity:
         ]
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Diversity:
-    return Diversity(settings["against"], settings["by_query"])
-
-
 _AGAINST = ("group", "recent", "both")
 
-KIND = PartKind(
-    make,
+DIVERSITY = PartKind(
+    lambda name, settings, where: Diversity(settings["against"], settings["by_query"]),
     "1 minus the share of an answer's word trigrams that occur in another answer",
     {
         "against": Setting(

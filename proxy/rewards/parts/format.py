@@ -11,7 +11,7 @@ import yaml
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.parts.patterns import Pattern, bounded, pattern
-from proxy.rewards.parts.schema import compiled
+from proxy.rewards.parts.schema import Schema
 
 _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 MAX_LENGTH = 1 << 20
@@ -68,7 +68,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
         files = (settings["schema_file"],)
         schema = _read(settings["schema_file"])
     if schema is not None:
-        rules.append(_json(compiled(schema, "schema_file" if files else "schema")))
+        rules.append(_json(Schema(schema, "schema_file" if files else "schema").fault_of))
     elif settings["json"]:
         rules.append(_json(lambda value: ""))
     if not rules:
@@ -124,7 +124,7 @@ def _json(check: Callable[[Any], str]) -> Callable[[str], str]:
     return rule
 
 
-KIND = PartKind(
+FORMAT = PartKind(
     make,
     "Share of the rules that the text satisfies: expressions, words, JSON, a JSON schema",
     {

@@ -2,10 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.text import ends_of, words_of
@@ -74,7 +71,7 @@ def shares(text: str) -> dict[str, float]:
     whole = sum(weights.values())
     if whole < MIN_WORDS:
         return {}
-    ranked = sorted(weights.items(), key=lambda one: -one[1])
+    ranked = sorted(weights.items(), key=lambda share: -share[1])
     return {name: count / whole for name, count in ranked if count > 0}
 
 
@@ -105,12 +102,8 @@ def _of(languages: dict[str, float], expected: str) -> PartValue | None:
     return PartValue(0.5 * share, f"{first}, not {expected}")
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Language:
-    return Language(settings["wanted"])
-
-
-KIND = PartKind(
-    make,
+LANGUAGE = PartKind(
+    lambda name, settings, where: Language(settings["wanted"]),
     "1 for an answer in the language of the query, or in a given language",
     {
         "wanted": Setting(

@@ -99,7 +99,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
     return Length(low, high, settings["width"], settings["by_query"])
 
 
-KIND = PartKind(
+LENGTH = PartKind(
     make,
     "Number of words: 1 within a range, falling smoothly outside",
     {

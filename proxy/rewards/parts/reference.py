@@ -1,15 +1,14 @@
-"""Measures how well an answer agrees with the dataset's reference, in any form."""
+"""Kinds that compare an answer with the dataset's reference: in any form, exactly, by number."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.compare import (
     PHRASE,
     TOLERANCE,
     bare,
+    final,
     goal_of,
     number_in,
     numbers_of,
@@ -86,12 +85,70 @@ def _computed(text: str, value: Decimal, query_numbers: Container[Decimal]) -> P
     return PartValue(share, f"{reason}, computed from the query")
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:
-    return Reference(settings["sums"])
+class Exact:
+    """1 for the same text, else 0; does not apply to a row without a reference."""
+
+    def __init__(self, strict: bool, marked: bool) -> None:
+        self._strict, self._marked = strict, marked
+
+    def score(self, group: PartInput) -> list[PartValue] | None:
+        reference = group.context.reference
+        if reference is None:
+            return None
+        goal = self._plain(goal_of(reference) if self._marked else reference)
+        return [self._of(reading.text, goal) for reading in group.readings]
+
+    def _plain(self, text: str) -> str:
+        return text.strip() if self._strict else bare(text)
+
+    def _of(self, text: str, goal: str) -> PartValue:
+        marked = final(text) if self._marked else None
+        if self._plain(text if marked is None else marked) == goal:
+            return PartValue(1.0, "the same as the reference")
+        return PartValue(0.0, f"not {goal[:40]!r}")
 
 
-KIND = PartKind(
-    make,
+class Numeric:
+    """1 for the right final number; does not apply where the reference is not a number."""
+
+    def __init__(self, tolerance: float, elsewhere: float) -> None:
+        self._tolerance, self._elsewhere = tolerance, elsewhere
+
+    def score(self, group: PartInput) -> list[PartValue] | None:
+        reference = group.context.reference
+        goal = None if reference is None else number_in(goal_of(reference))
+        if goal is None:
+            return None
+        return [
+            PartValue(*numeric(reading.text, goal, self._elsewhere, self._tolerance))
+            for reading in group.readings
+        ]
+
+
+REFERENCE = PartKind(
+    lambda name, settings, where: Reference(settings["sums"]),
     "Agreement with the dataset's reference: text, number, phrase or word F1, in this order",
     {"sums": Setting("flag", False, "without a reference: use the result of a sum in the query")},
+)
+EXACT = PartKind(
+    lambda name, settings, where: Exact(settings["strict"], settings["marked"]),
+    "1 if the answer equals the dataset's reference, else 0",
+    {
+        "strict": Setting("flag", False, "compare case, spaces and surrounding punctuation too"),
+        "marked": Setting("flag", True, "compare only the last `\\boxed{}` or `####`, if any"),
+    },
+)
+NUMERIC = PartKind(
+    lambda name, settings, where: Numeric(settings["tolerance"], settings["elsewhere"]),
+    "1 if the answer ends with the number of the dataset's reference",
+    {
+        "tolerance": Setting(
+            "number",
+            TOLERANCE,
+            "relative difference that counts as equal; by default whole numbers are exact",
+            0,
+            1,
+        ),
+        "elsewhere": Setting("number", 0.0, "value of the number if it is not at the end", 0, 1),
+    },
 )

@@ -1,11 +1,8 @@
 """The gate against answers that decline to answer."""
 
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
+from proxy.rewards.part import EachAnswer, PartKind, PartValue, Setting
 from proxy.rewards.text import Reading, line_of
 
 REFUSAL_VALUE = 0.2
@@ -97,48 +94,12 @@ _UNKNOWING = re.compile(
     + r")\b"
 )
 
-_SIGNS = frozenset(
-    [
-        "can",
-        "can't",
-        "can’t",
-        "cannot",
-        "won't",
-        "won’t",
-        "don't",
-        "don’t",
-        "not",
-        "unable",
-        "decline",
-        "refuse",
-        "know",
-        "sure",
-        "certain",
-        "idea",
-        "information",
-        "depends",
-        "say",
-        "consult",
-        "consulting",
-        "ask",
-        "asking",
-        "more",
-        "kann",
-        "weiß",
-        "weiss",
-        "peux",
-        "sais",
-        "puedo",
-        "sé",
-    ]
-)
+_SIGN_WORDS = """
+can can't can’t cannot won't won’t don't don’t not unable decline refuse know sure certain idea
+information depends say consult consulting ask asking more kann weiß weiss peux sais puedo sé
+"""
+_SIGNS = frozenset(_SIGN_WORDS.split())
 """Every refusal contains one of these words, so most answers need no further check."""
-_BEGINNINGS = (
-    "i", "we", "my", "sorry", "unfortunately", "regrettably", "as", "no", "but", "and", "so",
-    "that", "it", "hard", "please", "you", "can", "could", "leider", "je", "désolé", "lo",
-)  # fmt: skip
-"""Every refusal but one with `_LATER` begins with one of these."""
-_LATER = "something"
 _FIRST = 50
 _END = re.compile(r"[.!?\n:;]|,? but\b")
 """End of the clause with which an answer declines."""
@@ -156,10 +117,7 @@ class RefusalGate:
         """Return the value of one answer."""
         if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
             return _ANSWERS
-        head = reading.text[:_HEAD].lower()
-        if not reading.words[0].startswith(_BEGINNINGS) and _LATER not in head:
-            return _ANSWERS
-        head = head.replace("’", "'")
+        head = reading.text[:_HEAD].lower().replace("’", "'")
         match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
         if match is None:
             match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
@@ -176,17 +134,9 @@ class RefusalGate:
             return PartValue(self._reasoned, f"{what}, and says {more} words more")
         return PartValue(self._bare, what)
 
-    def score(self, group: PartInput) -> list[PartValue]:
-        """Return one value for each answer."""
-        return [self.of(reading) for reading in group.readings]
 
-
-def make(name: str, settings: Mapping[str, Any], where: Path) -> RefusalGate:
-    return RefusalGate(settings["left"])
-
-
-KIND = PartKind(
-    make,
+REFUSAL = PartKind(
+    lambda name, settings, where: EachAnswer(RefusalGate(settings["left"]).of),
     "1 for an answer, less for one that refuses or does not know, by its first sentence",
     {"left": Setting("number", REFUSAL_VALUE, "value of an answer that only refuses", 0, 1)},
     gate=True,

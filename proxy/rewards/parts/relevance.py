@@ -1,9 +1,5 @@
 """Measures whether an answer refers to the query."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import READ_LIMIT, words_of
@@ -68,12 +64,8 @@ class Relevance:
         return values
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Relevance:
-    return Relevance(settings["enough"])
-
-
-KIND = PartKind(
-    make,
+RELEVANCE = PartKind(
+    lambda name, settings, where: Relevance(settings["enough"]),
     "Share of the query's content words that the answer uses",
     {"enough": Setting("number", FULL_SHARE, "share of these words that gives 1", 0.01, 1)},
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
+from proxy.rewards.part import EachAnswer, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.text import Reading, grams_of
 
 CLOSES, SHUT = 0.2, 0.7
@@ -49,12 +49,8 @@ class Repetition:
         reason = f"{repeated:.0%} of the phrases are repeats"
         return PartValue(min(1.0, max(0.0, value)), reason)
 
-    def score(self, group: PartInput) -> list[PartValue]:
-        """Return one value for each answer."""
-        return [self.of(reading) for reading in group.readings]
 
-
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Repetition:
+def make(name: str, settings: Mapping[str, Any], where: Path) -> EachAnswer:
     """Return the part.
 
     Raises:
@@ -63,10 +59,10 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Repetition:
     closes, shut = settings["closes"], settings["shut"]
     if closes >= shut:
         raise SettingError("shut", f"`shut` {shut:g} is not above `closes` {closes:g}")
-    return Repetition(closes, shut)
+    return EachAnswer(Repetition(closes, shut).of)
 
 
-KIND = PartKind(
+REPETITION = PartKind(
     make,
     "0 for an empty answer or a loop, by the share of repeated 4-grams",
     {

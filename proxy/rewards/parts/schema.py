@@ -4,11 +4,14 @@ No library gives its three guarantees: an unknown keyword is refused when the sc
 `pattern` is bounded, and a schema that refers to itself takes bounded time, because the result of
 a reference for a value is computed once. `fastjsonschema` lacks `prefixItems` and fetches a remote
 `$ref`; `jsonschema` takes exponential time on references that are used twice at each level.
+
+A keyword is a rule of `_RULES`: the form of its argument, the type of value that it applies to, and
+a function that returns the fault of such a value, empty if it is valid.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from proxy.rewards.part import SettingError
@@ -38,55 +41,118 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "integer": lambda value: _is_number(value) and float(value).is_integer(),
 }
 
-Check = Callable[[Any], str]
-"""Returns the fault of a value; empty if it is valid."""
+Form = Literal[
+    "schema", "schemas", "schemas by name", "schemas by pattern",
+    "reference", "pattern", "types", "names", "number", "list", "anything",
+]  # fmt: skip
+"""Form of a keyword's argument."""
 
 
-class Scope:
-    """The whole schema, and its parts that are named by `$ref`, each compiled once.
+class Schema:
+    """A checked schema.
 
     Args:
         root: The whole schema.
-        field: Setting that holds the schema, for errors.
+        field: Setting that holds it, for errors.
+
+    Raises:
+        SettingError: It is not a schema, or has an unknown keyword.
     """
 
     def __init__(self, root: Any, field: str) -> None:
-        self.field = field
         self._root = root
-        self._checks: dict[str, Check | None] = {}
-        """Check of each reference; None while it is being compiled."""
+        self._field = field
+        self._patterns: dict[str, Pattern] = {}
+        self._targets: dict[str, Any] = {}
+        """Part of the schema that each `$ref` names."""
         self._results: dict[tuple[str, int], str] = {}
         """Result of a reference for a value, by the value's id: each is computed once."""
-        self._depth = 0
+        self._examine(root, 0)
 
-    def refer(self, reference: str) -> Check:
-        """Return the check of the part of the schema that `reference` names; it may be recursive.
+    def fault_of(self, value: Any) -> str:
+        """Return the fault of a value; empty if it is valid."""
+        try:
+            return self.fault(value, self._root)
+        finally:
+            self._results.clear()
 
-        Raises:
-            SettingError: There is no such part in this schema.
-        """
-        if reference not in self._checks:
-            self._checks[reference] = None
-            self._checks[reference] = _compiled(self._target(reference), self, 0)
-        return lambda value: self._check(reference, value)
+    def fault(self, value: Any, schema: Any) -> str:
+        """Return the fault of a value by a part of the schema."""
+        if isinstance(schema, bool):
+            return "" if schema else "nothing is allowed here"
+        for keyword, argument in schema.items():
+            rule = _RULES.get(keyword)
+            if rule is not None and (not rule.applies_to or _TYPES[rule.applies_to](value)):
+                fault = rule.fault(self, value, argument, schema)
+                if fault:
+                    return fault
+        return ""
 
-    def _check(self, reference: str, value: Any) -> str:
-        check = self._checks[reference]
-        assert check is not None
+    def referred(self, value: Any, reference: str) -> str:
+        """Return the fault of a value by the part that a reference names; it may be recursive."""
         key = (reference, id(value))
         if key not in self._results:
             self._results[key] = f"{reference} refers to itself"
-            self._depth += 1
-            try:
-                self._results[key] = check(value)
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    fault = self._results[key]
-                    self._results.clear()
-            if not self._depth:
-                return fault
+            self._results[key] = self.fault(value, self._targets[reference])
         return self._results[key]
+
+    def matches(self, name: str, text: str) -> bool:
+        """Return whether a text matches one of the schema's expressions."""
+        return self._patterns[name].matches(text)
+
+    # --- reading a schema -----------------------------------------------------------------------
+
+    def _examine(self, schema: Any, depth: int) -> None:
+        """Check a part of the schema, and prepare its expressions and references."""
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+            raise SettingError(self._field, "a JSON schema is a mapping of at most 40 levels")
+        for keyword, argument in schema.items():
+            if keyword in _ANNOTATIONS:
+                continue
+            if keyword not in _RULES:
+                known = ", ".join(_RULES)
+                raise SettingError(
+                    self._field, f"`{keyword}` of JSON schema is not known", f"Known: {known}"
+                )
+            if not self._has_form(argument, _RULES[keyword].argument):
+                raise SettingError(self._field, f"`{keyword}` cannot be {argument!r:.60}")
+            for inner in self._inner(argument, _RULES[keyword].argument):
+                self._examine(inner, depth + 1)
+
+    def _has_form(self, argument: Any, form: Form) -> bool:
+        match form:
+            case "schemas" | "list":
+                return isinstance(argument, list)
+            case "schemas by name" | "schemas by pattern":
+                return isinstance(argument, Mapping)
+            case "names":
+                return isinstance(argument, list) and all(map(_TYPES["string"], argument))
+            case "types":
+                names = [argument] if isinstance(argument, str) else argument
+                return isinstance(names, list) and all(name in _TYPES for name in names)
+            case "number":
+                return _is_number(argument)
+            case "pattern" | "reference":
+                return isinstance(argument, str)
+        return True
+
+    def _inner(self, argument: Any, form: Form) -> Iterator[Any]:
+        """Yield the schemas in an argument; compile its expressions."""
+        if form == "schema":
+            yield argument
+        elif form == "schemas":
+            yield from argument
+        elif form in ("schemas by name", "schemas by pattern"):
+            yield from argument.values()
+        elif form == "reference" and argument not in self._targets:
+            self._targets[argument] = self._target(argument)
+            yield self._targets[argument]
+        if form == "pattern":
+            self._patterns[argument] = pattern(argument, self._field)
+        elif form == "schemas by pattern":
+            self._patterns |= {name: pattern(name, self._field) for name in argument}
 
     def _target(self, reference: str) -> Any:
         target = self._root
@@ -98,293 +164,175 @@ class Scope:
                 target = target[int(name)] if isinstance(target, list) else target[name]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SettingError(
-                self.field,
+                self._field,
                 f"`$ref` names {reference:.80}, which is not in this schema",
                 "Only parts of the same schema can be named, as #/$defs/NAME",
             ) from error
         return target
 
 
-def compiled(schema: Any, field: str) -> Check:
-    """Return the check of a value by `schema`.
+class _Rule(NamedTuple):
+    """A keyword."""
 
-    Raises:
-        SettingError: It is not a schema, or has an unknown keyword.
-    """
-    return _compiled(schema, Scope(schema, field), 0)
-
-
-def _compiled(schema: Any, scope: Scope, depth: int) -> Check:
-    if isinstance(schema, bool):
-        return lambda value: "" if schema else "nothing is allowed here"
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
-        raise SettingError(scope.field, "a JSON schema is a mapping of at most 40 levels")
-    checks: list[Check] = []
-    for keyword, argument in schema.items():
-        if keyword in _ANNOTATIONS:
-            continue
-        maker = _MAKERS.get(keyword)
-        if maker is None:
-            known = ", ".join(_MAKERS)
-            raise SettingError(
-                scope.field, f"`{keyword}` of JSON schema is not known", f"Known: {known}"
-            )
-        try:
-            checks.append(maker(argument, schema, scope, depth + 1))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise SettingError(scope.field, f"`{keyword}` cannot be {argument!r:.60}") from error
-
-    def check(value: Any) -> str:
-        for one in checks:
-            if fault := one(value):
-                return fault
-        return ""
-
-    return check
+    argument: Form
+    applies_to: str
+    """Type of value in `_TYPES`; empty for all."""
+    fault: Callable[[Schema, Any, Any, Mapping[str, Any]], str]
+    """(the whole schema, value, argument, the part of the schema with the keyword) -> fault."""
 
 
-def _type(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    names = [argument] if isinstance(argument, str) else list(argument)
-    if unknown := [name for name in names if name not in _TYPES]:
-        raise SettingError(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
-    tests = [_TYPES[name] for name in names]
-    expected = " or ".join(names)
-    return lambda value: "" if any(test(value) for test in tests) else f"not of type {expected}"
+def _of_type(whole: Schema, value: Any, names: Any, part: Mapping[str, Any]) -> str:
+    names = [names] if isinstance(names, str) else names
+    valid = any(_TYPES[name](value) for name in names)
+    return "" if valid else f"not of type {' or '.join(names)}"
 
 
-def _enum(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    allowed = list(argument)
-    return lambda value: (
-        "" if any(_equal(value, one) for one in allowed) else "not one of the allowed values"
-    )
+def _enum(whole: Schema, value: Any, allowed: Any, part: Mapping[str, Any]) -> str:
+    valid = any(_equal(value, other) for other in allowed)
+    return "" if valid else "not one of the allowed values"
 
 
-def _const(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    return lambda value: "" if _equal(value, argument) else "not the expected value"
+def _const(whole: Schema, value: Any, expected: Any, part: Mapping[str, Any]) -> str:
+    return "" if _equal(value, expected) else "not the expected value"
 
 
-def _equal(one: Any, two: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     """Return whether two JSON values are equal; true is not 1."""
-    return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
-def _properties(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    checks = {name: _compiled(one, scope, depth) for name, one in argument.items()}
-
-    def check(value: Any) -> str:
-        if isinstance(value, dict):
-            for name, one in checks.items():
-                if name in value and (fault := one(value[name])):
-                    return f"{name}: {fault}"
-        return ""
-
-    return check
+def _properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
+    for name, schema in schemas.items():
+        if name in value and (fault := whole.fault(value[name], schema)):
+            return f"{name}: {fault}"
+    return ""
 
 
-def _additional(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    known = frozenset(schema.get("properties", ()))
-    patterns = [pattern(one, scope.field) for one in schema.get("patternProperties", ())]
-    rest = _compiled(argument, scope, depth)
-
-    def check(value: Any) -> str:
-        if isinstance(value, dict):
-            for name in value:
-                if name in known or any(one.matches(name) for one in patterns):
-                    continue
-                if fault := rest(value[name]):
-                    return f"{name:.40}: {fault}"
-        return ""
-
-    return check
+def _pattern_properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
+    for name in value:
+        for expression, schema in schemas.items():
+            if whole.matches(expression, name) and (fault := whole.fault(value[name], schema)):
+                return f"{name:.40}: {fault}"
+    return ""
 
 
-def _required(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    names = tuple(str(name) for name in argument)
-
-    def check(value: Any) -> str:
-        missing = [name for name in names if isinstance(value, dict) and name not in value]
-        return f"{missing[0]} is missing" if missing else ""
-
-    return check
-
-
-def _items(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    """Return the check of the items after those of `prefixItems`."""
-    check_one, first = _compiled(argument, scope, depth), len(schema.get("prefixItems", ()))
-
-    def check(value: Any) -> str:
-        rest = value[first:] if isinstance(value, list) else ()
-        for place, one in enumerate(rest, first + 1):
-            if fault := check_one(one):
-                return f"item {place}: {fault}"
-        return ""
-
-    return check
+def _additional(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
+    known, expressions = part.get("properties", ()), part.get("patternProperties", ())
+    for name in value:
+        if name in known or any(whole.matches(expression, name) for expression in expressions):
+            continue
+        if fault := whole.fault(value[name], schema):
+            return f"{name:.40}: {fault}"
+    return ""
 
 
-def _prefix_items(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    checks = [_compiled(one, scope, depth) for one in argument]
-
-    def check(value: Any) -> str:
-        pairs = zip(checks, value if isinstance(value, list) else (), strict=False)
-        for place, (check_one, one) in enumerate(pairs, 1):
-            if fault := check_one(one):
-                return f"item {place}: {fault}"
-        return ""
-
-    return check
+def _property_names(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
+    for name in value:
+        if fault := whole.fault(name, schema):
+            return f"name {name:.40}: {fault}"
+    return ""
 
 
-def _ref(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    return scope.refer(argument)
+def _required(whole: Schema, value: Any, names: Any, part: Mapping[str, Any]) -> str:
+    return next((f"{name} is missing" for name in names if name not in value), "")
 
 
-def _defs(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    """Compile the parts for `$ref`, so that their errors are reported; they check nothing here."""
-    for one in argument.values():
-        _compiled(one, scope, depth)
-    return lambda value: ""
+def _items(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
+    """Check the items after those of `prefixItems`."""
+    first = len(part.get("prefixItems", ()))
+    for place, item in enumerate(value[first:], first + 1):
+        if fault := whole.fault(item, schema):
+            return f"item {place}: {fault}"
+    return ""
 
 
-def _pattern_properties(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    pairs = [
-        (pattern(name, scope.field), _compiled(one, scope, depth)) for name, one in argument.items()
-    ]
-
-    def check(value: Any) -> str:
-        for name, one in value.items() if isinstance(value, dict) else ():
-            for name_pattern, check_one in pairs:
-                if name_pattern.matches(name) and (fault := check_one(one)):
-                    return f"{name:.40}: {fault}"
-        return ""
-
-    return check
+def _prefix_items(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
+    for place, (schema, item) in enumerate(zip(schemas, value, strict=False), 1):
+        if fault := whole.fault(item, schema):
+            return f"item {place}: {fault}"
+    return ""
 
 
-def _property_names(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    check_one = _compiled(argument, scope, depth)
-
-    def check(value: Any) -> str:
-        for name in value if isinstance(value, dict) else ():
-            if fault := check_one(name):
-                return f"name {name:.40}: {fault}"
-        return ""
-
-    return check
+def _unique(whole: Schema, value: Any, wanted: Any, part: Mapping[str, Any]) -> str:
+    repeats = wanted and len(set(map(repr, value))) < len(value)
+    return "an item comes twice" if repeats else ""
 
 
-def _multiple(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    unit = float(argument)
-    if not unit > 0:
-        raise ValueError
-
-    def check(value: Any) -> str:
-        if not _is_number(value):
-            return ""
-        times = value / unit
-        return (
-            ""
-            if abs(times - round(times)) < 1e-9 * max(1.0, abs(times))
-            else f"not a multiple of {unit:g}"
-        )
-
-    return check
+def _multiple(whole: Schema, value: Any, unit: Any, part: Mapping[str, Any]) -> str:
+    times = value / unit if unit else math.inf
+    valid = math.isfinite(times) and abs(times - round(times)) < 1e-9 * max(1.0, abs(times))
+    return "" if valid else f"not a multiple of {unit:g}"
 
 
-def _unique(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    def check(value: Any) -> str:
-        items = value if isinstance(value, list) and argument else []
-        return "an item comes twice" if len({repr(one) for one in items}) < len(items) else ""
-
-    return check
+def _matches(whole: Schema, value: Any, expression: Any, part: Mapping[str, Any]) -> str:
+    return "" if whole.matches(expression, value) else "not of the pattern"
 
 
-def _pattern(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    compiled_pattern: Pattern = pattern(argument, scope.field)
+def _not(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
+    return "" if whole.fault(value, schema) else "what must not be"
 
-    def check(value: Any) -> str:
-        return (
-            ""
-            if not isinstance(value, str) or compiled_pattern.matches(value)
-            else "not of the pattern"
-        )
 
-    return check
+def _count(is_valid: Callable[[int, int], bool], otherwise: str) -> _Rule:
+    """Return the rule of a keyword that counts how many of its schemas a value fits."""
+
+    def fault(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
+        faults = [whole.fault(value, schema) for schema in schemas]
+        valid = is_valid(faults.count(""), len(faults))
+        return "" if valid else next(filter(None, faults), otherwise)
+
+    return _Rule("schemas", "", fault)
 
 
 def _bound(
-    kind: Callable[[Any], bool], size: Callable[[Any], float],
-    valid: Callable[[float, float], bool],
-    what: str,
-) -> Any:  # fmt: skip
-    def make(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-        limit = float(argument)
-        message = f"{what} {limit:g}"
-        return lambda value: "" if not kind(value) or valid(size(value), limit) else message
-
-    return make
-
-
-def _many(join: Callable[[int, int], bool], what: str) -> Any:
-    """Return the maker of a keyword that counts how many of its schemas a value matches."""
-
-    def make(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-        checks = [_compiled(one, scope, depth) for one in argument]
-
-        def check(value: Any) -> str:
-            faults = [one(value) for one in checks]
-            fits = faults.count("")
-            return "" if join(fits, len(faults)) else next(filter(None, faults), what)
-
-        return check
-
-    return make
+    applies_to: str, is_valid: Callable[[float, float], bool], what: str, size: Any = len
+) -> _Rule:
+    """Return the rule of a bound on the size of a value."""
+    return _Rule(
+        "number",
+        applies_to,
+        lambda whole, value, limit, part: (
+            "" if is_valid(size(value), limit) else f"{what} {limit:g}"
+        ),
+    )
 
 
-def _not(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
-    check_one = _compiled(argument, scope, depth)
-    return lambda value: "" if check_one(value) else "what must not be"
+def _at_least(size: float, limit: float) -> bool:
+    return size >= limit
 
 
-def _at_least(have: float, limit: float) -> bool:
-    return have >= limit
+def _at_most(size: float, limit: float) -> bool:
+    return size <= limit
 
 
-def _at_most(have: float, limit: float) -> bool:
-    return have <= limit
-
-
-_TEXT, _LIST, _OBJECT = _TYPES["string"], _TYPES["array"], _TYPES["object"]
-
-_MAKERS: Mapping[str, Callable[[Any, Any, Scope, int], Check]] = {
-    "type": _type,
-    "enum": _enum,
-    "const": _const,
-    "properties": _properties,
-    "additionalProperties": _additional,
-    "required": _required,
-    "items": _items,
-    "prefixItems": _prefix_items,
-    "$ref": _ref,
-    "$defs": _defs,
-    "definitions": _defs,
-    "patternProperties": _pattern_properties,
-    "propertyNames": _property_names,
-    "multipleOf": _multiple,
-    "uniqueItems": _unique,
-    "pattern": _pattern,
-    "minimum": _bound(_is_number, float, _at_least, "below"),
-    "maximum": _bound(_is_number, float, _at_most, "above"),
-    "exclusiveMinimum": _bound(_is_number, float, lambda a, b: a > b, "not above"),
-    "exclusiveMaximum": _bound(_is_number, float, lambda a, b: a < b, "not below"),
-    "minLength": _bound(_TEXT, len, _at_least, "characters: fewer than"),
-    "maxLength": _bound(_TEXT, len, _at_most, "characters: more than"),
-    "minItems": _bound(_LIST, len, _at_least, "items: fewer than"),
-    "maxItems": _bound(_LIST, len, _at_most, "items: more than"),
-    "minProperties": _bound(_OBJECT, len, _at_least, "entries: fewer than"),
-    "maxProperties": _bound(_OBJECT, len, _at_most, "entries: more than"),
-    "allOf": _many(lambda fits, all_: fits == all_, "fits too few"),
-    "anyOf": _many(lambda fits, all_: fits > 0, "fits none"),
-    "oneOf": _many(lambda fits, all_: fits == 1, "fits more than one"),
-    "not": _not,
+_RULES: Mapping[str, _Rule] = {
+    "type": _Rule("types", "", _of_type),
+    "enum": _Rule("list", "", _enum),
+    "const": _Rule("anything", "", _const),
+    "properties": _Rule("schemas by name", "object", _properties),
+    "additionalProperties": _Rule("schema", "object", _additional),
+    "required": _Rule("names", "object", _required),
+    "items": _Rule("schema", "array", _items),
+    "prefixItems": _Rule("schemas", "array", _prefix_items),
+    "$ref": _Rule("reference", "", lambda whole, value, name, part: whole.referred(value, name)),
+    "$defs": _Rule("schemas by name", "", lambda whole, value, schemas, part: ""),
+    "definitions": _Rule("schemas by name", "", lambda whole, value, schemas, part: ""),
+    "patternProperties": _Rule("schemas by pattern", "object", _pattern_properties),
+    "propertyNames": _Rule("schema", "object", _property_names),
+    "multipleOf": _Rule("number", "number", _multiple),
+    "uniqueItems": _Rule("anything", "array", _unique),
+    "pattern": _Rule("pattern", "string", _matches),
+    "minimum": _bound("number", _at_least, "below", float),
+    "maximum": _bound("number", _at_most, "above", float),
+    "exclusiveMinimum": _bound("number", lambda a, b: a > b, "not above", float),
+    "exclusiveMaximum": _bound("number", lambda a, b: a < b, "not below", float),
+    "minLength": _bound("string", _at_least, "characters: fewer than"),
+    "maxLength": _bound("string", _at_most, "characters: more than"),
+    "minItems": _bound("array", _at_least, "items: fewer than"),
+    "maxItems": _bound("array", _at_most, "items: more than"),
+    "minProperties": _bound("object", _at_least, "entries: fewer than"),
+    "maxProperties": _bound("object", _at_most, "entries: more than"),
+    "allOf": _count(lambda fits, whole: fits == whole, "fits too few"),
+    "anyOf": _count(lambda fits, whole: fits > 0, "fits none"),
+    "oneOf": _count(lambda fits, whole: fits == 1, "fits more than one"),
+    "not": _Rule("schema", "", _not),
 }

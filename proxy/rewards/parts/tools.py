@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -112,12 +111,10 @@ def _required(parameters: Any) -> Sequence[str]:
     return [one for one in required if isinstance(one, str)]
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> ToolCalls:
-    return ToolCalls(settings["names"], settings["required"], settings["declared"])
-
-
-KIND = PartKind(
-    make,
+TOOLS = PartKind(
+    lambda name, settings, where: ToolCalls(
+        settings["names"], settings["required"], settings["declared"]
+    ),
     "Share of the tool calls that are well-formed",
     {
         "names": Setting("texts", (), "allowed tools; all if empty"),

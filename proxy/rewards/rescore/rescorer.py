@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import SYSTEM, Clock, Runtime
 from core.events import Event, JudgeSpent
 from core.runtime.home import Home
@@ -41,28 +40,6 @@ class RewardChoice(msgspec.Struct, frozen=True):
     hooks: str = ""
     weights: Mapping[str, float] = {}
     """Weights by part that replace those of the file."""
-
-
-def weights_of(assignments: Iterable[str]) -> dict[str, float]:
-    """Return the weights of `PART=NUMBER` texts, by part.
-
-    Raises:
-        UsageError: a text has another form.
-    """
-    weights: dict[str, float] = {}
-    for assignment in assignments:
-        name, sign, text = assignment.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(
-                f"`{one_line(assignment, 40)}` is not a weight",
-                todo="A weight is PART=NUMBER, such as length=0.5",
-            )
-        weights[name.strip()] = value
-    return weights
 
 
 @dataclass

@@ -8,7 +8,7 @@ from console.models.screen_registry import SCREENS
 from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
-from core.events.alerts import UsersRefused
+from core.events.alerts import params_of
 from core.state import Alert
 from proxy.alerts import alert_raised
 from tests.pilot.rate.test_screen import waiting
@@ -26,7 +26,7 @@ ALERTS = (
     AlertRaised(
         key="hold:embedded", alert_kind="hold", cause="3 open ratings hold up the weight update"
     ),
-    alert_raised("refused:embedded", UsersRefused(server="embedded", state="OFFLINE")),
+    alert_raised("refused:embedded", params_of("refused", server="embedded", state="OFFLINE")),
     AlertRaised(key="judge", alert_kind="judge", cause="the judge failed", todo="Read its counts"),
 )
 ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
@@ -76,10 +76,8 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
 
 
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
-    orders = [
-        name for name, one in REMEDIES.items() if one.action or not isinstance(one.effect, str)
-    ]
-    assert [name for name in orders if not REMEDIES[name].read_only_effect] == []
+    orders = [name for name, one in REMEDIES.items() if one.action or "{keys" in one.effect]
+    assert [name for name in orders if not REMEDIES[name].read_only] == []
     hold = Alert(key="hold:embedded", alert_kind="hold", level="error", at=NOW)
     held = action_for(hold, context=advice_context(read_only=True))
     assert held is not None

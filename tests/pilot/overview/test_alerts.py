@@ -18,7 +18,6 @@ from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
 from core.state import Alert, State
-from proxy.alerts import PAST
 from tests.support.console import (
     NOW,
     FakeChild,
@@ -124,7 +123,6 @@ def test_the_alerts_page_documents_every_alert() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guide" / "alerts.md").read_text()
     listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
     assert {key.partition(":")[0] for key in REMEDIES} <= listed
-    assert set(PAST) <= listed
 
 
 # --- ids ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from console.session.app_state import Session
 from console.session.logs import SOURCES
 from console.text.lines import line_width
 from console.text.sections import Room
-from console.views.chart import curve
+from console.views import chart
 from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
 from console.views.step_curves import with_curves
@@ -34,7 +34,7 @@ from core.events import (
     RatingModeChanged,
     UpdateDone,
 )
-from core.events.alerts import NoTraining
+from core.events.alerts import params_of
 from core.state import State
 from tests.support.console import (
     HOSTILE,
@@ -93,7 +93,7 @@ async def test_an_empty_overview_names_the_next_action() -> None:
 
 
 async def test_a_pause_of_training_is_an_alert_that_leads_to_progress() -> None:
-    alert = NoTraining(server="embedded", reason="paused by the operator")
+    alert = params_of("paused", server="embedded", reason="paused by the operator")
     raised = AlertRaised(
         key="paused:embedded",
         alert_kind=alert.kind,
@@ -364,6 +364,11 @@ def test_rewards_of_other_clients_make_a_curve() -> None:
     assert "0.60 ±0.10 at step 3" in rewards(session_of(state), ROOM).plain
 
 
+def curve(points: list[Point], width: int, height: int) -> list[str]:
+    """The lines of a curve without their styles."""
+    return ["".join(text for text, _ in line) for line in chart.curve(points, width, height)]
+
+
 def test_without_rewards_there_is_no_curve() -> None:
     assert curve([], 40, 8) == []
     assert "No reward was sent yet" in rewards(session_of(State()), ROOM).plain
@@ -379,9 +384,9 @@ def test_in_observe_mode_rewards_are_recorded_and_there_is_no_step() -> None:
 def test_the_curve_marks_where_an_engine_run_ended() -> None:
     points = [Point(step, 0.1, 0.0, engine_run=1 + (step > 3)) for step in range(1, 6)]
     *plot, axis = curve(points, 46, 6)
-    assert {line.plain.find("┊") for line in plot} == {-1, 6 + 24}
-    assert not any("┊" in line.plain for line in curve(points[:3], 46, 6))
-    assert "step 1" in axis.plain
+    assert {line.find("┊") for line in plot} == {-1, 6 + 24}
+    assert not any("┊" in line for line in curve(points[:3], 46, 6))
+    assert "step 1" in axis
 
 
 def test_the_curve_has_the_requested_size() -> None:
@@ -389,14 +394,14 @@ def test_the_curve_has_the_requested_size() -> None:
     for width, height in ((20, 4), (60, 9), (150, 20)):
         lines = curve(points, width, height)
         assert len(lines) == height
-        assert all(line.cell_length <= width for line in lines)
-        assert lines[-1].plain.strip().startswith("step 1")
-        assert lines[-1].plain.endswith("5")
+        assert all(len(line) <= width for line in lines)
+        assert lines[-1].strip().startswith("step 1")
+        assert lines[-1].endswith("5")
 
 
 def test_a_rising_curve_rises() -> None:
     lines = curve([Point(1, 0.0, 0.0), Point(2, 1.0, 0.0)], 30, 9)
-    rows = [line.plain[6:] for line in lines[:-1]]
+    rows = [line[6:] for line in lines[:-1]]
     first = [row[:1].strip(" ⠀") for row in rows]
     last = [row[-1:].strip(" ⠀") for row in rows]
     assert first[-1]
@@ -417,7 +422,7 @@ def test_human_ratings_are_marked_separately_with_a_legend() -> None:
     plain = rewards(session_of(state_of(*group_events(1))), ROOM).plain
     assert "◆" not in plain
     marked = [Point(step, 0.5, 0.1, step / 4 if step > 2 else None) for step in range(5)]
-    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    rows = [line[6:] for line in curve(marked, 46, 9)[:-1]]
     assert [row.find("◆") for row in rows if "◆" in row] == [39, 29]
     assert rows[0].endswith("◆")
 
@@ -530,9 +535,9 @@ def test_a_reward_version_change_is_marked_and_ends_the_trend() -> None:
         first = rewards(session_of(state_of(*older, replace(done, step=steps + 1))), LARGE).plain
         assert f"{words} since the rewards changed" in first
     marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
-    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    rows = [line[6:] for line in curve(marked, 46, 9)[:-1]]
     assert {row.find("┆") for row in rows if "┆" in row} == {29}
-    assert "┆" not in "".join(line.plain for line in curve(marked[3:], 46, 9))
+    assert "┆" not in "".join(curve(marked[3:], 46, 9))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from core.events import (
     EngineChanged,
     TrainingPaused,
     TrainingResumed,
-    WeightSyncChecked,
 )
 from core.state import State
 from tests.support.console import NOW, RunningConsole, run_console, sample_events, state_of
@@ -154,23 +153,6 @@ async def test_the_first_look_shows_its_time_before_its_first_answers() -> None:
         assert "First look: 0 of 512 answers, 1m08" in console.text()
         await console.press("8")
         assert "0/512 answers  1m08" in console.text()
-
-
-async def test_the_result_of_a_weight_sync_is_shown() -> None:
-    async with run_console(in_use(), at="progress") as console:
-        assert "weight sync" not in console.text()
-        for outcome, words in (
-            ("changed", "The weight sync of step 11 changed the policy"),
-            ("unchanged", "! The weight sync of step 11 changed nothing"),
-        ):
-            check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome)  # type: ignore[arg-type]
-            console.link.publish(check)
-            await console.settle()
-            assert words in console.text()
-        check = WeightSyncChecked(server=SERVER, step=12, outcome="unknown", cause="no log-probs")
-        console.link.publish(check)
-        await console.settle()
-        assert "weight sync" not in console.text()
 
 
 async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:

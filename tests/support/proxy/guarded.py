@@ -16,13 +16,14 @@ from core.roles import ROLES, AccessRole
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
 from core.settings import Settings
-from core.state import EngineRun, Mock, Server
+from core.state import EngineRun, Mock, Probe, Server, WhatIf
 from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandHandler
 from proxy.dataset_rows import Rows
 from proxy.rewards.model.source import ComposedSource
+from tests.support.looks import measured
 from tests.support.sample import group_events
 from tests.support.served import served
 
@@ -110,6 +111,7 @@ def arguments(command: Command) -> dict[str, Any]:
 
 NOT_NOW = {
     "group.refill", "group.repeat", "group.settle", "mock.resume", "engine.stop", "engine.cancel",
+    "engine.job", "progress.resume", "rewards.whatif_stop",
 }  # fmt: skip
 """Commands that the state of `make_ready` refuses, or that change nothing in it."""
 
@@ -131,4 +133,7 @@ def make_ready(one: Guarded) -> None:
     state.servers["x"] = state.servers["embedded"]
     state.engine_runs.runs.append(EngineRun(number=1, server="embedded", first_seq=1, began=0.0))
     state.rewards.parts = tuple(RewardPart(name=name, kind="length") for name in ("x", "length"))
+    state.progress["x"] = state.progress["embedded"] = measured()
+    state.tries.append(Probe(try_id="t1", server="embedded", group_id="g0001", prompt="x"))
+    state.what_if = WhatIf(what="length 1", phase="done", weights=(("length", 1.0),))
     state.mock = Mock(mock_id="m", dataset="d", target="t", total=1)

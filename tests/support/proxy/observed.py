@@ -26,8 +26,7 @@ from proxy.context import ProxyContext
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.main import http_config
-from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import observe_handle
+from proxy.servers.observe import ObserveClient, observe_handle
 from proxy.servers.watch import ServerWatch
 from tests.support.proxy.world import FAST, Line, Source, World, held, settings
 from tests.support.scripted.openai import ScriptedOpenAI

@@ -41,8 +41,8 @@ from proxy.control.dispatch import CommandHandler
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
-from proxy.groups.handover import mode_at_start
-from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
+from proxy.groups.recovery import mode_at_start
 from proxy.rewards.source import (
     Abstention,
     GroupContext,

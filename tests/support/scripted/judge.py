@@ -29,10 +29,9 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
-from proxy.rewards.judge.budget import JudgeBudgets
-from proxy.rewards.judge.part import Judge
+from proxy.rewards.judge.part import JUDGE, Judge
+from proxy.rewards.judge.spend import JudgeBudgets
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
-from proxy.rewards.parts.judge import KIND
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from tests.support.server_close import stop_accepting
@@ -383,7 +382,7 @@ class Bench:
     @property
     def spent(self) -> JudgeSpent:
         """The counts now."""
-        return self.part._tally().now
+        return self.part._spend.now
 
 
 @contextlib.asynccontextmanager
@@ -394,12 +393,14 @@ async def bench(
     budgets: JudgeBudgets | None = None,
     start: bool = False,
     seconds: float = 30.0,
+    publish: Callable[[Event], object] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A part of kind `judge`, open; `settings` are those of the file."""
     part = made(url, budgets=budgets, **settings)
     result = Bench(part)
-    part.place(PartEnvironment(home=home, seconds=seconds, publish=result.events.append))
+    publish = publish or result.events.append
+    part.place(PartEnvironment(home=home, seconds=seconds, publish=publish))
     if start:
         await part.start()
     try:
@@ -412,6 +413,6 @@ def made(
     url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **options: Any
 ) -> Judge:
     """The part as the file of the model makes it, with budgets of its own."""
-    part = KIND.build("helpful", {"url": url, **options}, where or Path.cwd())
+    part = JUDGE.build("helpful", {"url": url, **options}, where or Path.cwd())
     assert isinstance(part, Judge)
     return Judge(part.options, budgets or JudgeBudgets())

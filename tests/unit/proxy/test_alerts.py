@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,12 +16,12 @@ from ajet_swarm.runtime import Runtime
 from console.session.group_facts import verdict
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Checkpoint, Event, GroupLost
-from core.events.alerts import AlertParams, JournalFileChanged, StartFailed, UsersRefused
+from core.events.alerts import KINDS, AlertParams, params_of
 from core.journal.writer import Journal
 from core.state import Group, State
-from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, replace_alert, show_alert
+from proxy.alerts import GROUPS, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
-from proxy.servers.restart_loss import ABSENT_FOR, RestartLoss
+from proxy.servers.losses import ABSENT_FOR, RestartLoss
 from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -28,7 +29,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 
 def note(text: str) -> AlertParams:
     """Parameters of some alert, with that cause."""
-    return JournalFileChanged(notice=text)
+    return params_of("journal_file", notice=text)
 
 
 class Clock:
@@ -97,14 +98,17 @@ def test_nothing_is_published_to_clear_nothing(bus: Bus, alert_events: list[Even
     assert not alert_events
 
 
-@pytest.mark.parametrize("kind", sorted(PAST))
+@pytest.mark.parametrize("kind", sorted(name for name, kind in KINDS.items() if kind.lasts))
 def test_alerts_about_past_events_expire(kind: str, bus: Bus, clock: Clock) -> None:
-    show_alert(bus, f"{kind}:s", note("it happened"))
-    show_alert(bus, "lost:s", note("it does not answer"))
-    clock.now += PAST[kind] - 1
-    replace_alert(bus, f"{kind}:s", note("it happened again"))
+    lasts = KINDS[kind].lasts or 0.0
+    fields = msgspec.structs.fields(KINDS[kind])
+    past = params_of(kind, **{field.name: field.type() for field in fields if field.required})
+    show_alert(bus, f"{kind}:s", past)
+    show_alert(bus, "lost:s", params_of("lost", server="s", error="it does not answer"))
+    clock.now += lasts - 1
+    replace_alert(bus, f"{kind}:s", past)
     assert bus.state.alerts[f"{kind}:s"].at == clock.now
-    clock.now += PAST[kind]
+    clock.now += lasts
     expire(bus)
     assert set(bus.state.alerts) == {f"{kind}:s", "lost:s"}
     clock.now += 2
@@ -132,9 +136,9 @@ async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: 
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         swarm.set_state("OFFLINE")
         await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
-        start = StartFailed(server="s", error="no job")
+        start = params_of("start", server="s", error="no job")
         show_alert(w.context.bus, "start:s", start, level="error")
-        refused = UsersRefused(server="s", state="CANNOT_CONNECT")
+        refused = params_of("refused", server="s", state="CANNOT_CONNECT")
         show_alert(w.context.bus, "refused:s", refused)
         await w.until(lambda: "is OFFLINE" in cause_of(w.state.alerts["refused:s"]))
         swarm.set_state("ROLLING")

@@ -343,16 +343,17 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(
     proxied: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxied.engine = "ROLLING"
-    proxied.claimed = ["us", "us", "a", "a", "b"]
-    proxied.state.client_uuid = "us"
-    proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, pool=Pool())
+    pool = Pool(running=5, running_others=3, other_clients=("a", "b"), completed_tasks=2)
+    proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", pool=pool)
     proxied.state.groups["g1"] = _group()
     assert main(["engine-stop"]) == 2
     error_output = capsys.readouterr().err
-    assert (
-        "2 episodes of yours, 3 episodes of 2 other clients, 1 unrated group of yours"
-        in error_output
-    )
+    for loss in (
+        "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost.",
+        "The pool of this step is discarded: 2 tasks.",
+        "1 open group of yours is given up, 1 of them unrated.",
+    ):
+        assert loss in error_output
     assert proxied.orders == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
 from core.commands.plan import Plan, plan
-from core.events.alerts import UsersRefused
+from core.events.alerts import params_of
 from core.reducer import reduce
 from core.roles import OWNER, Identity
 from core.runtime.home import Home
@@ -282,7 +282,7 @@ def test_listed_alerts_follow_votes_that_are_not_sent_yet(
 def test_alerts_are_listed_in_words_with_their_data(
     proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    params = UsersRefused(server="gpu", state="OFFLINE")
+    params = params_of("refused", server="gpu", state="OFFLINE")
     reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
     assert main(["alert-dismiss"]) == 0
     output = capsys.readouterr().out

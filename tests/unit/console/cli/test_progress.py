@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from core.events import EngineChanged, Event, WeightSyncChecked
+from core.events import EngineChanged, Event
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import Server, State
@@ -112,25 +112,6 @@ def test_the_text_has_the_figures_and_the_parts(
         "politeness                       0.500   0.520  +0.020  · not known yet",
     ):
         assert words in shown, words
-
-
-def test_the_last_weight_sync_is_shown(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check = WeightSyncChecked(server=SERVER, step=11, outcome="unknown", cause="no log-probs")
-    proxy.state = state_of(EngineChanged(server=SERVER, state="ROLLING", step=12), *looks(), check)
-    assert main(["progress"]) == 0
-    assert "weight sync" not in capsys.readouterr().out  # nothing follows from it
-    assert main(["progress", "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)["weight_sync"]
-    assert (body["step"], body["outcome"], body["cause"]) == (11, "unknown", "no log-probs")
-    proxy.state = state_of(*looks())
-    assert main(["progress", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["weight_sync"] is None
-    changed = WeightSyncChecked(server=SERVER, step=11, outcome="changed")
-    proxy.state = state_of(*looks(), changed)
-    assert main(["progress"]) == 0
-    assert "  The weight sync of step 11 changed the policy\n" in capsys.readouterr().out
 
 
 def test_json_is_one_object_with_everything(

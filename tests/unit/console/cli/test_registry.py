@@ -8,7 +8,6 @@ import pytest
 from console.cli import parse
 from console.cli.registry import GROUPS, Verb
 from console.session import filters
-from core.events.alerts import ServerLost
 from proxy.rewards.model.file import default_model
 
 VERBS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
@@ -43,4 +42,4 @@ def test_an_example_names_parts_of_the_built_in_rewards(name: str) -> None:
 
 
 def test_the_example_of_alert_dismiss_is_the_key_of_an_alert() -> None:
-    assert VERBS["alert-dismiss"].example == f"{ServerLost.kind}:gpu"
+    assert VERBS["alert-dismiss"].example == "lost:gpu"

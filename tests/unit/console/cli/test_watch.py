@@ -27,7 +27,7 @@ from core.events import (
     UpdateDone,
     WhatIfChanged,
 )
-from core.events.alerts import ServerLost, UsersRefused
+from core.events.alerts import params_of
 from core.reducer import reduce
 from core.state import State
 from proxy.alerts import alert_raised
@@ -263,7 +263,7 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
     assert wanted in b"\n".join(recorder.lines).decode()
 
 
-RAISED = alert_raised("lost:gpu", ServerLost(server="gpu", error="gone"), level="error")
+RAISED = alert_raised("lost:gpu", params_of("lost", server="gpu", error="gone"), level="error")
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -285,7 +285,7 @@ def test_text_output_has_the_sentences_of_an_alert() -> None:
     (event,) = TextOutput().event(RAISED, state)
     assert "gpu does not answer: gone. Check that it runs" in event.decode()
     assert "gpu does not answer: gone" in TextOutput().snapshot(state)[-1].decode()
-    refused = alert_raised("refused:gpu", UsersRefused(server="gpu", state="OFFLINE"))
+    refused = alert_raised("refused:gpu", params_of("refused", server="gpu", state="OFFLINE"))
     (event,) = TextOutput({"engine.start": "ctrl+g"}).event(refused, state)
     assert "`Ctrl+G` starts it" in event.decode()
 

@@ -13,7 +13,7 @@ from console.models.screen_registry import SCREENS as SCREENS_ALL
 from console.screens.engine import EngineScreen
 from console.screens.log import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
-from core.events.alerts import UsersRefused
+from core.events.alerts import params_of
 from core.runtime.home import Home
 from proxy.alerts import alert_raised
 from tests.support.console import (
@@ -159,7 +159,7 @@ def test_the_keys_that_advice_names_are_those_of_the_bindings() -> None:
 
 async def test_another_key_changes_the_advice_of_an_alert() -> None:
     raised = alert_raised(
-        "refused:embedded", UsersRefused(server="embedded", state="OFFLINE"), level="error"
+        "refused:embedded", params_of("refused", server="embedded", state="OFFLINE"), level="error"
     )
     state = state_of(*sample_events()[:2], raised)
     async with run_console(state, size=(160, 48)) as console:

@@ -1,46 +1,47 @@
 """Alerts of every kind, each with its cause and its advice in words."""
 
-from core.events import alerts as kinds
+from core.events.alerts import AlertParams, BatchHolder, params_of
 from tests.support.looks import RIGHT_FELL
 
-EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
+EXAMPLES: list[tuple[AlertParams, str, str]] = [
     (
-        kinds.ServerOff(server="gpu", trouble="restarted", clients=("alice", "bob")),
+        params_of("off", server="gpu", trouble="restarted", clients=("alice", "bob")),
         "gpu is off: restarted: its episodes are lost; on it then: alice, bob",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
-        kinds.ServerOff(server="gpu", trouble="stopped by another client", probe="9 is best"),
+        params_of("off", server="gpu", trouble="stopped by another client", probe="9 is best"),
         "gpu is off: 9 is best",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
-        kinds.ServerOff(server="gpu", trouble="unplugged"),
+        params_of("off", server="gpu", trouble="unplugged"),
         "gpu is off: unplugged",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
-        kinds.ServerLost(server="gpu", error="gone: refused"),
+        params_of("lost", server="gpu", error="gone: refused"),
         "gpu does not answer: gone: refused",
         ("Check that it runs and that the URL is right; requests wait or are answered 503"),
     ),
     (
-        kinds.UsersRefused(server="gpu", state="OFFLINE"),
+        params_of("refused", server="gpu", state="OFFLINE"),
         "users are answered 503: gpu is OFFLINE",
         "5 opens Engine: `s` starts it",
     ),
     (
-        kinds.BootStalled(server="gpu", minutes=5.0),
+        params_of("boot", server="gpu", minutes=5.0),
         "gpu has been BOOTING for more than 5 min",
         "A failed start stays so on a real server: stop the engine and start it again",
     ),
     (
-        kinds.StartFailed(server="gpu", error="no job"),
+        params_of("start", server="gpu", error="no job"),
         "gpu did not start: no job",
         "Stop it and try again",
     ),
     (
-        kinds.StartFailed(
+        params_of(
+            "start",
             server="gpu",
             error="bad path",
             step="send the job",
@@ -51,25 +52,19 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Correct the job, start it again. When it failed: the engine is OFFLINE",
     ),
     (
-        kinds.StartFailed(
-            server="gpu", error="bad path", step="boot", left="the engine is BOOTING"
+        params_of(
+            "start", server="gpu", error="bad path", step="boot", left="the engine is BOOTING"
         ),
         "gpu did not start: `boot` failed: bad path",
         ("Stop the engine, correct the job, start it again. When it failed: the engine is BOOTING"),
     ),
     (
-        kinds.StartFailed(server="gpu", error="refused", step="send the job", remedy="Free a GPU"),
+        params_of("start", server="gpu", error="refused", step="send the job", remedy="Free a GPU"),
         "gpu did not start: `send the job` failed: refused",
         "Free a GPU",
     ),
     (
-        kinds.WeightsUnchanged(server="gpu", step=7),
-        "the weight sync of step 7 changed nothing on gpu",
-        "Without a difference between rewards there is nothing to learn; else the new weights "
-        "did not reach the sampler: read the server's log",
-    ),
-    (
-        kinds.RatingsHoldUp(ratings=1),
+        params_of("hold", ratings=1),
         "1 open rating holds up the weight update",
         (
             "3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating. "
@@ -77,7 +72,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RatingsHoldUp(ratings=3, unscored=1, users=2),
+        params_of("hold", ratings=3, unscored=1, users=2),
         "3 open ratings hold up 2 waiting users",
         (
             "3 opens Rate: `A` accepts all automatic rewards, `S` re-scores a group "
@@ -86,7 +81,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RatingsHoldUp(ratings=2, unscored=2, users=1, rows=2),
+        params_of("hold", ratings=2, unscored=2, users=1, rows=2),
         "2 open ratings hold up 1 waiting user and 2 rows of the mock user",
         (
             "3 opens Rate: `S` re-scores a group without one (2), `X` aborts them, or go on "
@@ -94,10 +89,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.BatchHeldUp(
+        params_of(
+            "held",
             seconds=12.4,
             holders=(
-                kinds.BatchHolder(
+                BatchHolder(
                     by="client",
                     count=5,
                     name="5f0c4d1e",
@@ -115,13 +111,14 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Abort them to end the batch now, or wait for their end",
     ),
     (
-        kinds.BatchHeldUp(
+        params_of(
+            "held",
             seconds=30.0,
             holders=(
-                kinds.BatchHolder(by="group", count=1, name="g1", episodes=("aa",), quiet=11.0),
-                kinds.BatchHolder(by="groups", count=2),
-                kinds.BatchHolder(by="nobody", count=1, episodes=("dd",)),
-                kinds.BatchHolder(by="client", count=1, episodes=("ee",)),
+                BatchHolder(by="group", count=1, name="g1", episodes=("aa",), quiet=11.0),
+                BatchHolder(by="groups", count=2),
+                BatchHolder(by="nobody", count=1, episodes=("dd",)),
+                BatchHolder(by="client", count=1, episodes=("ee",)),
             ),
         ),
         (
@@ -132,7 +129,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Abort them to end the batch now, or wait for their end",
     ),
     (
-        kinds.EpisodeTaken(server="gpu", group="0123456789abcdef", idle=20.4, limit=60.0),
+        params_of("taken", server="gpu", group="0123456789abcdef", idle=20.4, limit=60.0),
         (
             "somebody else took an episode of group 0123456789ab on gpu: aborted after "
             "20 s of 60 s idle"
@@ -143,7 +140,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.EpisodeTaken(server="gpu", group="g1", idle=20.4, limit=60.0, client="bob"),
+        params_of("taken", server="gpu", group="g1", idle=20.4, limit=60.0, client="bob"),
         (
             "somebody else took an episode of group g1 on gpu: client bob has it now "
             "after 20 s of 60 s idle"
@@ -154,7 +151,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RestartLost(server="gpu", claimed=4, open=1, finished=1, rated=1),
+        params_of("tokens", server="gpu", claimed=4, open=1, finished=1, rated=1),
         (
             "gpu was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
             "1 finished group of this update (1 human-rated)"
@@ -165,7 +162,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RestartLost(server="gpu", claimed=1, open=2),
+        params_of("tokens", server="gpu", claimed=1, open=2),
         "gpu was restarted. Lost: 1 claimed episode, the answers of 2 open groups",
         (
             "Open groups get new episodes while their users wait, else they are "
@@ -173,27 +170,27 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RestartLost(server="gpu", tokens=True),
+        params_of("tokens", server="gpu", tokens=True),
         "gpu was restarted. Lost: the tokens of all earlier episodes",
         "What was trained up to the last update is kept",
     ),
     (
-        kinds.ObserveMode(),
+        params_of("observe"),
         "observe mode: answers, rewards and ratings are recorded, nothing is trained",
         "To train, name a swarm server with --swarm-url",
     ),
     (
-        kinds.UpstreamTrouble(error="key refused (401)"),
+        params_of("upstream", error="key refused (401)"),
         "the upstream does not answer as it should: key refused (401)",
         "Check its key and the name of its model",
     ),
     (
-        kinds.TooFewEpisodes(server="gpu", candidates=20, room=8),
+        params_of("room", server="gpu", candidates=20, room=8),
         "20 candidates are wanted, gpu has 8 episodes at a time: 8 are used",
         "Lower proxy.repeats or what the hook returns, or raise the job's batch",
     ),
     (
-        kinds.PromptsCut(window=1024),
+        params_of("cut", window=1024),
         (
             "prompts are cut to 1024 tokens: answers will be poor, and these groups are "
             "not trained on"
@@ -204,7 +201,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.PromptsCut(trained=True),
+        params_of("cut", trained=True),
         "prompts are cut to the engine's window: answers will be poor",
         (
             "Use `ajet-console engine --backend torch --model smollm2` (4096 tokens) or a GPU "
@@ -212,7 +209,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.PromptsCut(window=4096),
+        params_of("cut", window=4096),
         (
             "prompts are cut to 4096 tokens: answers will be poor, and these groups are "
             "not trained on"
@@ -223,17 +220,18 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.SessionLimited(name="wild", limit="3 requests a minute", query="again?"),
+        params_of("session", name="wild", limit="3 requests a minute", query="again?"),
         "session wild is answered 429, it is over 3 requests a minute: again?",
         "Stop that client, or raise proxy.session_calls and proxy.session_cap",
     ),
     (
-        kinds.KeyLimited(name="sk-1", limit="2 open requests", query="again?"),
+        params_of("key", name="sk-1", limit="2 open requests", query="again?"),
         "key sk-1 is answered 429, it is over 2 open requests: again?",
         "Stop that client, or raise proxy.key_calls and proxy.key_cap",
     ),
     (
-        kinds.Recovered(
+        params_of(
+            "recovered",
             server="gpu",
             groups=1,
             unrated=1,
@@ -250,12 +248,12 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users without an answer were cut off. Enter opens the groups",
     ),
     (
-        kinds.Recovered(server="gpu", groups=2),
+        params_of("recovered", server="gpu", groups=2),
         "the proxy ended while 2 groups were open on gpu; they held no episode",
         "Users without an answer were cut off. Enter opens the groups",
     ),
     (
-        kinds.Recovered(server="gpu", groups=2, situation="silent"),
+        params_of("recovered", server="gpu", groups=2, situation="silent"),
         (
             "the proxy ended while 2 groups were open on gpu: the server does not "
             "answer, they stay open until it does"
@@ -263,7 +261,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users without an answer were cut off. Enter opens the groups",
     ),
     (
-        kinds.Recovered(server="gpu", groups=2, situation="removed"),
+        params_of("recovered", server="gpu", groups=2, situation="removed"),
         (
             "the proxy ended while 2 groups were open on gpu, which is no longer "
             "configured: the server frees their episodes only at its own time limit"
@@ -271,17 +269,17 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users without an answer were cut off. Enter opens the groups",
     ),
     (
-        kinds.EpisodesReturned(server="gpu", episodes=1),
+        params_of("strays", server="gpu", episodes=1),
         "1 episode on gpu belonged to no group of ours: it was given back",
         "Nothing is left to do",
     ),
     (
-        kinds.EpisodesReturned(server="gpu", episodes=2),
+        params_of("strays", server="gpu", episodes=2),
         "2 episodes on gpu belonged to no group of ours: they were given back",
         "Nothing is left to do",
     ),
     (
-        kinds.WaitedAtStop(rated=1, automatic=1),
+        params_of("waited", rated=1, automatic=1),
         (
             "2 groups waited for a rating when the proxy was stopped: 1 rated in time, "
             "1 sent with the automatic reward"
@@ -289,32 +287,34 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Enter opens them: each group shows its outcome",
     ),
     (
-        kinds.WaitedAtStop(dropped=1),
+        params_of("waited", dropped=1),
         ("1 group waited for a rating when the proxy was stopped: 1 given up, nothing was sent"),
         "Enter opens them: each group shows its outcome",
     ),
     (
-        kinds.RewardsNotLoaded(error="SyntaxError", file="/h/f.py", line=2, kept=True),
+        params_of("rewards", error="SyntaxError", file="/h/f.py", line=2, kept=True),
         ("the rewards did not load: /h/f.py:2: SyntaxError; the last good version stays active"),
         "Correct the file and save it: it is loaded again at once. 6 shows its fault",
     ),
     (
-        kinds.RewardsNotLoaded(error="there is none"),
+        params_of("rewards", error="there is none"),
         "the rewards did not load: there is none; groups go to the operator",
         "Correct the file and save it: it is loaded again at once. 6 shows its fault",
     ),
     (
-        kinds.RewardsEnded(error="the hooks' process ended (exit code 7); it is started again"),
+        params_of(
+            "rewards_ended", error="the hooks' process ended (exit code 7); it is started again"
+        ),
         "the hooks' process ended (exit code 7); it is started again",
         "If it goes on, correct what ends it and save the file; 6 shows the fault",
     ),
     (
-        kinds.RewardsGone(path="/h/rewards.yaml"),
+        params_of("rewards_gone", path="/h/rewards.yaml"),
         ("the built-in rewards train now: the rewards of the last run are gone, /h/rewards.yaml"),
         ("Restore that file or folder; dismiss this when the built-in rewards are wanted"),
     ),
     (
-        kinds.JudgeTrouble(judge="helpful", error="no key", scoring="cache"),
+        params_of("judge", judge="helpful", error="no key", scoring="cache"),
         (
             "the judge helpful is in trouble: no key; groups that its cache does not "
             "answer are not scored meanwhile"
@@ -325,7 +325,8 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.JudgeTrouble(
+        params_of(
+            "judge",
             judge="helpful",
             error="refused",
             file="/h/r.yaml",
@@ -340,7 +341,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ("It is tried again automatically; `rewards-enable helpful off` scores without it"),
     ),
     (
-        kinds.JudgeTrouble(judge="helpful", error="no key"),
+        params_of("judge", judge="helpful", error="no key"),
         "the judge helpful is in trouble: no key; groups go to the operator",
         (
             "6 shows its counts, e there opens the file; `rewards-enable helpful off` "
@@ -348,7 +349,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.Unscored(count=3, of=10, error="hook: ValueError", waiting=2),
+        params_of("unscored", count=3, of=10, error="hook: ValueError", waiting=2),
         (
             "3 of the last 10 groups have no automatic reward and train nothing: hook: "
             "ValueError; 2 open groups wait for you"
@@ -359,7 +360,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.Unscored(count=1, of=1, error="hook: too slow", waiting=1, time_limit=80.0),
+        params_of("unscored", count=1, of=1, error="hook: too slow", waiting=1, time_limit=80.0),
         (
             "the last group has no automatic reward and trains nothing: hook: too slow; "
             "1 open group waits for you"
@@ -370,17 +371,18 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.HookFailed(error="KeyError"),
+        params_of("hook", error="KeyError"),
         "the hook for new requests failed: KeyError",
         "7 shows the traceback; correct the hook and save it",
     ),
     (
-        kinds.HookFailed(),
+        params_of("hook"),
         "the hook for new requests took too long and was left out",
         "7 shows the log; make the hook faster",
     ),
     (
-        kinds.RewardHacking(
+        params_of(
+            "hacking",
             trait="length",
             r=0.912,
             low=0.8,
@@ -396,13 +398,19 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Look at g1, g2: is the winner better, or just longer? See Rewards (6)",
     ),
     (
-        kinds.RewardHacking(trait="refusal", r=0.5, low=0.4, high=0.6, answers=80, groups=("g1",)),
+        params_of("hacking", trait="refusal", r=0.5, low=0.4, high=0.6, answers=80, groups=("g1",)),
         ("rewards follow phrases of refusal: r +0.50 (95 % +0.40 to +0.60) over 80 answers"),
         "Look at g1: is the winner better, or just a refusal? See Rewards (6)",
     ),
     (
-        kinds.RewardHacking(
-            trait="reference", r=0.9, low=0.8, high=0.95, answers=80, parts=("relevance",)
+        params_of(
+            "hacking",
+            trait="reference",
+            r=0.9,
+            low=0.8,
+            high=0.95,
+            answers=80,
+            parts=("relevance",),
         ),
         (
             "rewards follow overlap with the reference, without what the part `relevance` gives: "
@@ -414,7 +422,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.RewardHacking(trait="rhyme", r=0.5, low=0.4, high=0.6, answers=80, parts=("a", "b")),
+        params_of("hacking", trait="rhyme", r=0.5, low=0.4, high=0.6, answers=80, parts=("a", "b")),
         (
             "rewards follow rhyme, without what the parts `a`, `b` give: r +0.50 (95 % "
             "+0.40 to +0.60) over 80 answers"
@@ -422,7 +430,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ("Look at the winners: is the winner better, or just higher in rhyme? See Rewards (6)"),
     ),
     (
-        kinds.NoSignal(dead=29, groups=30, steps=3),
+        params_of("dead", dead=29, groups=30, steps=3),
         (
             "29 of the 30 groups of the last 3 global steps have no signal: their "
             "answers got equal or almost equal rewards, from which the policy learns almost nothing"
@@ -430,27 +438,27 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ("6 shows the values of each part: let one tell answers apart, or use harder questions"),
     ),
     (
-        kinds.RewardScale(low=-2.0, high=12.0),
+        params_of("reward_scale", low=-2.0, high=12.0),
         "the rewards go from -2 to 12: they are expected to lie in 0 to 1",
         "Check on Rewards that weights sum to 1 and that hooks return 0 to 1",
     ),
     (
-        kinds.RewardScale(low=0.7, high=0.715, narrow=True),
+        params_of("reward_scale", low=0.7, high=0.715, narrow=True),
         "all rewards lie between 0.7 and 0.715: they hardly tell answers apart",
         "Check on Rewards that weights sum to 1 and that hooks return 0 to 1",
     ),
     (
-        kinds.RewardOutlier(group="g9", candidate=4, reward=500.0, deviations=8.25),
+        params_of("reward_outlier", group="g9", candidate=4, reward=500.0, deviations=8.25),
         "reward 500 of candidate 4 in group g9 is 8.2 deviations from the others",
         "Open the group: its parts show the cause of that reward",
     ),
     (
-        kinds.PolicyWorse(server="gpu", step=40, below=0.124),
+        params_of("worse", server="gpu", step=40, below=0.124),
         "the policy of gpu is worse than the baseline by 0.12 at step 40",
         "8 shows what changed; `w` there rewinds",
     ),
     (
-        kinds.PolicyWorse(server="gpu", step=None, below=0.3, best=31, paused=True),
+        params_of("worse", server="gpu", step=None, below=0.3, best=31, paused=True),
         "the policy of gpu is worse than the baseline by 0.30",
         (
             "8 shows what changed; `w` there rewinds to step 31. Nothing is trained until then; "
@@ -458,18 +466,25 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.NoTraining(server="gpu", reason="paused by the operator"),
+        params_of("paused", server="gpu", reason="paused by the operator"),
         "training on gpu is paused by the operator",
         "Users are answered, nothing is trained. 8 opens Progress: `r` resumes",
     ),
     (
-        kinds.NoTraining(server="gpu", reason="step 40 is worse than the baseline by 0.12"),
+        params_of("paused", server="gpu", reason="step 40 is worse than the baseline by 0.12"),
         "training on gpu is paused: step 40 is worse than the baseline by 0.12",
         "Users are answered, nothing is trained. 8 opens Progress: `r` resumes",
     ),
     (
-        kinds.PolicyBelowBest(
-            server="gpu", step=146, below=0.073, least=0.048, most=0.097, than=86, best=86
+        params_of(
+            "below_best",
+            server="gpu",
+            step=146,
+            below=0.073,
+            least=0.048,
+            most=0.097,
+            than=86,
+            best=86,
         ),
         (
             "the mean reward of gpu at step 146 is 0.07 less (0.05 to 0.10) than at step 86, its "
@@ -478,22 +493,22 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "8 shows what changed; `w` there rewinds to step 86",
     ),
     (
-        kinds.PolicyBelowBest(server="gpu", step=None, below=0.3, least=0.2, most=0.4, than=None),
+        params_of("below_best", server="gpu", step=None, below=0.3, least=0.2, most=0.4, than=None),
         "the mean reward of gpu is 0.30 less (0.20 to 0.40) than its best verified step",
         "8 shows what changed; `w` there rewinds",
     ),
     (
-        kinds.PartsWorse(server="gpu", step=146, parts=(RIGHT_FELL,), verdict="better"),
+        params_of("worse_parts", server="gpu", step=146, parts=(RIGHT_FELL,), verdict="better"),
         "gpu: the reward is better, but worse than the baseline: right answers 0.60 to 0.14",
         "8 shows the answers that changed; a part with a weight on 6 makes it count",
     ),
     (
-        kinds.PartsWorse(server="gpu", step=None, parts=(RIGHT_FELL,), verdict="unknown"),
+        params_of("worse_parts", server="gpu", step=None, parts=(RIGHT_FELL,), verdict="unknown"),
         "gpu: worse than the baseline: right answers 0.60 to 0.14",
         "8 shows the answers that changed; a part with a weight on 6 makes it count",
     ),
     (
-        kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"),
+        params_of("port", port=8000, url="http://127.0.0.1:8001"),
         "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001",
         (
             "Point applications at http://127.0.0.1:8001/v1. For port 8000: free it, "
@@ -501,53 +516,53 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
-        kinds.JournalFailed(error="the disk is full", remedy="Free some space"),
+        params_of("journal", error="the disk is full", remedy="Free some space"),
         "the disk is full",
         "Free some space",
     ),
     (
-        kinds.JournalFailed(effect="untrained"),
+        params_of("journal", effect="untrained"),
         "the journal cannot be written: nothing is trained on",
         "7 shows why",
     ),
     (
-        kinds.JournalFailed(effect="unsent"),
+        params_of("journal", effect="unsent"),
         "the journal cannot be written: no reward is sent",
         "7 shows why",
     ),
     (
-        kinds.JournalFileChanged(notice="the journal was deleted"),
+        params_of("journal_file", notice="the journal was deleted"),
         "the journal was deleted",
         "7 shows the cause",
     ),
     (
-        kinds.JournalDamaged(damage="page 7 is damaged"),
+        params_of("journal_damage", damage="page 7 is damaged"),
         "the journal is damaged: page 7 is damaged",
         "Restart the proxy: the start sets the file aside and keeps what can be read",
     ),
     (
-        kinds.JournalNotPruned(error="OSError: no such device"),
+        params_of("journal_prune", error="OSError: no such device"),
         "the journal is not pruned and may exceed its limits: OSError: no such device",
         "It is tried again every minute; 7 shows the cause",
     ),
     (
-        kinds.TelemetryFailed(name="tensorboard", error="the disk is full"),
+        params_of("telemetry", name="tensorboard", error="the disk is full"),
         "tensorboard takes no data: the disk is full",
         "Training goes on; data is dropped",
     ),
     (
-        kinds.PartFailed(part="status of gpu", error="KeyError: 'step'"),
+        params_of("part", part="status of gpu", error="KeyError: 'step'"),
         "a part of the proxy failed and was started again: status of gpu: KeyError: 'step'",
         "A fault of the program; 7 shows its cause",
     ),
     (
-        kinds.ProcessEnded(role="engine", detail="ended with exit code 1"),
+        params_of("process", role="engine", detail="ended with exit code 1"),
         "engine ended with exit code 1",
         "Press 5 for its last log lines and to start it again; 7 for its log",
     ),
     (
-        kinds.ProcessEnded(
-            role="engine", detail="ended: the port is taken", remedy="Set `engine.port`"
+        params_of(
+            "process", role="engine", detail="ended: the port is taken", remedy="Set `engine.port`"
         ),
         "engine ended: the port is taken",
         "Set `engine.port`",

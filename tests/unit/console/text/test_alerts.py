@@ -7,9 +7,9 @@ import pytest
 
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for
-from console.text.alerts import WORDS, alert_text, in_words
+from console.text.alerts import ALERTS, alert_text, in_words
 from core.events import AlertRaised, AnyEvent
-from core.events import alerts as kinds
+from core.events.alerts import KINDS, AlertParams, params_of
 from core.reducer import reduce
 from core.state import Alert, State
 from proxy.alerts import alert_raised
@@ -20,7 +20,7 @@ EVERY_KEY = {name: f"f{number}" for number, name in enumerate(advice_context().k
 """Another key for each action that advice names."""
 
 
-def alert_of(params: kinds.AlertParams) -> Alert:
+def alert_of(params: AlertParams) -> Alert:
     """Return the alert as a console has it after it received the event."""
     raised = alert_raised(f"{params.kind}:gpu", params)
     state = State()
@@ -38,15 +38,14 @@ def test_an_alert_in_words() -> None:
 
 
 def test_every_kind_has_words_a_way_out_and_an_example() -> None:
-    listed = set(kinds.KINDS)
-    assert {one.kind for one in WORDS} == listed
+    listed = set(KINDS)
+    assert set(ALERTS) == listed
     assert {params.kind for params, _, _ in EXAMPLES} == listed
     assert {name.partition(":")[0] for name in REMEDIES} == listed
-    assert len(WORDS) == len(kinds.KINDS)  # no two kinds have the same name
 
 
 def test_the_examples_of_a_kind_set_each_of_its_parameters() -> None:
-    for kind, params_class in sorted(kinds.KINDS.items()):
+    for kind, params_class in sorted(KINDS.items()):
         examples = [params for params, _, _ in EXAMPLES if params.kind == kind]
         for field in msgspec.structs.fields(params_class):
             values = [getattr(one, field.name) for one in examples]
@@ -54,7 +53,7 @@ def test_the_examples_of_a_kind_set_each_of_its_parameters() -> None:
             assert field.required or changed, f"{kind}.{field.name}"
 
 
-def named_keys(params: kinds.AlertParams) -> list[str]:
+def named_keys(params: AlertParams) -> list[str]:
     """The new keys that advice and way out of an alert name after all keys were changed."""
     alert, context = alert_of(params), advice_context(EVERY_KEY)
     action = action_for(alert, context=context)
@@ -66,18 +65,18 @@ def named_keys(params: kinds.AlertParams) -> list[str]:
 @pytest.mark.parametrize(
     ("params", "count"),
     [
-        (kinds.UsersRefused(server="gpu", state="OFFLINE"), 1),
-        (kinds.RatingsHoldUp(ratings=2, unscored=1), 5),
-        (kinds.EpisodeTaken(server="gpu", group="g1", idle=1.0, limit=2.0), 1),
-        (kinds.RestartLost(server="gpu", finished=1), 2),
-        (kinds.Unscored(count=1, of=2, error="hook: KeyError"), 2),
-        (kinds.JudgeTrouble(judge="helpful", error="no key"), 1),
-        (kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"), 2),
-        (kinds.BootStalled(server="gpu", minutes=5.0), 2),
+        (params_of("refused", server="gpu", state="OFFLINE"), 1),
+        (params_of("hold", ratings=2, unscored=1), 5),
+        (params_of("taken", server="gpu", group="g1", idle=1.0, limit=2.0), 1),
+        (params_of("tokens", server="gpu", finished=1), 2),
+        (params_of("unscored", count=1, of=2, error="hook: KeyError"), 2),
+        (params_of("judge", judge="helpful", error="no key"), 1),
+        (params_of("port", port=8000, url="http://127.0.0.1:8001"), 2),
+        (params_of("boot", server="gpu", minutes=5.0), 2),
     ],
 )
 def test_advice_names_the_keys_that_the_operator_has_chosen(
-    params: kinds.AlertParams, count: int
+    params: AlertParams, count: int
 ) -> None:
     assert len(named_keys(params)) == count
     text = alert_text(alert_of(params), advice_context(EVERY_KEY))
@@ -101,11 +100,11 @@ def test_a_read_only_console_names_no_key_of_a_command() -> None:
 
 def test_advice_under_a_proxy_that_only_watches_is_for_its_operator() -> None:
     watching = advice_context(watch_only=True)
-    off = alert_text(alert_of(kinds.ServerOff(server="gpu", trouble="restarted")), watching)
+    off = alert_text(alert_of(params_of("off", server="gpu", trouble="restarted")), watching)
     assert off.todo == "Its operator has to start it again"
-    boot = alert_text(alert_of(kinds.BootStalled(server="gpu", minutes=5.0)), watching)
+    boot = alert_text(alert_of(params_of("boot", server="gpu", minutes=5.0)), watching)
     assert boot.todo.endswith("its operator has to stop it")
-    lost = alert_text(alert_of(kinds.ServerLost(server="gpu", error="gone")), watching)
+    lost = alert_text(alert_of(params_of("lost", server="gpu", error="gone")), watching)
     assert lost.todo.endswith("it is polled until it answers")
 
 
@@ -151,7 +150,7 @@ def test_a_parameter_that_a_newer_version_added_changes_nothing() -> None:
 
 
 def test_an_in_words_keeps_its_data() -> None:
-    raised = alert_raised("lost:gpu", kinds.ServerLost(server="gpu", error="gone"), level="error")
+    raised = alert_raised("lost:gpu", params_of("lost", server="gpu", error="gone"), level="error")
     shown_event = in_words(raised, advice_context())
     assert isinstance(shown_event, AlertRaised)
     assert (shown_event.cause, shown_event.alert_kind) == ("gpu does not answer: gone", "lost")

@@ -9,7 +9,6 @@ from core.events import (
     TrainingPaused,
     TrainingResumed,
     TrainingRunIdentified,
-    WeightSyncChecked,
 )
 from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, running_look
 
@@ -68,21 +67,6 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
         (
             TrainingRunIdentified(server=SERVER, number=2, name="math.3", start="best"),
             "the weights are of training run 2 (math.3), begun with best",
-            "info",
-        ),
-        (
-            WeightSyncChecked(server=SERVER, step=7, outcome="changed"),
-            "The weight sync of step 7 changed the policy",
-            "info",
-        ),
-        (
-            WeightSyncChecked(server=SERVER, step=7, outcome="unchanged"),
-            "The weight sync of step 7 changed nothing: users get the weights of before",
-            "warning",
-        ),
-        (
-            WeightSyncChecked(server=SERVER, step=7, outcome="unknown", cause="no log-probs"),
-            "The weight sync of step 7 cannot be checked: no log-probs",
             "info",
         ),
     ],

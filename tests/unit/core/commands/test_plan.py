@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ajet_swarm.common.errors import AjetError
 from console.cli.common import send_command
@@ -21,8 +22,20 @@ from core.commands import COMMANDS
 from core.commands.plan import plan, refusal, shown_args
 from core.events import CandidateFailed
 from core.roles import AccessRole, Identity
-from core.state import Group, Lease, Operation, Rating, Server, State
+from core.state import (
+    PIN_CAP,
+    Group,
+    Lease,
+    Operation,
+    Probe,
+    ProbeSet,
+    Rating,
+    Server,
+    State,
+    WhatIf,
+)
 from proxy.control.client import ControlClient, ControlError
+from tests.support.looks import measured
 from tests.support.proxy.guarded import Guarded, guarded, make_ready
 from tests.support.sample import group_events, state_of
 
@@ -126,6 +139,7 @@ def test_a_plan_changes_with_the_state_of_its_target(state: State) -> None:
 
 def test_every_destructive_command_of_the_proxy_names_a_loss(state: State) -> None:
     state.servers["gpu"].checkpoints = ()
+    state.progress["gpu"] = measured()
     values = {"group_id": next(iter(state.groups)), "server": "gpu", "name": "base", "keep": 1}
     values["episode"] = "3f5b"
     for command in COMMANDS.values():
@@ -161,6 +175,32 @@ def mock(phase: str) -> Change:
     return lambda _, __, state: setattr(state.mock, "phase", phase)
 
 
+def progress(**fields: Any) -> Change:
+    def change(_: Group, __: Server, state: State) -> None:
+        for name, value in fields.items():
+            setattr(state.progress["embedded"], name, value)
+
+    return change
+
+
+def unmeasured(_: Group, __: Server, state: State) -> None:
+    state.progress.clear()
+
+
+def what_if(**fields: Any) -> Change:
+    return lambda _, __, state: setattr(state, "what_if", WhatIf(what="a file", **fields))
+
+
+def pinned(_: Group, __: Server, state: State) -> None:
+    runs = state.engine_runs.runs
+    runs += [replace(runs[0], number=number + 2, pinned=True) for number in range(PIN_CAP)]
+
+
+def trying(over: bool) -> Change:
+    known = Probe(try_id="t1", server="embedded", group_id="g0001", prompt="x", over=over)
+    return lambda _, __, state: setattr(state, "tries", [known])
+
+
 def unscored(one: Group, _: Server, __: State) -> None:
     one.rating, one.scored_at = None, None
     for candidate in one.candidates:
@@ -183,9 +223,11 @@ def nothing(*_: object) -> None:
 IN_PALETTE = {
     "group.unrate", "group.accept", "group.abort", "group.rescore", "group.refill", "group.rerun",
     "engine.start", "engine.stop", "engine.cancel", "engine.resume", "mock.pause", "mock.resume",
-    "mock.stop",
+    "mock.stop", "progress.look", "progress.trust", "progress.rewind", "progress.pause",
+    "progress.resume",
 }  # fmt: skip
 """Commands that the palette offers when they have an effect."""
+NO_LOOKS = replace(measured().probe_set or ProbeSet(), enabled=False)
 BORIS = Rating(rating="tie", rater="boris", rewards=(0.5, 0.5))
 LEASED = [Lease(holder="theirs", rater="boris", until=1e12)]
 TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
@@ -226,7 +268,16 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("engine.start", S, server(work=Operation(title="Apply a job")), "`Apply a job` runs on"),
     ("engine.stop", S, server(state="ROLLING"), ""),
     ("engine.stop", S, nothing, "OFFLINE already"),
+    ("engine.stop", S, server(state="ROLLING", lost="gone"), ""),
     ("engine.apply", S, server(state="ROLLING"), ""),
+    ("engine.apply", S, server(state="ROLLING", lost="gone"), "does not answer"),
+    ("engine.job", S, nothing, "the command has no job"),
+    ("engine.try", {**S, "prompt": " "}, nothing, "there is nothing to try"),
+    ("engine.try", {**S, "prompt": "x", "try_id": "t1"}, trying(over=True), "try `t1` already"),
+    ("engine.try_stop", {}, trying(over=False), ""),
+    ("engine.try_stop", {}, trying(over=True), "no try runs"),
+    ("engine.try_stop", {"try_id": "t1"}, trying(over=True), "try t1 has ended"),
+    ("engine.try_stop", {"try_id": "t2"}, trying(over=False), "no such try runs"),
     ("engine.apply", S, server(state="ROLLING", work=Operation(title="Start")), "`Start` runs on"),
     ("engine.cancel", S, server(work=Operation(title="Start")), ""),
     ("engine.cancel", S, nothing, "nothing runs on embedded"),
@@ -238,6 +289,34 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("engine.prune", {**S, "keep": -1}, nothing, "`keep` cannot be -1"),
     ("engine.stop", {"server": "none"}, nothing, "there is no server `none`"),
     ("run.pin", {"number": 7}, nothing, "there is no run 7"),
+    ("run.pin", {"number": 1}, pinned, "200 runs are pinned"),
+    ("run.name", {"number": 1, "name": "x" * 81}, nothing, "the name has 81 characters"),
+    ("progress.look", S, nothing, ""),
+    ("progress.look", S, unmeasured, "there is no probe set"),
+    ("progress.look", S, progress(probe_set=ProbeSet(error="gone")), "no probe set. gone"),
+    ("progress.trust", S, nothing, ""),
+    ("progress.trust", S, progress(probe_set=NO_LOOKS), "looks are disabled"),
+    ("progress.look", S, server(state="OBSERVING"), "there is no server `embedded`"),
+    ("progress.rewind", S, nothing, ""),
+    ("progress.rewind", S, progress(looks=[]), "there is no verified step"),
+    ("progress.rewind", S, server(lost="gone"), "does not answer"),
+    ("progress.rewind", {**S, "path": "/x"}, nothing, "restores its own checkpoint"),
+    ("progress.pause", S, nothing, ""),
+    ("progress.pause", S, progress(paused="by hand"), "requests do not train already"),
+    ("progress.resume", S, progress(paused="by hand"), ""),
+    ("progress.resume", S, nothing, "training is not paused"),
+    ("progress.pair", S, nothing, ""),
+    ("progress.pair", S, progress(looks=[]), "there are no two looks to compare"),
+    ("rewards.whatif", {"weights": ["length=1"]}, nothing, ""),
+    ("rewards.whatif", {"weights": ["length"]}, nothing, "`length` is not a weight"),
+    ("rewards.whatif", {"last": 501}, nothing, "501 groups cannot be tried"),
+    ("rewards.whatif", {"file": "a", "hooks": "b"}, nothing, "a file and a hook folder"),
+    ("rewards.whatif_stop", {}, what_if(phase="doing"), ""),
+    ("rewards.whatif_stop", {}, what_if(phase="done"), "no what-if runs"),
+    ("rewards.apply", {}, what_if(phase="done", weights=(("length", 1.0),)), ""),
+    ("rewards.apply", {}, what_if(phase="doing"), "no what-if to apply"),
+    ("rewards.apply", {}, what_if(phase="done"), "tried a file, not weights"),
+    ("rewards.apply", {"weights": ["length=1"]}, what_if(phase="doing"), ""),
     ("rewards.gate", {"part": "nope", "on": True}, nothing, "have no part `nope`"),
     ("mock.pause", {}, nothing, ""),
     ("mock.pause", {}, mock("stopping"), "the mock user is stopping"),

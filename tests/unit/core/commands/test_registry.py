@@ -3,6 +3,8 @@
 import pytest
 
 from core.commands import COMMANDS, CommandError, validate
+from core.events.base import GroupEvent
+from core.events.rating import VoteEvent
 
 
 def test_commands_are_checked() -> None:
@@ -29,3 +31,10 @@ def test_command_names_and_titles_follow_one_form() -> None:
         assert name.count(".") == 1
         assert ": " in command.title
         assert command.help
+
+
+def test_all_commands_with_a_vote_take_the_same_record() -> None:
+    vote = set(VoteEvent.__struct_fields__) - set(GroupEvent.__struct_fields__) - {"rewards"}
+    for name in ("group.rate", "group.settle", "group.repeat"):
+        args = {arg.name for arg in COMMANDS[name].args}
+        assert args - {"group_id", "holder", "override"} == vote, name

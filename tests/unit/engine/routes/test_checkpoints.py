@@ -66,7 +66,7 @@ async def _refused(answer: httpx.Response, status: int, words: str) -> None:
 async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
     assert await driver.get("/ajetc/checkpoints") == []
     await _refused(await driver.post("/ajetc/checkpoints", name="a"), 404, "There are: none")
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _update(driver, 1)
     saved = await _ok(await driver.post("/ajetc/checkpoints", name="one"))
     assert saved == {"success": True, "name": "one", "step": 1}
@@ -83,7 +83,7 @@ async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
     assert back == {"success": True, "name": "one", "step": 1}
     assert (await driver.get("/ajetc/info"))["step"] == 1
     assert [facts["step"] for facts in await driver.get("/ajetc/updates")] == [1]
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     assert (await driver.get("/ajetc/info"))["step"] == 1
     pruned = await _ok(await driver.post("/ajetc/prune", keep=1))
     assert pruned == {"success": True, "deleted": ["one"]}
@@ -93,7 +93,7 @@ async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
 
 
 async def test_export_and_import(driver: Driver) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _update(driver, 1)
     first = await driver.http.get("/ajetc/export")
     assert first.status_code == 200
@@ -119,7 +119,7 @@ async def test_export_and_import(driver: Driver) -> None:
 
 
 async def test_bad_names_and_numbers(driver: Driver) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _refused(await driver.post("/ajetc/checkpoints", name="../x"), 400, "not a valid")
     await _refused(await driver.post("/ajetc/checkpoints", name="latest"), 400, "not a valid")
     for path, body in (("checkpoints", {"name": 3}), ("restore", {}), ("prune", {"keep": -1})):
@@ -129,7 +129,7 @@ async def test_bad_names_and_numbers(driver: Driver) -> None:
 
 
 async def test_damage_and_a_second_engine_are_reported(driver: Driver, tmp_path: Path) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _update(driver, 1)
     await _ok(await driver.post("/ajetc/checkpoints", name="good"))
     await _ok(await driver.post("/ajetc/checkpoints", name="bad"))
@@ -151,13 +151,13 @@ async def test_a_full_disk_is_a_507(driver: Driver, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> None:
         raise SaveError("mine.ckpt: no space")
 
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     monkeypatch.setattr(CheckpointStore, "write", full)
     await _refused(await driver.post("/ajetc/checkpoints", name="mine"), 507, "no space")
 
 
 async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _update(driver, 1)
     await _ok(await driver.post("/ajetc/checkpoints", name="one"))
     await _update(driver, 2)
@@ -167,11 +167,11 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     assert not answer["success"]
     assert "There is no checkpoint of this name" in await driver.logged()
     driver.engine.policy_holder.start_from = "one"
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await driver.until("ROLLING", 2)
     await _update(driver, 2)
     await _offline(driver)
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await driver.until("ROLLING", 3)
 
 
@@ -198,7 +198,7 @@ async def test_the_model_of_the_checkpoints(driver: Driver, tmp_path: Path) -> N
 
 
 async def test_tokens_of_running_and_finished_episodes(driver: Driver) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     episode = await driver.claim()
     name = episode["episode_uuid"]
     assert (await driver.http.get(f"/ajetc/tokens/{name}")).status_code == 404
@@ -223,7 +223,7 @@ async def test_tokens_of_running_and_finished_episodes(driver: Driver) -> None:
 
 
 async def test_every_figure_of_an_update_is_there(driver: Driver) -> None:
-    await driver.start(**BATCH)
+    await driver.roll(**BATCH)
     await _update(driver, 1)
     await _update(driver, 2)
     first, second = await driver.get("/ajetc/updates")

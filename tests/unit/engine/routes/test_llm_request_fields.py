@@ -21,7 +21,7 @@ async def shipped(reset: bool) -> PolicyBackend:
 @pytest.fixture
 async def driver() -> AsyncIterator[Driver]:
     async with driving(shipped) as value:
-        await value.start(batch=64, repeat=1)
+        await value.roll(batch=64, repeat=1)
         yield value
 
 

@@ -25,7 +25,7 @@ async def shipped(reset: bool) -> PolicyBackend:
 @pytest.fixture
 async def driver() -> AsyncIterator[Driver]:
     async with driving(shipped) as made:
-        await made.start(batch=1, repeat=2, rollout={"num_repeat": 2, "temperature": 0.8})
+        await made.roll(batch=1, repeat=2, rollout={"num_repeat": 2, "temperature": 0.8})
         yield made
 
 
@@ -266,7 +266,7 @@ async def test_errors_of_the_policy_have_a_status(
 
 async def test_a_policy_that_takes_no_snapshots_says_so() -> None:
     async with driving() as d:
-        await d.start()
+        await d.roll()
         assert (await d.get("/ajetc/info"))["snapshots"] is False
         await _refused(await d.post("/ajetc/snapshot"), 409, "The fake policy takes no snapshots.")
         fields = {"snapshot": "x", "messages": SEA, "n": 1}
@@ -276,7 +276,7 @@ async def test_a_policy_that_takes_no_snapshots_says_so() -> None:
 @pytest.mark.slow
 async def test_a_faithful_engine_takes_none() -> None:
     async with driving(shipped, faithful=True) as d:
-        await d.start()
+        await d.roll()
         assert (await d.get("/ajetc/info"))["snapshots"] is False
         await _refused(await d.post("/ajetc/snapshot"), 409, "faithful")
 

@@ -36,7 +36,7 @@ async def tokenize(driver: Driver, **body: Any) -> Any:
 
 async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
     async with driving(tiny()) as driver:
-        await driver.start()
+        await driver.roll()
         for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
             episode = await driver.claim()
             body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], **more}
@@ -54,7 +54,7 @@ async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
 
 async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
     async with driving(tiny()) as driver:
-        await driver.start()
+        await driver.roll()
         long = "word " * 3000
         result = await tokenize(driver, messages=[{"role": "user", "content": long}])
         assert result["truncated"] is True
@@ -65,7 +65,7 @@ async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
 @pytest.mark.parametrize("text", ["Hello, world", "x", "naïve ☕ 123\n", ""])
 async def test_a_text_comes_back_from_its_ids(text: str) -> None:
     async with driving(tiny()) as driver:
-        await driver.start()
+        await driver.roll()
         result = await tokenize(driver, prompt=text, model="any", return_token_strs=True)
         assert len(result["token_strs"]) == result["count"] == len(result["tokens"])
         back = await driver.post("/detokenize", tokens=result["tokens"], model="any")
@@ -89,7 +89,7 @@ async def test_input_that_cannot_be_counted_is_an_error(
     path: str, body: dict[str, Any], status: int
 ) -> None:
     async with driving(tiny()) as driver:
-        await driver.start()
+        await driver.roll()
         assert (await driver.post(path, **body)).status_code == status
 
 

@@ -225,7 +225,7 @@ async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool 
 async def test_a_conversation_is_one_sample(drifts: bool) -> None:
     async with driving() as d:
         d.bench.turns, d.bench.drifts = True, drifts
-        await d.start(batch=1, repeat=2)
+        await d.roll(batch=1, repeat=2)
         episode = await d.claim()
         await converse(d, episode, "a", "b", "c")
         await d.end(episode, "t", 0.75)
@@ -245,7 +245,7 @@ async def test_a_conversation_is_one_sample(drifts: bool) -> None:
 async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:
     async with driving() as d:
         d.bench.turns = True
-        await d.start(batch=1, repeat=1)
+        await d.roll(batch=1, repeat=1)
         episode = await d.claim()
         await converse(d, episode, "a", "b", strip=True)
         await d.end(episode, "t")
@@ -258,7 +258,7 @@ async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:
 async def test_two_agents_in_one_episode_are_two_samples_of_one_reward() -> None:
     async with driving() as d:
         d.bench.turns = True
-        await d.start(batch=1, repeat=1)
+        await d.roll(batch=1, repeat=1)
         episode = await d.claim()
         await converse(d, episode, "you are the writer", "go on")
         await converse(d, episode, "you are the critic", "and now")

@@ -19,7 +19,7 @@ from core.events import (
 )
 from proxy.dataset_rows import Row
 from proxy.dialects.chat.request import read_request
-from proxy.groups.waiter import AnswerWaiter
+from proxy.groups.answer import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
 from tests.support.capped_clock import loop_time

@@ -12,8 +12,8 @@ from core.events import AlertRaised, GenerationStarted
 from proxy.admission.admit import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
+from proxy.groups.answer import AnswerWaiter
 from proxy.groups.run import StopReason
-from proxy.groups.waiter import AnswerWaiter
 from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of

@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.api.outcomes import answer_of
 from proxy.admission.replay_cache import ReplayCache, is_retry
-from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, FinalAnswer
 
 RETRY = {"x-stainless-retry-count": "1"}
 

@@ -11,7 +11,7 @@ from core.settings import UpstreamSettings
 from proxy.dialects.tokenize import upstream_error
 from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
 from proxy.http.router import NOT_FOUND
-from proxy.servers.observe_client import ObserveClient
+from proxy.servers.observe import ObserveClient
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm

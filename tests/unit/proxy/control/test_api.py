@@ -54,10 +54,14 @@ class FakeGroupCommands(GroupCommands):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         for command in self.table:
             name = "set_mode" if command == "rating.mode" else command.partition(".")[2]
-            setattr(self, name, self._recorder(name))
+            self.table[command] = self._executor(name)
 
     def __getattr__(self, name: str) -> Any:
         return self._recorder(name)
+
+    def _executor(self, name: str) -> Any:
+        call = self._recorder(name)
+        return lambda args: call(**args)
 
     def _recorder(self, name: str) -> Any:
         async def call(**args: Any) -> str:

@@ -321,11 +321,11 @@ async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) ->
         assert made.state.servers["s"].foreign_start == 0
 
 
-async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_answer_gets_no_job(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         made.line.cut = True
         await made.until(lambda: not made.server.watcher.current.reachable)
-        with pytest.raises(AjetError, match="`check the job` failed: s does not answer"):
+        with pytest.raises(AjetError, match="the server does not answer"):
             await give(value, "engine.apply", job=job())
         assert made.swarm.stops == 0
 

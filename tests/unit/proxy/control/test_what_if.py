@@ -4,17 +4,15 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.runtime import Clock, Runtime
-from core.commands import validate
 from core.events import GroupSealed, WhatIfChanged
 from proxy.control import what_if
 from proxy.control.dispatch import CommandDispatcher
-from proxy.control.what_if import WhatIfCommands
-from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.model.file import load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
@@ -31,7 +29,11 @@ class RunningWhatIf:
     def __init__(self, w: World, source: ComposedSource) -> None:
         self.w = w
         self.source = source
-        self.trials = WhatIfCommands(w.context, RewardCommands(source))
+        self._orders = CommandDispatcher(w.context, w.groups)
+
+    async def order(self, name: str, args: Any = None) -> str:
+        message, _ = await self._orders.execute(name, args or {})
+        return message
 
     async def ask(self, times: int) -> None:
         for _ in range(times):
@@ -70,7 +72,9 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(
     version, file = running.source.version, running.source.file
     assert file is not None
     text = file.read_text()
-    result = await running.trials.start({"weights": ("length=0", "diversity=1"), "last": 10})
+    result = await running.order(
+        "rewards.whatif", {"weights": ("length=0", "diversity=1"), "last": 10}
+    )
     assert "nothing is sent" in result
     done = await running.over()
     assert (done.phase, done.done, done.total) == ("done", 3, 3)
@@ -89,7 +93,7 @@ async def test_the_tried_rewards_read_the_clock_of_the_proxy(running: RunningWha
     await running.ask(1)
     seconds = itertools.count()
     running.w.context.runtime = Runtime(Clock(monotonic=lambda: float(next(seconds))))
-    await running.trials.start({"weights": ("length=0.1",)})
+    await running.order("rewards.whatif", {"weights": ("length=0.1",)})
     summary = (await running.over()).summary
     assert summary is not None
     assert summary.seconds > 1.0
@@ -98,12 +102,12 @@ async def test_the_tried_rewards_read_the_clock_of_the_proxy(running: RunningWha
 @pytest.mark.slow
 async def test_the_tried_weights_are_applied_on_request(running: RunningWhatIf) -> None:
     with pytest.raises(AjetError, match="no what-if to apply"):
-        await running.trials.apply({})
+        await running.order("rewards.apply")
     await running.ask(1)
-    await running.trials.start({"weights": ("length=0.1",)})
+    await running.order("rewards.whatif", {"weights": ("length=0.1",)})
     await running.over()
     version = running.source.version
-    assert "applied length 0.1" in await running.trials.apply({})
+    assert "applied length 0.1" in await running.order("rewards.apply")
     assert running.source.file is not None
     part = load(running.source.file).named("length")
     assert part is not None
@@ -113,7 +117,7 @@ async def test_the_tried_weights_are_applied_on_request(running: RunningWhatIf) 
     assert running.w.state.what_if.phase == "applied"
     versions: list[str] = []
     running.source.add_listener(lambda health: versions.append(health.version))
-    await running.trials.apply({"weights": ("diversity=0.2", "length=0.3")})
+    await running.order("rewards.apply", {"weights": ("diversity=0.2", "length=0.3")})
     assert versions == [running.source.version]  # both at once: no version between
     weights = [one.weight for one in load(running.source.file).parts]
     assert weights == [0.3, 0.2]
@@ -126,20 +130,20 @@ async def test_users_are_answered_during_a_what_if_and_it_can_be_cancelled(
     folder = tmp_path / "slow"
     folder.mkdir()
     (folder / "on_compute_relative_reward.py").write_text(f"{SLOW}    return [0.1, 0.2]\n")
-    await running.trials.start({"hooks": str(folder)})
+    await running.order("rewards.whatif", {"hooks": str(folder)})
     await running.ask(1)
     assert running.w.state.what_if.phase == "doing"
-    assert "ended" in await running.trials.stop({})
+    assert "ended" in await running.order("rewards.whatif_stop")
     assert (await running.over()).phase == "cancelled"
-    assert "no what-if runs" in await running.trials.stop({})
+    assert "no what-if runs" in await running.order("rewards.whatif_stop")
     with pytest.raises(AjetError, match="no what-if to apply"):
-        await running.trials.apply({})
+        await running.order("rewards.apply")
 
 
 async def test_a_new_what_if_cancels_the_previous_one(running: RunningWhatIf) -> None:
     await running.ask(2)
-    await running.trials.start({"weights": ("length=0.1",)})
-    await running.trials.start({"weights": ("length=0.9",)})
+    await running.order("rewards.whatif", {"weights": ("length=0.1",)})
+    await running.order("rewards.whatif", {"weights": ("length=0.9",)})
     done = await running.over()
     await running.w.until(lambda: running.w.state.what_if.phase == "done")
     assert running.w.state.what_if.weights == (("length", 0.9),)
@@ -161,7 +165,7 @@ async def test_invalid_choices_are_refused_at_once(
     args: dict[str, object], words: str, running: RunningWhatIf
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        await running.trials.start(args)
+        await running.order("rewards.whatif", args)
     assert running.w.state.what_if is None
 
 
@@ -171,25 +175,16 @@ async def test_rewards_that_do_not_load_fail_with_file_and_line(
     await running.ask(1)
     file = tmp_path / "other.yaml"
     file.write_text("parts:\n  lenght: {}\n")
-    await running.trials.start({"file": str(file)})
+    await running.order("rewards.whatif", {"file": str(file)})
     done = await running.over()
     assert done.phase == "failed"
     assert f"{file}:2" in done.cause
-    await running.trials.start({"file": str(tmp_path / "none.yaml")})
+    await running.order("rewards.whatif", {"file": str(tmp_path / "none.yaml")})
     await asyncio.sleep(0)
     await running.w.until(lambda: "does not exist" in running.w.state.what_if.cause)
 
 
 async def test_without_groups_there_is_nothing_to_try(running: RunningWhatIf) -> None:
-    await running.trials.start({})
+    await running.order("rewards.whatif", {})
     done = await running.over()
     assert (done.phase, "no groups" in done.cause) == ("failed", True)
-
-
-async def test_the_dispatcher_executes_the_what_if_commands(running: RunningWhatIf) -> None:
-    await running.ask(1)
-    orders = CommandDispatcher(running.w.context, running.w.groups)
-    await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
-    await running.over()
-    value, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))
-    assert "applied length 0" in value

@@ -12,8 +12,8 @@ from core.commands.refusal import NotNow
 from core.control_payloads import EngineInfo
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load
+from proxy.control.group_commands import opened_by
 from proxy.dialects.images import image_labels, without_images
-from proxy.groups.rerun import opened_by
 from proxy.rewards.source import GroupContext
 from tests.support.proxy.front import Front, fronted
 from tests.support.proxy.observed import observed

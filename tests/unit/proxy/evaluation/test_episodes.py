@@ -1,4 +1,4 @@
-"""Eval episodes of looks and of the canary: none is left behind, and no user is affected."""
+"""Eval episodes of looks: none is left behind, and no user is affected."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,6 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
-from proxy.evaluation.canary import EpisodeReader
 from proxy.evaluation.episodes import EvalEpisodes
 from proxy.evaluation.sampling import EpisodeSampler, LookCut
 from tests.support.proxy.measured import Policy, ended, measured
@@ -114,20 +113,6 @@ async def test_an_episode_that_becomes_free_is_used(
         assert len(await taking) == 2
         await sampler.close()
         assert not w.swarm.claimed()
-
-
-async def test_the_end_of_a_look_leaves_the_episode_of_the_canary_alone(tmp_path: Path) -> None:
-    async with world(tmp_path, watched=True) as w:
-        w.swarm.fail_always(CHAT, "late")
-        reader = EpisodeReader(w.server, w.groups.server_facts["s"], lambda: False)
-        reading = w.context.tasks.spawn(reader(), "canary")
-        await w.until(lambda: w.swarm.requests[CHAT] == 1)
-        await sampler_of(w).close()
-        assert len(w.swarm.claimed()) == len(w.server.evaluating) == 1
-        w.swarm.release()
-        await reading
-        await w.until(lambda: not w.swarm.claimed())
-        assert len(w.swarm.aborts) == 1
 
 
 async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_given_back(

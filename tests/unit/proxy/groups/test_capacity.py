@@ -8,7 +8,7 @@ import pytest
 
 from core.events import AlertRaised, ClaimIntended
 from proxy.dialects.chat.request import read_request
-from proxy.groups.waiter import AnswerWaiter
+from proxy.groups.answer import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import HEADERS, World, settings, world

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import proxy.groups.cut_prompts
+import proxy.groups.lifecycle
 from console.session.filters import parse
 from console.views.events import event_line
 from core.control_payloads import EngineInfo
@@ -78,7 +78,7 @@ async def test_a_setting_allows_training_on_cut_prompts(tmp_path: Path) -> None:
 async def test_the_alert_is_cleared_when_its_cause_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.groups.cut_prompts, "RECENT", 2)
+    monkeypatch.setattr(proxy.groups.lifecycle, "RECENT", 2)
     async with world(tmp_path) as w:
         for at, truncated in enumerate((True, True, False, False)):
             assert bool(w.state.alerts) is (at > 0)

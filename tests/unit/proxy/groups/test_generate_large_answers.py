@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.api.outcomes import ChatAnswer, chat_answer
 from ajet_swarm.http.interface import Response
 from core.events import CandidateFailed
-from proxy.groups.answer_size import LEAST, MOST, largest_answer
+from proxy.groups.generate import LEAST, MOST, largest_answer
 from tests.support.proxy.world import settings, texts, world
 
 

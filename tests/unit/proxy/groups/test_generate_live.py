@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import AnswerReturned, CandidateFailed
-from proxy.groups.run import AnswerWaiter, Delta, FinalAnswer
+from proxy.groups.answer import AnswerWaiter, Delta, FinalAnswer
 from tests.support.proxy.world import World, sent, settings, world
 from tests.support.scripted.swarm import Cut, ScriptedSwarm
 

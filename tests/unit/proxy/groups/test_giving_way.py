@@ -24,7 +24,7 @@ from mock.run.runner import Runner
 from mock.targets.openai import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
-from proxy.groups.giving_way import ACTIVE, SPARED
+from proxy.groups.gate import ACTIVE, SPARED
 from proxy.servers.facts import ROLLING_POST
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, settings, world

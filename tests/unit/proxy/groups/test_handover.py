@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.groups.handover import KEY, alert_waited, store_waited, unrated
+from proxy.groups.recovery import KEY, alert_waited, store_waited, unrated
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

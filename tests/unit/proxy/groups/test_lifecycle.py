@@ -20,7 +20,7 @@ from core.events import (
     RatingAwaited,
 )
 from proxy.dataset_rows import Row
-from proxy.groups.waiter import FinalAnswer
+from proxy.groups.answer import FinalAnswer
 from proxy.rewards.source import RequestReport
 from tests.support.capped_clock import loop_time, skip
 from tests.support.proxy.world import FAST, sent, settings, world

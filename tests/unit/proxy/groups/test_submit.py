@@ -12,7 +12,8 @@ import proxy.groups.submit
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.events import EpisodeEnded, Event, GroupSealed
-from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.groups.answer import AnswerWaiter
+from proxy.groups.run import StopReason
 from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext

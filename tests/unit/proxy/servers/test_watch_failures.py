@@ -10,9 +10,8 @@ import proxy.servers.reader
 import proxy.servers.watch
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common import tasks
-from core.events.alerts import PartFailed
+from proxy.servers.losses import RestartLoss
 from proxy.servers.reader import ServerReader
-from proxy.servers.restart_loss import RestartLoss
 from tests.support.proxy.world import world
 
 PARTS = {
@@ -46,7 +45,7 @@ async def test_it_is_started_again_and_shown(
         await w.until(lambda: calls > 2)
         key = f"part:{part} of s"
         alert = await w.until(lambda: w.state.alerts.get(key))
-        assert alert.alert_kind == PartFailed.kind
+        assert alert.alert_kind == "part"
         assert alert.params == {"part": f"{part} of s", "error": "KeyError: 'step'"}
         assert caplog.text.count(f"{part} of s failed") == 1
         broken = False

@@ -46,13 +46,13 @@ def test_every_option_reaches_the_engine(home: Home, started: list[EngineOptions
     code = start(
         home,
         *("--backend", "torch", "--model", "Qwen/Qwen3-0.6B", "--device", "cuda:1"),
-        *("--dtype", "float16", "--lora", "8", "--context", "8192", "--max-memory", "20"),
+        *("--dtype", "bfloat16", "--lora", "8", "--context", "8192", "--max-memory", "20"),
     )
     assert code == 0
     assert started[0].torch == TorchOptions(
         model="Qwen/Qwen3-0.6B",
         device="cuda:1",
-        dtype="float16",
+        dtype="bfloat16",
         lora_rank=8,
         context=8192,
         max_memory=20.0,

@@ -7,7 +7,6 @@ from console.models.progress.standing import (
     progress_server,
     restores,
     standing,
-    sync_sentence,
 )
 from core.events import (
     EngineChanged,
@@ -16,7 +15,6 @@ from core.events import (
     Rewound,
     TrainingPaused,
     TrainingRunIdentified,
-    WeightSyncChecked,
 )
 from core.state import State
 from tests.support.looks import (
@@ -208,35 +206,6 @@ def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
     assert earlier.sentence.startswith("Better by 0.21")
     assert earlier.notes == (off,)
     assert standing(state_of(*looks(), probe_set()), SERVER).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("outcome", "shown", "is_note"),
-    [
-        ("changed", "The weight sync of step 11 changed the policy", False),
-        (
-            "unchanged",
-            "The weight sync of step 11 changed nothing: users get the weights of before",
-            True,
-        ),
-        ("unknown", "", False),
-    ],
-)
-def test_the_last_weight_sync_is_stated_unless_it_could_not_be_checked(
-    outcome: str, shown: str, is_note: bool
-) -> None:
-    check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome, cause="no log-probs")  # type: ignore[arg-type]
-    for events in ([probe_set()], [probe_set(), baseline()], looks()):
-        result = standing(state_of(*ROLLING, *events, check), SERVER)
-        assert result.weight_sync == ("" if is_note else shown)
-        assert (shown in result.notes) == is_note
-    assert standing(state_of(*ROLLING, *looks()), SERVER).weight_sync == ""
-
-
-def test_the_cause_of_an_unchecked_weight_sync_is_safe_text() -> None:
-    check = WeightSyncChecked(server=SERVER, step=11, outcome="unknown", cause="no log-probs \x1b")
-    words = "The weight sync of step 11 cannot be checked: no log-probs ␛"
-    assert sync_sentence(check) == words
 
 
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:

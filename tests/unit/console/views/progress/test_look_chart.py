@@ -20,7 +20,7 @@ TRAINING = ((1, 0.2), (5, 0.3), (9, 0.4))
 
 
 def drawn(series: LookSeries, width: int = 60, height: int = 16) -> list[str]:
-    return [line.plain for line in look_chart(series, width, height)]
+    return ["".join(text for text, _ in line) for line in look_chart(series, width, height)]
 
 
 def signs(rows: list[str], sign: str) -> list[tuple[int, int]]:

@@ -16,9 +16,9 @@ import pytest
 from core.events import Event, JudgeSpent, ProxyStarted, decode, encode
 from core.reducer import reduce
 from core.state import State
-from proxy.rewards.judge import budget, question
-from proxy.rewards.judge.budget import JudgeBudgets
+from proxy.rewards.judge import question, spend
 from proxy.rewards.judge.cache import Cache
+from proxy.rewards.judge.spend import JudgeBudgets
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -202,13 +202,13 @@ async def test_the_cache_holds_no_prompt(
 async def test_counts_are_published_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "EVERY", 0.15)
+    monkeypatch.setattr(spend, "EVERY", 0.15)
     async with bench(judge.url, mode="pointwise") as one:
         began = time.monotonic()
         for number in range(3):
             await one.score(group(*(f"{number} {other}" for other in range(8))))
         many = len(one.events)
-        assert many <= 2 + (time.monotonic() - began) / budget.EVERY
+        assert many <= 2 + (time.monotonic() - began) / spend.EVERY
         async with asyncio.timeout(60):
             # the last counts come by themselves
             while not (isinstance(last := one.events[-1], JudgeSpent) and last.calls == 24):
@@ -223,8 +223,7 @@ async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group:
     events: list[Event] = []
     publish = events.append
     for calls in (1, 2):
-        async with bench(judge.url, budgets=budgets) as one:
-            one.part._environment = msgspec.structs.replace(one.part._environment, publish=publish)
+        async with bench(judge.url, budgets=budgets, publish=publish) as one:
             await one.score(group("a"))
             assert one.spent.calls == calls
     async with bench(judge.url, budgets=budgets) as one:  # another run of the proxy

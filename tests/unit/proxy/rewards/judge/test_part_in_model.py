@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.events import Event, JudgeSpent
-from proxy.rewards.judge.budget import JUDGE_BUDGETS
 from proxy.rewards.judge.settings import MODES, SETTINGS
+from proxy.rewards.judge.spend import JUDGE_BUDGETS
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource

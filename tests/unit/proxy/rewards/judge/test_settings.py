@@ -9,9 +9,9 @@ import pytest
 
 from core.settings import UpstreamSettings
 from proxy.rewards.judge import part as judging
-from proxy.rewards.judge.budget import JudgeBudgets, own_server
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import ApiKey, find_key
+from proxy.rewards.judge.spend import JudgeBudgets, own_server
 from proxy.rewards.part import SettingError, SlowPart
 from tests.support.scripted.judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group

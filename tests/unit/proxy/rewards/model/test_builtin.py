@@ -8,7 +8,8 @@ from core.scoring.advantage import is_dead
 from proxy.rewards.model.assembly import score_group
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import combine
-from proxy.rewards.parts.finished import Finished
+from proxy.rewards.part import PartInput
+from proxy.rewards.parts.basic import finished
 from proxy.rewards.parts.length import IDEAL, Length
 from proxy.rewards.parts.reference import agreement
 from proxy.rewards.parts.repetition import Repetition
@@ -124,9 +125,17 @@ def test_degeneration_gate(text: str, low: float, high: float) -> None:
     assert low <= gate(text) <= high
 
 
-def test_finished_gate() -> None:
+def test_finished_gate(group: Any) -> None:
+    part, context = finished(0.5), group("x")
+
+    def value_of(reason: str) -> float:
+        readings = [read(answer({"content": "x"}, reason))]
+        (value,) = part.score(PartInput(context, readings, ()))
+        assert value is not None
+        return value.value
+
     reasons = ("stop", "tool_calls", "length", "content_filter")
-    assert [Finished().of(reason).value for reason in reasons] == [1.0, 1.0, 0.5, 0.0]
+    assert [value_of(reason) for reason in reasons] == [1.0, 1.0, 0.5, 0.0]
 
 
 def test_length_rises_to_the_ideal_and_falls() -> None:

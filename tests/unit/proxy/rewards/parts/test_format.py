@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
 from proxy.rewards.parts.reference import agreement, is_right
-from proxy.rewards.parts.schema import compiled
+from proxy.rewards.parts.schema import Schema
 from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input, values
 
 PERSON = {
@@ -97,7 +97,7 @@ def test_a_schema_from_a_file(group: Any, tmp_path: Path) -> None:
     ],
 )
 def test_words_of_a_schema(schema: Any, good: list[Any], bad: list[Any]) -> None:
-    check = compiled(schema, "schema")
+    check = Schema(schema, "schema").fault_of
     assert [check(one) for one in good] == [""] * len(good)
     assert all(check(one) for one in bad)
 
@@ -157,7 +157,7 @@ CIRCLE = {"kind": "circle", "at": [1, 2.5]}
     ],
 )
 def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
-    check = compiled(PYDANTIC, "schema")
+    check = Schema(PYDANTIC, "schema").fault_of
     for _ in range(2):  # cached data of one check does not reach the next
         result = check(value)
         assert fault in result if fault else result == ""
@@ -176,15 +176,15 @@ def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
     for _ in range(60):
         value = {"x": value}
     began = time.process_time()
-    assert compiled(tree, "schema")(value)
+    assert Schema(tree, "schema").fault_of(value)
     assert time.process_time() - began < 2.0
 
 
 def test_a_reference_without_a_target_is_refused() -> None:
     for reference in ("#/$defs/Gone", "https://example.org/s.json", "#/$defs/a/0", 7):
         with pytest.raises(SettingError, match=r"\$ref"):
-            compiled({"$defs": {"a": {}}, "$ref": reference}, "schema")
-    assert compiled({"$ref": "#"}, "schema")(1) == "# refers to itself"
+            Schema({"$defs": {"a": {}}, "$ref": reference}, "schema")
+    assert Schema({"$ref": "#"}, "schema").fault_of(1) == "# refers to itself"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_reference_without_a_target_is_refused() -> None:
 )
 def test_an_invalid_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SettingError):
-        compiled(schema, "schema")
+        Schema(schema, "schema")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class JudgeClient:
             listed = msgspec.json.decode(answer.body, type=_Listed)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        return [one.id for one in listed.data] if answer.status == 200 else None
+        return [card.id for card in listed.data] if answer.status == 200 else None
 
     async def ask(
         self, model: str, messages: Messages, schema: dict[str, Any], name: str
@@ -202,7 +202,7 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
     prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
-    valid = all(type(one) is int and 0 <= one < 1 << 40 for one in (prompt, reply))
+    valid = all(type(count) is int and 0 <= count < 1 << 40 for count in (prompt, reply))
     return (prompt, reply) if valid else None  # type: ignore[return-value]  # both are int here
 
 

@@ -87,7 +87,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Hook:
     return Hook(folder, settings["seconds"], settings["memory_mb"])
 
 
-KIND = PartKind(
+HOOK = PartKind(
     make,
     "Your own Python function, in a separate process",
     {

@@ -1,4 +1,4 @@
-"""State that all judges of a process share: their counts, and the policy's own server.
+"""What judges spend: the counts of each judge of a process, and the policy's own server.
 
 Counts belong to the process, not to one part: a judge that is rebuilt because a file was saved
 continues the counts of its predecessor.
@@ -53,31 +53,16 @@ class SpendCounter:
         self._published_at = -EVERY
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, **counts: int) -> None:
+    def add(self, **counts: float) -> None:
         """Add to counts; the names are fields of `JudgeSpent`."""
         self.change(**{name: getattr(self.now, name) + count for name, count in counts.items()})
 
-    def pay(self, tokens: tuple[int, int] | None, cost: float, seconds: float) -> None:
-        """Add an answered call.
-
-        Args:
-            tokens: Of the prompt and of the reply; None when the endpoint does not report them.
-            cost: By the configured prices; 0 when they are unknown.
-            seconds: Duration of the call.
-        """
-        now = self.now
-        prompt, completion = tokens or (0, 0)
-        self.change(
-            prompt_tokens=now.prompt_tokens + prompt,
-            completion_tokens=now.completion_tokens + completion,
-            untold=now.untold + (tokens is None),
-            cost=now.cost + cost,
-            seconds=now.seconds + seconds,
-        )
-
     def change(self, **facts: object) -> None:
-        """Set fields and publish the counts soon."""
-        self.now = msgspec.structs.replace(self.now, **facts)
+        """Set fields, and publish the counts soon if that changes any."""
+        changed = msgspec.structs.replace(self.now, **facts)
+        if changed == self.now:
+            return
+        self.now = changed
         if self._timer is not None or self.publish is None:
             return
         loop = asyncio.get_running_loop()
@@ -86,6 +71,12 @@ class SpendCounter:
             self._publish_now()
         else:
             self._timer = loop.call_later(wait, self._publish_now)
+
+    def over(self, limit: float | None) -> str:
+        """Return why no further call may be made; empty while the limit of the cost allows one."""
+        if limit is None or self.now.cost < limit:
+            return ""
+        return f"the judge has spent {self.now.cost:.2f} of the {limit:.2f} it may spend in a run"
 
     def flush(self) -> None:
         """Publish changes that are not published yet."""
@@ -113,7 +104,7 @@ class JudgeBudgets:
         self.own: OwnServer | None = None
         self._counters: dict[str, SpendCounter] = {}
 
-    def tally(self, name: str, publish: Publish | None = None) -> SpendCounter:
+    def counter(self, name: str, publish: Publish | None) -> SpendCounter:
         """Return the counts of the judge `name`; a different `publish` begins new counts."""
         counter = self._counters.get(name)
         replaced = counter is None or (publish and counter.publish and counter.publish != publish)

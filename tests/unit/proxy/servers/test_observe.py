@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import core.journal.reader
-import proxy.servers.observe_client
+import proxy.servers.observe
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.protocol.errors import SwarmError
@@ -31,7 +31,7 @@ from tests.support.stored import stored_bytes
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.observe_client, "CHECK_EVERY", 0.05)
+    monkeypatch.setattr(proxy.servers.observe, "CHECK_EVERY", 0.05)
 
 
 def always(content: Any) -> Any:

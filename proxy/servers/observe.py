@@ -1,14 +1,16 @@
 """Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-The upstream has no episodes, so they are simulated: a claim is granted while the number of calls in
-flight allows it, an end is only recorded (the reward is in the journal), an abort only
-releases the call. All layers above, from the watcher to the life cycle of a group, work as in
-training.
+`ObserveClient` has the methods of a swarm server's client (`SwarmApi`), so that the watcher, the
+claims and the life cycle of a group work as in training. The upstream has no episodes: a claim is
+granted while the number of calls in flight allows it, an end is only recorded (the reward is in the
+journal), an abort drops the episode. What differs elsewhere are the five properties of
+`ServerHandle` that `observe_handle` sets.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -21,9 +23,12 @@ from ajet_swarm.api.outcomes import (
     ClaimRefused,
     EndKind,
     EndOutcome,
+    RefusedKind,
 )
+from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, QUICK, served_paths, serves_engine
-from ajet_swarm.http.interface import Request, Response, Transport
+from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -36,11 +41,14 @@ from ajet_swarm.protocol.schemas import (
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
+    VerboseLog,
     WireOutput,
 )
-from ajet_swarm.runtime import SYSTEM, Chance, Runtime
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.openai.errors import hide
-from core.settings import UpstreamSettings
+from core.settings import Settings, UpstreamSettings
+from proxy.context import ServerHandle
+from proxy.http.bare_prompts import PROMPT, CompletionsTransport
 from proxy.http.upstream_errors import (
     LATER,
     RETRY_AFTER,
@@ -58,9 +66,6 @@ from proxy.http.upstream_transport import (
     upstream_request,
     with_candidate_id,
 )
-from proxy.servers.bare_prompts import PROMPT, CompletionsTransport
-from proxy.servers.observe_engine import NoEngine
-from proxy.servers.observe_episodes import SimulatedEpisodes
 
 STATE = "OBSERVING"
 """The state that is displayed for such a server."""
@@ -75,9 +80,48 @@ MAX_WAIT = 30.0
 PROBE = {"prompt": "a"}
 """Request that detects whether an upstream without an OpenAPI document has `/tokenize`."""
 CANDIDATES = 4
+"""Number of candidates of a group if the settings give none."""
 
 
-_RECORDED = EndOutcome(EndKind.RECORDED)
+def observe_handle(
+    settings: Settings,
+    name: str,
+    transport: Transport,
+    client_uuid: str,
+    known: Callable[[], Collection[str]],
+    runtime: Runtime = SYSTEM,
+) -> ServerHandle:
+    """Return the handle of the configured upstream, with its own watcher and claimer.
+
+    Args:
+        settings: The program's settings.
+        name: Name of the upstream.
+        transport: The transport that sends requests.
+        client_uuid: Id of this client.
+        known: See `EpisodeClaimer`.
+        runtime: For the times, ids and pauses.
+
+    Raises:
+        UpstreamError: The address or the key of the upstream is invalid.
+    """
+    repeats = settings.proxy.repeats or CANDIDATES
+    client = ObserveClient(
+        settings.upstream, transport, client_uuid, repeats=repeats, name=name, runtime=runtime
+    )
+    watcher = Watcher(client, runtime.clock.wall)
+    return ServerHandle(
+        name,
+        client.base,
+        client,
+        watcher,
+        EpisodeClaimer(client, watcher, known=known, runtime=runtime),
+        most_episodes=client.most_calls,
+        trains=False,
+        intent_is_durable=False,
+        run_samples=False,
+        strict_window=True,
+        may_be_commanded=False,
+    )
 
 
 class _Status(EngineStatus, frozen=True):
@@ -88,41 +132,7 @@ class _Status(EngineStatus, frozen=True):
         return EngineState.ROLLING
 
 
-class CallPause:
-    """A pause of all calls to an upstream that has deferred one.
-
-    Args:
-        chance: For the random part of each wait.
-    """
-
-    def __init__(self, chance: Chance) -> None:
-        self._chance = chance
-        self._until = 0.0
-
-    async def wait(self) -> None:
-        """Wait until calls may be sent again."""
-        if (wait := self._until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(with_jitter(wait, self._chance))
-
-    def extend(self, error: ChatError, attempts: int) -> bool:
-        """Pause all calls for the time that the upstream requests.
-
-        Args:
-            error: The upstream's error.
-            attempts: Number of times the call was sent.
-
-        Returns:
-            Whether to send the call again.
-        """
-        retry_after: float | None = getattr(error, "retry_after", None)
-        delay = RETRY_AFTER * attempts if retry_after is None else retry_after
-        if attempts == MAX_ATTEMPTS or delay > MAX_WAIT:
-            return False
-        self._until = max(self._until, asyncio.get_running_loop().time() + delay)
-        return True
-
-
-class ObserveClient(NoEngine):
+class ObserveClient:
     """An upstream with the interface of a swarm server (`SwarmApi`).
 
     Args:
@@ -137,7 +147,7 @@ class ObserveClient(NoEngine):
         models: The upstream's models, the default first; empty if unknown.
         context_length: Context window in tokens; None if unknown.
         trouble: What is wrong with it, for the operator; empty if nothing is.
-        episodes: The simulated episodes.
+        most_calls: Maximum number of calls in flight; a group of `repeats` fits.
     """
 
     def __init__(
@@ -155,24 +165,32 @@ class ObserveClient(NoEngine):
         self.client_uuid = client_uuid
         self.name = name or self.url
         self.stopped_at = 0.0
-        self.settings = settings
-        self.key = key_of(settings)
-        self.repeats = repeats
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
         self.context_length: int | None = None
-        self.transport: Transport = UpstreamTransport(transport, self.key, lambda: self.models)
         self.trouble = ""
-        self._transport = ErrorMappingTransport(transport, self.key)
+        self.most_calls = max(settings.calls, repeats)
+        self._model_is_set = bool(settings.model)
+        self._temperature = settings.temperature
+        self._key = key_of(settings)
+        self.transport: Transport = UpstreamTransport(transport, self._key, lambda: self.models)
+        self._transport = ErrorMappingTransport(transport, self._key)
         self._completions_transport = CompletionsTransport(self._transport)
+        self._repeats = repeats
+        self._runtime = runtime
         self._features: frozenset[str] | None = None
-        self.episodes = SimulatedEpisodes(
-            self.base, self.key or NO_KEY, max(settings.calls, repeats), runtime
-        )
         self._next_check = 0.0
+        """On the loop's clock."""
         self._has_health = True
         self._listed = False
-        self._chance = runtime.chance
-        self._pause = CallPause(runtime.chance)
+        """Whether it has answered the request for its models."""
+        self._reachable = True
+        """Whether the newest check or call reached it; if not, no episode is granted."""
+        self._held: dict[str, Claimed] = {}
+        self._unanswered: set[str] = set()
+        """Ids of held episodes that have no answer yet."""
+        self._paused_until = 0.0
+        """Time on the loop's clock before which no call is sent, as the upstream deferred one; 0
+        for no pause."""
 
     # --- status ---------------------------------------------------------------------------------
 
@@ -186,14 +204,14 @@ class ObserveClient(NoEngine):
         now = asyncio.get_running_loop().time()
         if now >= self._next_check:
             await self._check(timeout)
-            self.episodes.reachable = True
+            self._reachable = True
             self._next_check = now + CHECK_EVERY
         detail = f"{NOTHING_TRAINED}; {self.trouble}" if self.trouble else NOTHING_TRAINED
         return _Status(engine_status=STATE, engine_status_detail=detail)
 
     async def _check(self, timeout: float) -> None:
         if self._has_health:
-            answer = await self._fetch(f"{self.url}/health", timeout)
+            answer = await self.transport.request(_get(f"{self.url}/health", timeout))
             if answer.status >= 500:
                 raise ServerRefusal(answer.status, "the upstream reports that it is not healthy")
             self._has_health = answer.status == 200
@@ -201,17 +219,16 @@ class ObserveClient(NoEngine):
             await self._read_models(timeout)
 
     async def _read_models(self, timeout: float) -> None:
-        answer = await self._fetch(f"{self.base}/models", timeout)
+        where = f"{self.base}/models"
+        answer = await self.transport.request(_get(where, timeout))
         if answer.status >= 500:
             raise ServerRefusal(answer.status, "the upstream does not list its models")
         if answer.status in (401, 403):
-            self._note(upstream_fault(answer.status, answer.headers, answer.body, self.key))
+            self._note(upstream_fault(answer.status, answer.headers, answer.body, self._key))
             return
         self._listed = True
         if 300 <= answer.status < 400:
-            self._note(
-                redirect_fault(answer.status, answer.headers, f"{self.base}/models", self.key)
-            )
+            self._note(redirect_fault(answer.status, answer.headers, where, self._key))
             return
         if self.trouble.startswith("key"):
             self.trouble = ""
@@ -219,19 +236,16 @@ class ObserveClient(NoEngine):
             models = msgspec.json.decode(answer.body, type=ModelList).data
         except (msgspec.MsgspecError, RecursionError):  # some servers do not list their models
             return
-        if not self.settings.model:
+        if not self._model_is_set:
             self.models = tuple(model.id for model in models if model.id)
         chosen = next(iter(self.models), "")
         self.context_length = next((model.window for model in models if model.id == chosen), None)
-
-    def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
-        return self.transport.request(Request("GET", url, timeout=timeout, repeatable=True))
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the number of candidates of a group, and the name of the model."""
         return PoolInfo(
             engine_status=EngineState.ROLLING.wire,
-            task_expected_num_repeat=self.repeats,
+            task_expected_num_repeat=self._repeats,
             training_model_path=self.models[0] if self.models else None,
         )
 
@@ -244,20 +258,46 @@ class ObserveClient(NoEngine):
         if self._features is None or again:
             try:
                 self._features = await served_paths(self.transport, self.url)
-                return self._features
-            except ServerRefusal as error:
-                if error.status >= 500:
-                    raise
             except TransportError:
                 raise
-            except SwarmError:  # an HTML page, for example
-                pass
-            model = self.models[0] if self.models else ""
-            self._features = await token_paths(self.transport, self.url, model)
+            except SwarmError as error:  # there is none, or it is an HTML page
+                if isinstance(error, ServerRefusal) and error.status >= 500:
+                    raise
+                self._features = await _token_paths(self.transport, self.url, self.models)
         return self._features
+
+    # --- the engine that it does not have -------------------------------------------------------
 
     async def is_embedded(self) -> bool:
         return await serves_engine(self.features(again=True))
+
+    async def prepared(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def sync_train_config(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def start_engine(self) -> int | None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def stop_engine(self) -> None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def agree_sync_weight(self) -> bool:
+        """Return False: there are no weights to sync."""
+        return False
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """Return nothing: an upstream has no log route."""
+        return []
+
+    async def experiment_dir(self) -> str | None:
+        """Return None: an upstream has no experiment folder."""
+        return None
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -269,9 +309,22 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
-        """Return a simulated episode, unless the upstream cannot be called now."""
-        claimed = self.episodes.claim(1, episode_type, discard_episode_timeout)
-        return claimed if isinstance(claimed, ClaimRefused) else claimed[0]
+        """Return a simulated episode, which never expires, unless the upstream cannot be called."""
+        if not self._reachable:
+            return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
+        if len(self._unanswered) >= self.most_calls:
+            return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
+        claimed = Claimed(
+            episode_uuid=self._runtime.chance.token(8),
+            base_url=self.base,
+            api_key=self._key or NO_KEY,
+            episode_type=episode_type,
+            at=self._runtime.clock.wall(),
+            discard_timeout=discard_episode_timeout,
+        )
+        self._held[claimed.episode_uuid] = claimed
+        self._unanswered.add(claimed.episode_uuid)
+        return claimed
 
     async def end(
         self,
@@ -283,8 +336,8 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Drop the episode; the reward is in the journal only."""
-        self.episodes.release(episode_uuid)
-        return _RECORDED
+        self._drop(episode_uuid)
+        return EndOutcome(EndKind.RECORDED)
 
     async def abort(
         self,
@@ -295,20 +348,34 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> AbortKind:
         """Drop the episode; nothing is sent."""
-        self.episodes.release(episode_uuid)
+        self._drop(episode_uuid)
         return AbortKind.CONFIRMED
 
+    def _drop(self, episode_uuid: str) -> None:
+        self._held.pop(episode_uuid, None)
+        if episode_uuid in self._unanswered:
+            self._unanswered.remove(episode_uuid)
+
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Return whether the episode is held; episodes never expire."""
-        return episode_uuid in self.episodes
+        return episode_uuid in self._held
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
         """Return the held episodes; none after a restart."""
-        return self.episodes.records(self.client_uuid)
+        return [
+            EpisodeRecord(
+                episode_uuid=uuid,
+                episode_status="claimed",
+                episode_type=claimed.episode_type,
+                client_uuid=self.client_uuid,
+                latest_activity_timestamp=claimed.at,
+                discard_episode_timeout=claimed.discard_timeout,
+            )
+            for uuid, claimed in self._held.items()
+        ]
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def chat(
+    async def chat(
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
@@ -316,66 +383,71 @@ class ObserveClient(NoEngine):
         timeout: float = CHAT,
         most: int = 0,
         on_delta: OnDelta | None = None,
-    ) -> Awaitable[ChatAnswer]:
+    ) -> ChatAnswer:
         """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`.
 
         A bare prompt is not streamed.
         """
-        request = self._request_body(claimed, body)
-        own = with_candidate_id(claimed, headers)
-        bare = PROMPT in request
+        request = upstream_request(body, claimed.episode_type, self.models, self._temperature)
+        sent = with_candidate_id(claimed, headers)
+        bare, chance = PROMPT in request, self._runtime.chance
         transport = self._completions_transport if bare else self._transport
         listener = None if bare else on_delta
-        return self._call(
-            claimed,
-            lambda: ask(
-                transport, claimed, request, own, timeout, most, listener, chance=self._chance
-            ),
+        call = partial(
+            ask, transport, claimed, request, sent, timeout, most, listener, chance=chance
         )
-
-    def _request_body(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        return upstream_request(body, claimed.episode_type, self.models, self.settings.temperature)
+        return await self._call(claimed, call)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
     ) -> ChatAnswer:
         for attempts in range(1, MAX_ATTEMPTS + 1):
-            await self._pause.wait()
+            if self._paused_until:
+                await self._pause()
             try:
                 answer = await call()
             except ChatError as error:
                 self._note(error)
-                if error.kind is not ChatErrorKind.LIMITED or not self._pause.extend(
-                    error, attempts
-                ):
+                retry_after: float | None = getattr(error, "retry_after", None)
+                delay = RETRY_AFTER * attempts if retry_after is None else retry_after
+                deferred = error.kind is ChatErrorKind.LIMITED and delay <= MAX_WAIT
+                if not deferred or attempts == MAX_ATTEMPTS:
                     raise
+                until = asyncio.get_running_loop().time() + delay
+                self._paused_until = max(self._paused_until, until)
             else:
                 self.trouble = ""
-                self.episodes.answered(claimed.episode_uuid)
+                self._unanswered.discard(claimed.episode_uuid)
                 return answer
         raise AssertionError("the last attempt returns or raises")
+
+    async def _pause(self) -> None:
+        wait = self._paused_until - asyncio.get_running_loop().time()
+        if wait > 0:
+            await asyncio.sleep(with_jitter(wait, self._runtime.chance))
+        else:
+            self._paused_until = 0.0
 
     def _note(self, error: ChatError) -> None:
         """Update the upstream's state after a failed call."""
         if error.kind is ChatErrorKind.UNREACHABLE:
-            self.episodes.reachable, self._next_check = False, 0.0
+            self._reachable, self._next_check = False, 0.0
         elif error.kind is ChatErrorKind.UNAUTHORIZED:
             self.trouble = f"key refused ({error.status})"
         elif error.status in (404, 405):
-            self.trouble = f"{error.status}: {hide(error.text, self.key)[:200]}"
+            self.trouble = f"{error.status}: {hide(error.text, self._key)[:200]}"
         elif 300 <= error.status < 400:
             self.trouble = error.text
         elif error.status in LATER:
             self.trouble = f"too many requests for it ({error.status})"
 
 
-async def token_paths(transport: Transport, url: str, model: str) -> frozenset[str]:
-    """Return the token routes of an upstream without an OpenAPI document, if it has them.
+def _get(url: str, timeout: float) -> Request:
+    return Request("GET", url, timeout=timeout, repeatable=True)
 
-    Args:
-        transport: The transport that sends the request.
-        url: The upstream's root URL.
-        model: One of its models; empty if unknown.
+
+async def _token_paths(transport: Transport, url: str, models: tuple[str, ...]) -> frozenset[str]:
+    """Return the token routes of an upstream without an OpenAPI document, if it has them.
 
     Raises:
         SwarmError: There was no response.
@@ -384,16 +456,22 @@ async def token_paths(transport: Transport, url: str, model: str) -> frozenset[s
         Request(
             "POST",
             f"{url}/tokenize",
-            body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
+            body=msgspec.json.encode({**PROBE, "model": models[0]} if models else PROBE),
             headers={"Content-Type": "application/json"},
             timeout=QUICK,
             repeatable=True,
         )
     )
     try:
-        counts = answer.status == 200 and isinstance(
-            msgspec.json.decode(answer.body, type=dict[str, Any]).get("count"), int
-        )
+        count = msgspec.json.decode(answer.body, type=dict[str, Any]).get("count")
     except (msgspec.MsgspecError, RecursionError):
-        counts = False
-    return frozenset({"/tokenize", "/detokenize"} if counts else ())
+        count = None
+    offered = answer.status == 200 and isinstance(count, int)
+    return frozenset({"/tokenize", "/detokenize"} if offered else ())
+
+
+def _no_engine() -> NoReturn:
+    raise SwarmError(
+        "there is no engine: in observe mode nothing is trained",
+        todo="Pass a swarm server with --swarm-url to train",
+    )

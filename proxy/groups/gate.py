@@ -1,0 +1,307 @@
+"""Which requests may claim, in which order, and which groups end for them.
+
+1. `check_servable` refuses what the server cannot answer: kinds of content, too many choices.
+2. `fit_to_capacity` lowers the number of candidates to what the server has at a time: a group that
+   requested more would wait for them until its deadline and block all others.
+3. `enter_queue` waits for the place of the group in the queue of claims of its server.
+4. `GivingWay` ends unrated groups because a user's request waits. In the rating modes a group holds
+   its episodes until it is rated, and a batch has a limited number of them. No user waits for a
+   rater: for each request that waits for episodes, the oldest group without a rating ends (with its
+   votes so far, else with the fallback of the mode), and all of them while the weight update waits
+   for them. A group that a rater has on screen is kept for a short time as long as another one can
+   end instead. The requests of the mock user end no group while `rating.mock_waits` is set: their
+   deadlines move for as long as groups wait for a rating.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ajet_swarm.common.text import one_line
+from core.events.alerts import params_of
+from core.settings import Settings
+from proxy.alerts import clear_alert, show_alert
+from proxy.context import ProxyContext, ServerHandle
+from proxy.dialects.request import ChatRequest
+from proxy.groups.run import GroupRun
+from proxy.http.asgi import ConnectionUse
+from proxy.http.errors import ApiError, bad_request
+from proxy.servers.facts import CROWDED_AFTER, ROLLING_POST, ServerFacts
+
+_FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
+CALM = 20
+"""Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
+AGAIN = 2.0
+"""Seconds after which another group ends for a request that still waits: the server may offer the
+episodes of the first one late, or another client may take them."""
+ACTIVE = 20.0
+"""Seconds after his last key during which the group that a rater has on screen is spared."""
+SPARED = 10.0
+"""Maximum number of seconds for which a group is spared."""
+
+
+def capacity_of(server: ServerHandle) -> int | None:
+    """Return the maximum number of episodes of a server at a time; None while unknown.
+
+    Source: a trainer keeps at most one batch of episodes open (protocol section 7).
+    """
+    if server.most_episodes is not None:
+        return server.most_episodes
+    pool = server.watcher.pool
+    if pool is None or pool.stale or not pool.completed_episode_target:
+        return None
+    return max(pool.completed_episode_target, pool.repeat)
+
+
+def check_servable(request: ChatRequest, server: ServerHandle, settings: Settings) -> None:
+    """Refuse a request that its server cannot answer: an image, a file, too many choices.
+
+    Args:
+        request: The request.
+        server: Its server; in observe mode the upstream decides on images and files.
+        settings: Names the servers whose models accept images.
+
+    Raises:
+        ApiError: A 400 with the reason.
+    """
+    if server.trains:
+        if request.shown is not None:
+            _check_vision(server, settings)
+        _check_files(server, request.messages)
+    if request.n > 1:
+        limit, capacity = settings.proxy.most_choices, capacity_of(server)
+        most = limit if capacity is None else min(limit, capacity)  # more would take a whole batch
+        if refusal := too_many_choices(request.n, most):
+            raise refusal
+
+
+def _check_vision(server: ServerHandle, settings: Settings) -> None:
+    known = settings.server.get(server.name)
+    name = one_line(server.name, 60)
+    # Only the embedded engine reports its window.
+    own = server.info.context is not None or settings.servers().get(server.name) == "embedded"
+    if own:
+        text = f"Server `{name}` is the embedded engine, which accepts text only, no images."
+    elif known is not None and known.vision:
+        return
+    else:
+        text = (
+            f"Server `{name}` accepts text only, but the request contains an image. "
+            f"Set servers.{name}.vision: true if its model accepts images."
+        )
+    raise ApiError(400, None, text, param="messages")
+
+
+def _check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse files, audio and video after the last answer: a server that trains drops them."""
+    for back, message in enumerate(reversed(messages)):
+        if back and message.get("role") == "assistant":  # the last one is the answer's beginning
+            return
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and (kind := part.get("type")) in _FILES:
+                name = one_line(server.name, 60)
+                text = f"Server `{name}` does not accept content parts of type '{kind}'."
+                raise ApiError(400, None, text, param="messages")
+
+
+def too_many_choices(requested: int, capacity: int | None) -> ApiError | None:
+    """Return vLLM's 400 for an `n` that is too large; None if it is not."""
+    if capacity is None or requested <= capacity:
+        return None
+    text = f"n must be at most {capacity}, got {requested}. (parameter=n, value={requested})"
+    return bad_request(text, "n")
+
+
+def fit_to_capacity(run: GroupRun) -> ApiError | None:
+    """Reduce the number of candidates of a run to what its server has, and raise an alert.
+
+    Returns:
+        The error for the client if its own `n` is too large.
+    """
+    context, server = run.context, run.facts.server
+    capacity = capacity_of(server)
+    key = f"room:{server.name}"
+    if capacity is None or run.n <= capacity:
+        run.facts.fitting += 1
+        if run.facts.fitting >= CALM or (
+            capacity is not None and capacity >= run.facts.not_fitting
+        ):
+            clear_alert(context.bus, key)
+        return None
+    if refusal := too_many_choices(run.request.n, capacity):
+        return refusal
+    run.facts.fitting, run.facts.not_fitting = 0, run.n
+    params = params_of("room", server=server.name, candidates=run.n, room=capacity)
+    show_alert(context.bus, key, params)
+    run.n = capacity
+    return None
+
+
+# --- the queue -----------------------------------------------------------------------------------
+
+
+async def enter_queue(run: GroupRun) -> None:
+    """Wait until the run may claim; its place is free once it holds no episode.
+
+    Raises:
+        TimeoutError: Its place did not come before the deadline of the run.
+    """
+    if run.entry is not None and run.entry.inside:
+        return
+    arrived = run.opened_at - (run.request.lag or 0.0)
+    queue = run.facts.server.claimer.queue
+    size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
+    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
+    if entry.take_at_once():
+        return
+    use = run.request.connection or ConnectionUse()
+    use.waited = True
+    with run.facts.queueing():
+        await entry.take(lambda: run.deadline)
+    use.waited = not entry.overtook
+
+
+# --- groups that end for waiting requests --------------------------------------------------------
+
+
+class GivingWay:
+    """Decides which open groups end for waiting requests; one object for all servers."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[GroupRun, float] = {}
+        """Request that waits -> time on the loop's clock from which a group may end for it."""
+        self._open: list[GroupRun] = []
+        """Groups that are open to the operator in a rating mode."""
+
+    @contextlib.contextmanager
+    def waits(self, run: GroupRun) -> Iterator[None]:
+        """Context in which the request of `run` waits for episodes; most get them at once."""
+        timer: asyncio.TimerHandle
+
+        def check() -> None:
+            nonlocal timer
+            timer = run.loop.call_later(AGAIN, check)
+            self._still_waits(run)
+
+        timer = run.loop.call_later(CROWDED_AFTER, check)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._waiting.pop(run, None)
+
+    @contextlib.contextmanager
+    def open(self, run: GroupRun) -> Iterator[None]:
+        """Context in which a group is open to the operator; `run.wake` is set when it must end."""
+        if run.context.bus.state.rating_mode == "off":  # then nothing stays open while users wait
+            yield
+            return
+        self._open.append(run)
+        try:
+            self.press(run.facts)
+            yield
+        finally:
+            self._open.remove(run)
+
+    def press(self, facts: ServerFacts) -> None:
+        """End the groups on which the waiting requests of a server depend now."""
+        requests = [run for run in self._waiting if run.facts is facts]
+        if not requests:
+            return
+        if facts.server.watcher.current.is_in(ROLLING_POST):
+            for run in self._groups(facts):
+                _end(run)
+        elif facts.crowded and not facts.recovering:
+            for request in requests:
+                now = request.loop.time()
+                if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
+                    self._waiting[request] = now + AGAIN
+                    _end(oldest)
+
+    def _still_waits(self, run: GroupRun) -> None:
+        """End a group for a request that still waits, or postpone the request if it is a row."""
+        if not _is_row(run):
+            self._waiting.setdefault(run, 0.0)
+            self.press(run.facts)
+        elif self._groups(run.facts):
+            for waiter in run.waiters:
+                waiter.limit += AGAIN
+                waiter.postpone(AGAIN)
+
+    def _groups(self, facts: ServerFacts) -> list[GroupRun]:
+        """Return the open groups whose own users do not wait, those with votes first, then by
+        age."""
+        groups = [
+            run
+            for run in self._open
+            if run.facts is facts and run.final_answer is not None and not run.gives_way
+        ]
+        return sorted(groups, key=lambda run: (not run.votes.ballots, run.opened_at))
+
+    def _oldest(self, facts: ServerFacts) -> GroupRun | None:
+        """Return the group that ends next; record which ones are spared for their raters."""
+        groups = self._groups(facts)
+        chosen = next((run for run in groups if not _is_spared(run)), None)
+        if chosen is None:
+            return groups[0] if groups else None
+        for spared in groups[: groups.index(chosen)]:
+            if not spared.spared_until:
+                spared.spared_until = spared.context.clock() + SPARED
+                spared.wake.set()
+        return chosen
+
+
+def rows_wait(
+    context: ProxyContext, runs: Iterable[GroupRun], servers: Collection[ServerFacts]
+) -> bool:
+    """Return whether a row of the mock user, sent now, would wait for votes, so that it must not be
+    sent yet.
+
+    Args:
+        context: The proxy's shared parts.
+        runs: The open groups of all servers.
+        servers: The facts of all servers; the row may be for any of them.
+    """
+    if context.bus.state.rating_mode == "off" or not context.settings.rating.mock_waits:
+        return False
+    runs = list(runs)
+    sent = {run.row.row_id for run in runs if run.row is not None}
+    rows = 1 + context.rows.outstanding(sent)
+    by_server = [(facts, [run for run in runs if run.facts is facts]) for facts in servers]
+    return bool(by_server) and all(_is_full_of_unrated(*server, rows) for server in by_server)
+
+
+def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> bool:
+    """Return whether the last of `rows` new groups of a server would wait for episodes that unrated
+    groups hold."""
+    if not any(run.phase == "AWAITING_RATING" and run.votes.rating is None for run in runs):
+        return False
+    if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
+        return True
+    context = runs[0].context
+    room = capacity_of(facts.server)
+    needed = rows * max(facts.known_repeats, context.settings.proxy.repeats)
+    return room is not None and sum(run.n for run in runs) + needed > room
+
+
+def _end(run: GroupRun) -> None:
+    run.gives_way = True
+    run.wake.set()
+
+
+def _is_row(run: GroupRun) -> bool:
+    """Return whether it is a row of the mock user that waits for votes."""
+    mock_waits = run.context.settings.rating.mock_waits
+    return run.row is not None and bool(run.row.mock_id) and mock_waits
+
+
+def _is_spared(run: GroupRun) -> bool:
+    """Return whether a rater has the group on screen and is active."""
+    now = run.context.clock()
+    if run.spared_until and now >= run.spared_until:
+        return False
+    group = run.context.bus.state.groups.get(run.group_id)
+    leases = group.leases if group is not None else []
+    return any(now < lease.until and now - lease.key_at < ACTIVE for lease in leases)

@@ -1,0 +1,1 @@
+"""The parts from which screens are built."""

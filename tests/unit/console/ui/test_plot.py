@@ -1,0 +1,91 @@
+"""Plots as characters: axes, lines, bands, signs, sparklines."""
+
+import pytest
+
+from console.models.reward_figures import Point
+from console.text.lines import Line, line_width
+from console.ui.plot import LABEL, Axis, Plot, sparkline
+from console.views.chart import curve, thin
+
+UNIT = Axis(0.0, 1.0)
+
+
+def text(lines: list[Line]) -> list[str]:
+    return ["".join(piece for piece, _ in line) for line in lines]
+
+
+def test_a_line_runs_from_corner_to_corner() -> None:
+    plot = Plot(2, 1, (1, 2))
+    plot.line([(1, 0.0), (2, 1.0)], UNIT, "$curve")
+    assert text(plot.lines(None)) == [" " * LABEL + "⡠⠊"]
+
+
+def test_a_dashed_line_has_gaps_and_where_lines_meet_the_style_is_bold() -> None:
+    plot = Plot(8, 1, (0, 15))
+    plot.line([(0, 1.0), (15, 1.0)], UNIT, "$curve")
+    plot.line([(0, 0.0), (15, 0.0)], UNIT, "$winner", dashed=True)
+    (row,) = plot.lines(None)
+    assert row[1:] == (("⣉⣉", "bold"), ("⠉⠉", "$curve")) * 2
+
+
+def test_a_single_value_is_visible() -> None:
+    plot = Plot(4, 1, (3, 3))
+    plot.line([(3, 0.0)], UNIT, "$curve")
+    assert "⣀" in text(plot.lines(None))[0]
+
+
+def test_signs_cover_dots_and_signs_behind_do_not() -> None:
+    plot = Plot(3, 1, (0, 5))
+    plot.line([(0, 0.0), (3, 0.0)], UNIT, "$curve")
+    plot.sign(0, 0, "◆", "$winner")
+    for column in range(3):
+        plot.sign(column, 0, "┊", "$muted", behind=True)
+    assert text(plot.lines(None)) == [" " * LABEL + "◆⣀┊"]
+
+
+def test_a_band_shades_the_cells_within_it() -> None:
+    plot = Plot(2, 4, (1, 2))
+    plot.band([(1, 0.0, 0.4), (2, 0.0, 0.4)], UNIT)
+    shaded = ["$band" in line[-1][1] for line in plot.lines(None)]
+    assert shaded == [False, False, True, True]
+
+
+def test_both_axes_name_their_ends() -> None:
+    rows = text(Plot(10, 3, (0, 1)).lines(UNIT, Axis(0.0, 40.0)))
+    assert rows[0].split() == ["1.00", "40"]
+    assert rows[1].split() == []
+    assert rows[2].split() == ["0.00", "0"]
+
+
+def test_the_foot_has_the_first_legend_with_room() -> None:
+    plot = Plot(20, 3, (1, 9))
+    legends: list[Line] = [(("a long legend beyond", ""),), (("short", ""),)]
+    foot = plot.foot("step 1", "9", *legends)
+    assert text([foot])[0].split() == ["step", "1", "short", "9"]
+    assert line_width(foot) == LABEL + 20
+    assert text([plot.foot("step 1", "9")])[0].endswith("9")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])
+def test_a_curve_accepts_any_number_of_points(count: int) -> None:
+    points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
+    lines = curve(points, 60, 8)
+    assert len(lines) == 8
+    assert {line_width(line) for line in lines} == {60}
+    assert len(thin(points, 54)) <= 54
+
+
+def test_equal_rewards_still_have_an_axis() -> None:
+    axis = Axis.around(0.5, 0.5)
+    assert axis.low < 0.5 < axis.high
+    assert len(curve([Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)], 30, 5)) == 5
+
+
+def test_thinning_keeps_the_last_point() -> None:
+    points = [Point(step, float(step), 0.0) for step in range(100)]
+    assert thin(points, 10)[-1] == points[-1]
+
+
+def test_a_sparkline_shows_nothing_as_dots() -> None:
+    assert sparkline([0, 0]).plain == "··"
+    assert sparkline([0, 1, 2]).plain == "·▄█"
