@@ -11,7 +11,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
-from core.state import Server
+from core.state import STARTS_WITHIN, Server
 from proxy.context import ServerHandle
 
 log = logging.getLogger(__name__)
@@ -45,19 +45,27 @@ class EpisodeOwner(Protocol):
     """Its end was sent, and the outcome is not known yet."""
 
 
-def is_starting(server: Server | None, now: float) -> bool:
+def is_starting(server: Server | None, now: float, starts_by: float = 0.0) -> bool:
     """Return whether an engine that is off or silent is expected to answer within seconds.
 
-    Nothing starts an engine that has answered that it is OFFLINE, unless a command does.
+    Nothing starts an engine that has answered that it is OFFLINE, unless a command does, or
+    whoever started the proxy has announced one.
 
     Args:
         server: Its state; None before the first event.
         now: Unix seconds.
+        starts_by: Unix seconds until which such a command is announced for the own engine.
     """
     if server is None:
         return False
-    works = server.work is not None and not server.work.over
-    return works or (server.own and bool(server.lost) and now < server.expected_until)
+    work = server.work
+    if work is not None and not work.over:
+        return True
+    if not server.own:
+        return False
+    proxy_start = server.expected_until - STARTS_WITHIN
+    announced = now < starts_by and not (work is not None and work.began >= proxy_start)
+    return announced or (bool(server.lost) and now < server.expected_until)
 
 
 def is_down(status: ServerStatus) -> bool:
