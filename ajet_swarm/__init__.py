@@ -18,11 +18,11 @@ docs/library/README.md is the page for authors of scripts. Folders, each above t
     runs      many episodes: threads, retries, resumption
     data      readers of datasets
     client    the clients, episodes, throttling, several servers
-    claims    claims of groups: queue, attempts, releases
+    episodes  claims and ends of episodes: queue, attempts, deadlines, releases
     api       the routes of one server, its responses, the status watcher
-    http      HTTP/1.1 client
+    http      requests and responses, over aiohttp
     protocol  types, errors, jobs
-    common    tasks, text, addresses
+    common    tasks, text, YAML, addresses
 
 `compat` has all names that an AgentJet script imports. Names are imported on first access, so
 `import ajet_swarm` costs nothing.

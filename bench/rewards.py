@@ -15,13 +15,13 @@ from pathlib import Path
 
 from bench.bars import Verdicts
 from bench.hook_edits import edits
-from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.source import HookSource
-from proxy.rewards.model.assembly import Assembly, score_group
+from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
+from proxy.rewards.select import hook_model
 from proxy.rewards.source import Abstention, Answer, GroupContext, SourceHealth
+from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.reward_corpus import NAMES, measured, prompts
 from tests.support.scripted.judge import ScriptedJudge
 
@@ -96,7 +96,7 @@ def all_parts(groups: list[GroupContext]) -> float:
 async def hook_trips(folder: Path) -> list[float]:
     """Return the milliseconds from a group to the rewards of a hook in its process."""
     (folder / "on_compute_relative_reward.py").write_text(HOOK)
-    source = HookSource(folder, HookLimits(), folder / "log")
+    source = ComposedSource(model=hook_model(folder), environment=PartEnvironment(folder))
     await source.start()
     try:
         trips = []

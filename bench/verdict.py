@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from bench.bars import Verdicts
 from core.verdict.conclusion import Verdict, judge, judge_wins
-from core.verdict.ratings import ENOUGH, correct
 from core.verdict.running import running_interval
 
 PROMPTS, SAMPLES, LOOKS = 64, 8, 40
@@ -164,40 +163,6 @@ def collapse(runs: int, verdicts: Verdicts) -> None:
         verdicts.info(f"collapse_{name}_ends_worse", ends.count("worse"), f"of {runs} runs")
 
 
-def items(kind: str, count: int, rng: np.random.Generator) -> tuple[Table, Table]:
-    """Return human ratings and automatic scores of drawn items; the judge is too friendly."""
-    quality = rng.beta(3, 1.5, count)
-    if kind == "pairs":  # now, tie or before
-        ratings = np.clip(np.round(2 * (quality + rng.normal(0, 0.2, count))) / 2, 0, 1)
-    elif kind == "thumbs":
-        ratings = (rng.random(count) < quality).astype(np.float64)
-    else:
-        ratings = np.clip(quality + rng.normal(0, 0.1, count), 0, 1)
-    return ratings, np.clip(0.2 + 0.8 * quality + rng.normal(0, 0.08, count), 0, 1)
-
-
-def corrections(runs: int, verdicts: Verdicts) -> None:
-    """Compare the corrected estimate of 30 ratings among 512 items with the truth."""
-    for seed, kind in enumerate(("pairs", "thumbs", "scores"), start=6):
-        rng = np.random.default_rng(seed)
-        truth = float(items(kind, 2_000_000, rng)[0].mean())
-        covered = automatic = 0
-        width = alone = 0.0
-        for _ in range(runs):
-            ratings, scores = items(kind, PROMPTS * SAMPLES, rng)
-            one = correct(
-                ratings[:ENOUGH].tolist(), scores[:ENOUGH].tolist(), scores[ENOUGH:].tolist()
-            )
-            assert one.together is not None
-            covered += one.together.low <= truth <= one.together.high
-            width += one.together.high - one.together.low
-            alone += one.ratings.high - one.ratings.low
-            automatic += abs(one.automatic - truth) < abs(one.together.estimate - truth)
-        verdicts.at_least(f"ratings_{kind}_covered", 100 * covered / runs, 94, "%")
-        verdicts.at_most(f"ratings_{kind}_width", width / alone, 0.9999, "of ratings alone")
-        verdicts.info(f"ratings_{kind}_half_width", width / runs / 2, "of rating")
-
-
 def oracle(verdicts: Verdicts) -> None:
     """Compare the running interval with the one of the package ville on the same samples."""
     try:
@@ -227,7 +192,6 @@ def main() -> None:
     widths(verdicts)
     improvement(10 if quick else 100, verdicts)
     collapse(10 if quick else 100, verdicts)
-    corrections(100 if quick else 1000, verdicts)
     oracle(verdicts)
     verdicts.close()
 

@@ -96,6 +96,9 @@ class ProxyOptions:
     settings: Settings
     allow_next_port: bool = False
     """Whether to use the next free port when the configured one is taken."""
+    engine_starts_by: float = 0.0
+    """Unix seconds until which whoever starts the proxy also starts the embedded engine: until
+    then, a request for that engine is told that it starts. 0 if nobody does."""
     runtime: Runtime = SYSTEM
     """The clocks and the chance of all parts."""
 
@@ -429,7 +432,9 @@ def _create_handle(
         watcher=watcher,
         claimer=claimer,
         evaluating=evaluating,
-        is_starting=lambda: is_starting(bus.state.servers.get(name), bus.clock()),
+        is_starting=lambda: is_starting(
+            bus.state.servers.get(name), bus.clock(), options.engine_starts_by
+        ),
     )
 
 

@@ -29,6 +29,12 @@ OBJECT: Final = 128
 """Bytes that an event or a line takes in memory at least."""
 CALL: Final = 2048
 """Bytes that a tool call takes at least."""
+_TEXTS: Final = {
+    "content": "content",
+    "reasoning": "reasoning",
+    "reasoning_content": "reasoning",
+}
+"""Field of a delta that has text -> its name for `OnDelta`."""
 _DROPPED: Final = frozenset({"choices", "object", "usage", "error"})
 _encode = msgspec.json.Encoder().encode
 
@@ -108,9 +114,8 @@ class ChatStream:
         self._choice: dict[str, Any] = {}
         """`finish_reason`, `stop_reason` and other fields of the choice that are sent once."""
         self._message: dict[str, Any] = {}
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._reasoning_name = "reasoning"
+        self._texts: dict[str, list[str]] = {"content": []}
+        """Field of the message -> its parts: the content, and the reasoning under its name."""
         self._calls: list[_PartialToolCall] = []
         self._logprobs: dict[str, list[Any]] = {}
         self._token_ids: list[int] = []
@@ -187,63 +192,52 @@ class ChatStream:
 
     def _take(self, choice: Mapping[str, Any]) -> None:
         for name, value in choice.items():
-            if name == "logprobs":
-                self._take_logprobs(value)
+            if name == "logprobs" and isinstance(value, dict):
+                for kind, items in value.items():
+                    if isinstance(items, list):
+                        self._logprobs.setdefault(kind, []).extend(items)
             elif name == "token_ids":
                 self._token_ids += value if isinstance(value, list) else []
-            elif name != "delta" and (value is not None or name not in self._choice):
+            elif name == "delta" and isinstance(value, dict):
+                self._take_delta(value)
+            elif name in ("delta", "logprobs"):
+                continue
+            elif value is not None or name not in self._choice:
                 self._choice[name] = value
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            self._take_delta(delta)
 
     def _take_delta(self, delta: Mapping[str, Any]) -> None:
         for name, value in delta.items():
-            if not value:
-                continue
-            if name in ("reasoning", "reasoning_content"):
-                self._reasoning_name = name
-                self._text("reasoning", self._reasoning, value)
-            elif name == "content":
-                self._text("content", self._content, value)
-            elif name == "tool_calls":
-                for call in value if isinstance(value, list) else ():
+            if name in _TEXTS and (text := content_text(value)):
+                self._texts.setdefault(name, []).append(text)
+                self._emit({_TEXTS[name]: text})
+            elif name == "tool_calls" and isinstance(value, list):
+                for call in value:
                     if isinstance(call, dict):
                         self._take_call(call)
-            else:
+            elif value and name not in (*_TEXTS, "tool_calls"):
                 self._message[name] = value
-
-    def _text(self, name: str, parts: list[str], value: Any) -> None:
-        if text := content_text(value):
-            parts.append(text)
-            self._emit({name: text})
 
     def _take_call(self, piece: Mapping[str, Any]) -> None:
         call = self._call_of(piece)
         function = piece.get("function")
         function = function if isinstance(function, dict) else {}
-        arguments = function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = _encode(arguments).decode()
+        arguments = function.get("arguments") or ""
+        text = _encode(arguments).decode() if isinstance(arguments, dict) else str(arguments)
         call.id = call.id or str(piece.get("id") or "")
         call.name = call.name or str(function.get("name") or "")
-        if call.announced and arguments:
-            self._add_arguments(call, str(arguments))
-        elif arguments:
-            call.arguments.append(str(arguments))
         if call.name and not call.announced:
-            self._announce(call)
+            call.announced = True
+            call.id = call.id or f"chatcmpl-tool-{self._chance.token(8)}"
+            head = {"id": call.id, "type": "function", "index": call.index}
+            self._emit_call({**head, "function": {"name": call.name}})
+            text = "".join(call.arguments) + text
+            call.arguments.clear()
+        if text:
+            self._add_arguments(call, text)
 
     def _add_arguments(self, call: _PartialToolCall, text: str) -> None:
         call.arguments.append(text)
-        self._emit_call({"index": call.index, "function": {"arguments": text}})
-
-    def _announce(self, call: _PartialToolCall) -> None:
-        call.announced = True
-        call.id = call.id or f"chatcmpl-tool-{self._chance.token(8)}"
-        head = {"id": call.id, "type": "function", "index": call.index}
-        self._emit_call({**head, "function": {"name": call.name}})
-        if text := "".join(call.arguments):
+        if call.announced:
             self._emit_call({"index": call.index, "function": {"arguments": text}})
 
     def _call_of(self, piece: Mapping[str, Any]) -> _PartialToolCall:
@@ -265,12 +259,6 @@ class ChatStream:
         self._calls.append(_PartialToolCall(len(self._calls)))
         return self._calls[-1]
 
-    def _take_logprobs(self, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, items in value.items():
-                if isinstance(items, list):
-                    self._logprobs.setdefault(name, []).extend(items)
-
     # --- deltas --------------------------------------------------------------------------------
 
     def _emit_call(self, call: dict[str, Any]) -> None:
@@ -285,11 +273,10 @@ class ChatStream:
             self._flush()
 
     def _has_text(self) -> bool:
-        if any(text.strip() for text in self._reasoning):
-            return True
-        text = "".join(self._content)
-        overflow = text.startswith(OVERFLOW) or OVERFLOW.startswith(text)
-        return bool(text.strip()) and not overflow
+        content = "".join(self._texts["content"])
+        overflow = content.startswith(OVERFLOW) or OVERFLOW.startswith(content)
+        texts = {**self._texts, "content": [] if overflow else [content]}
+        return any(text.strip() for parts in texts.values() for text in parts)
 
     def _flush(self) -> None:
         held, self._held = self._held or [], None
@@ -299,10 +286,8 @@ class ChatStream:
     # --- the whole -----------------------------------------------------------------------------
 
     def _completion(self) -> dict[str, Any]:
-        content = "".join(self._content)
-        message = {"role": "assistant", **self._message, "content": content or None}
-        if self._reasoning:
-            message[self._reasoning_name] = "".join(self._reasoning)
+        texts = {name: "".join(parts) or None for name, parts in self._texts.items()}
+        message = {"role": "assistant", **self._message, **texts}
         if calls := [call.whole() for call in self._calls if call.announced]:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": self._logprobs or None}

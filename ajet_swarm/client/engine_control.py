@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ajet_swarm.api import stable_offline
@@ -77,12 +78,9 @@ class EngineOrders(SwarmBase):
             GaveUp: the engine did not roll within `timeout` seconds.
         """
         await self.start()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._settled()
-                await self._start_settled()
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self._settled()
+            await self._start_settled()
 
     async def _start_settled(self) -> None:
         try:
@@ -107,13 +105,13 @@ class EngineOrders(SwarmBase):
             GaveUp: the engine was not OFFLINE within `timeout` seconds.
         """
         await self.start()
-        state, _ = await self.get_engine_status()
-        if state == EngineState.OFFLINE.wire:
+        if (await self.get_engine_status())[0] == EngineState.OFFLINE.wire:
             return
         await self.wire.stop_engine()
         self._trainer_ends.stopped()
         self.watcher.nudge()
-        await self._wait(lambda seen: seen.is_in(OFF), "OFFLINE", timeout)
+        async with self._within(timeout, "OFFLINE"):
+            await self.watcher.wait_for(OFF)
 
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
@@ -132,11 +130,8 @@ class EngineOrders(SwarmBase):
         """
         await self.start()
         text = job_text(agentjet_job)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._started(text, force_restart)
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self._started(text, force_restart)
 
     @staticmethod
     async def async_and_start_multi_engine(
@@ -163,7 +158,17 @@ class EngineOrders(SwarmBase):
             ),
             return_exceptions=True,
         )
-        check_started([client.name for client, _ in client_job_pairs], done)
+        failed = []
+        for (client, _), error in zip(client_job_pairs, done, strict=True):
+            if isinstance(error, BaseException) and not isinstance(error, Exception):
+                raise error
+            if error is not None:  # most error texts already begin with the server's name
+                text = str(error).removeprefix(f"{client.name}: ")
+                failed.append((f"{client.name}: {text}", isinstance(error, GaveUp)))
+        if failed:
+            kind = GaveUp if all(late for _, late in failed) else SwarmError
+            reasons = "; ".join(text for text, _ in failed)
+            raise kind(f"{len(failed)} of {len(done)} engines did not start: {reasons}")
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
@@ -271,11 +276,8 @@ class EngineOrders(SwarmBase):
                 f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
                 self.name,
             )
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._agreed(seen.step)
-        except TimeoutError:
-            raise self._gave_up("the end of the batch", timeout) from None
+        async with self._within(timeout, "the end of the batch"):
+            return await self._agreed(seen.step)
 
     async def _agreed(self, step: int | None) -> bool:
         def finished(seen: ServerStatus) -> bool:
@@ -301,12 +303,9 @@ class EngineOrders(SwarmBase):
             EngineOff: the engine was OFFLINE beyond this client's patience.
         """
         await self.start()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.watcher.refresh()  # an update may have begun since the last poll
-                return (await self._until_rolling(self._clock.wall())).step or 0
-        except TimeoutError:
-            raise self._gave_up("ROLLING", timeout) from None
+        async with self._within(timeout, "ROLLING"):
+            await self.watcher.refresh()  # an update may have begun since the last poll
+            return (await self._until_rolling(self._clock.wall())).step or 0
 
     async def _wait_until_status_change_to(
         self,
@@ -335,7 +334,8 @@ class EngineOrders(SwarmBase):
             return False
 
         states = " or ".join(sorted(expected))
-        seen = await self._wait(finished, states, timeout)
+        async with self._within(timeout, states):
+            seen = await self.watcher.wait_for(finished)
         if not seen.is_in(expected):
             raise self._off(
                 f"the engine went OFFLINE during the wait for {states}",
@@ -366,11 +366,12 @@ class EngineOrders(SwarmBase):
                 log_has_it if seen.detail else likely_causes(self._completion.job),
             )
 
-    async def _wait(
-        self, expected: Callable[[ServerStatus], bool], what: str, timeout: float | None
-    ) -> ServerStatus:
+    @asynccontextmanager
+    async def _within(self, timeout: float | None, what: str) -> AsyncIterator[None]:
+        """Raise `GaveUp` if the body does not end within `timeout` seconds."""
         try:
-            return await self.watcher.wait_for(expected, timeout)
+            async with asyncio.timeout(timeout):
+                yield
         except TimeoutError:
             raise self._gave_up(what, timeout) from None
 
@@ -409,18 +410,3 @@ def job_text(job: AnyJob) -> str:
     for notice in check_job(text).notices:
         log.warning("job: %s", notice.text)
     return text
-
-
-def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
-    """Raise the errors of several engines as one."""
-    failed = [(name, error) for name, error in zip(names, done, strict=True) if error is not None]
-    for _, error in failed:
-        if not isinstance(error, Exception):
-            raise error
-    if failed:
-        # Most error texts already begin with the server's name.
-        words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
-        text = "; ".join(f"{name}: {reason}" for name, reason in words)
-        late = all(isinstance(error, GaveUp) for _, error in failed)
-        kind = GaveUp if late else SwarmError
-        raise kind(f"{len(failed)} of {len(names)} engines did not start: {text}")

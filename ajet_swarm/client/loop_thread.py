@@ -1,4 +1,4 @@
-"""An event loop on its own thread that runs coroutines for other threads."""
+"""The event loop of the blocking clients of a process, on a thread that ends with the process."""
 
 import asyncio
 import os
@@ -14,27 +14,37 @@ from ajet_swarm.protocol.errors import SwarmError, WrongUse
 T = TypeVar("T")
 
 CLOSE = 8.0
-"""Seconds to wait for the end of the thread."""
+"""Seconds to wait for the end of a client."""
+
+
+_LOOPS: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
+"""The loop of this process by its id; after a fork the child makes its own."""
+_STARTING = threading.Lock()
 
 
 class LoopThread:
-    """Event loop on its own thread; any other thread can run coroutines on it.
+    """The calls of one blocking client, on the loop that all clients of the process share.
 
     Args:
         name: Name of the client, for errors.
 
     Attributes:
-        closing: Lock under which the thread is marked as closed; hold it to keep the thread open.
+        closing: Lock under which the client is marked as closed; hold it to keep it open.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.closing = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._pid = os.getpid()
         self._closed = False
-        self._thread = threading.Thread(target=self._run_loop, name=f"swarm:{name}", daemon=True)
-        self._thread.start()
+        self._calls: set[Future[Any]] = set()
+        self._pid = os.getpid()
+        with _STARTING:
+            if self._pid not in _LOOPS:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="swarm", daemon=True)
+                thread.start()
+                _LOOPS[self._pid] = loop, thread
+            self._loop, self._thread = _LOOPS[self._pid]
 
     def run(
         self,
@@ -52,19 +62,19 @@ class LoopThread:
             WrongUse: the thread cannot run it.
             SwarmError: the client was closed during the wait.
         """
-        future = self.submit(work)
+        future = self._submit(work)
         try:
             return result(future)
         except CancelledError:
             raise SwarmError("this client was closed meanwhile", self.name) from None
         except BaseException:
             if not future.cancel() and undo is not None and not future.exception():
-                self.submit(undo(future.result()))
+                self._submit(undo(future.result()))
             raise
 
     @contextmanager
     def entered(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Enter a context on the thread; leave it there, unless that has ended.
+        """Enter a context on the thread; leave it there, unless the client was closed.
 
         Raises:
             WrongUse, SwarmError: as of `run`.
@@ -83,29 +93,16 @@ class LoopThread:
             if not self._closed:
                 self.run(leave())
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine in the background.
-
-        Raises:
-            WrongUse: the thread cannot run it; `work` is closed.
-        """
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         try:
             self.check_usable()
         except WrongUse:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def awaitable(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Run a coroutine here, awaited in the running event loop, which may be another one.
-
-        Raises:
-            WrongUse: this thread is closed; `work` is closed.
-        """
-        if self._closed:
-            work.close()
-            raise WrongUse("this client is closed", self.name, "Make a new one")
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return future
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread."""
@@ -115,7 +112,7 @@ class LoopThread:
         """Check that the calling thread may run coroutines here.
 
         Raises:
-            WrongUse: this thread is closed, belongs to another process, or is the caller itself.
+            WrongUse: the client is closed, or of another process, or this is the loop's thread.
         """
         why = ""
         if self._closed:
@@ -128,10 +125,10 @@ class LoopThread:
             raise WrongUse(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run `last`, then end the thread.
+        """Run `last`, then cancel the client's calls.
 
         Returns:
-            False if the thread was already closed, or belongs to another process.
+            False if the client was already closed, or belongs to another process.
         """
         with self.closing:
             if self._closed:
@@ -144,19 +141,6 @@ class LoopThread:
         except TimeoutError:
             pass
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSE)
+            for call in tuple(self._calls):
+                call.cancel()
         return True
-
-    def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()

@@ -1,18 +1,17 @@
 """One episode on several servers: claimed on all or on none, ended or given back on all.
 
-`AsyncJointSwarm` is for asyncio. `JointSwarm`, for threads, runs one on the thread of its first
-client; the calls to each client run on the client's own thread.
+`AsyncJointSwarm` is for asyncio. `JointSwarm`, for threads, runs one on the event loop that its
+clients share.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
@@ -22,8 +21,6 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
-
-T = TypeVar("T")
 
 PATIENCE = 0.5
 """Seconds to wait for a free episode of one server while holding episodes of others, whose batches
@@ -53,9 +50,6 @@ class AsyncJointEpisode:
 
     def __str__(self) -> str:
         return "episode " + ", ".join(f"{name} {part.uuid}" for name, part in self.parts.items())
-
-    async def _add(self, name: str, part: AbstractAsyncContextManager[AsyncEpisode]) -> None:
-        self.parts[name] = await self._contexts.enter_async_context(part)
 
     async def end(self, outputs: Outputs) -> dict[str, EndOutcome]:
         """See `JointEpisode.end`."""
@@ -147,31 +141,19 @@ class AsyncJointSwarm:
         lifetime: float | None = None,
     ) -> AsyncIterator[AsyncJointEpisode]:
         """See `JointSwarm.episode`."""
-        joint = await self._claim(
-            task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
-        )
+        check_claim(discard_episode_timeout, episode_type, None, timeout, lifetime)
+        until = None if timeout is None else self._clock() + timeout
+        joint = None
+        while joint is None:
+            joint = await self._attempt(
+                task, discard_episode_timeout, episode_type, until, lifetime
+            )
+            if joint is None:
+                await asyncio.sleep(self._chance.uniform(*AGAIN))
         try:
             yield joint
         finally:
             await joint.abort()
-
-    async def _claim(
-        self,
-        task: Task | str,
-        idle: float,
-        kind: str,
-        *,
-        timeout: float | None,
-        lifetime: float | None,
-    ) -> AsyncJointEpisode:
-        """Claim an episode on all servers."""
-        check_claim(idle, kind, None, timeout, lifetime)
-        until = None if timeout is None else self._clock() + timeout
-        while True:
-            joint = await self._attempt(task, idle, kind, until, lifetime)
-            if joint is not None:
-                return joint
-            await asyncio.sleep(self._chance.uniform(*AGAIN))
 
     async def _attempt(
         self,
@@ -195,7 +177,7 @@ class AsyncJointSwarm:
                 if joint.parts:
                     wait = self.patience if wait is None else min(self.patience, wait)
                 part = client.episode(task, idle, kind, timeout=wait, lifetime=lifetime)
-                await joint._add(name, part)
+                joint.parts[name] = await joint._contexts.enter_async_context(part)
         except GaveUp:
             await joint.abort()
             if not joint.parts or (until is not None and self._clock() >= until):
@@ -279,7 +261,7 @@ class JointSwarm:
     ) -> None:
         self.clients = dict(clients)
         """The servers' clients, by name."""
-        awaited = {name: cast(AsyncSwarm, _OnItsThread(one)) for name, one in clients.items()}
+        awaited = {name: client._swarm for name, client in clients.items()}
         self._joint = AsyncJointSwarm(awaited, patience=patience, runtime=runtime)
 
     @contextmanager
@@ -306,38 +288,6 @@ class JointSwarm:
         )
         with thread.entered(held) as joint:
             yield JointEpisode(joint, thread)
-
-
-class _OnItsThread:
-    """What an `AsyncJointSwarm` uses of a client, whose calls run on the client's own thread."""
-
-    def __init__(self, client: SwarmClient) -> None:
-        self._client = client
-
-    def _awaited(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return self._client._thread.awaitable(work)
-
-    def wait_until_rolling(self, *, timeout: float | None = None) -> Awaitable[int]:
-        return self._awaited(self._client._swarm.wait_until_rolling(timeout=timeout))
-
-    def can_continue_episode(self, episode_uuid: str) -> Awaitable[bool]:
-        return self._awaited(self._client._swarm.can_continue_episode(episode_uuid))
-
-    @asynccontextmanager
-    async def episode(
-        self, task: Task | str, *args: Any, **named: Any
-    ) -> AsyncIterator[AsyncEpisode]:
-        context = self._client._swarm.episode(task, *args, **named)
-        part = await self._awaited(context.__aenter__())
-
-        def end(task: Task | str, output: WorkflowOutput) -> Awaitable[EndOutcome]:
-            part.task = task
-            return self._awaited(part.end(output))
-
-        try:
-            yield AsyncEpisode(task, part.uuid, part.api, end)
-        finally:
-            await self._awaited(context.__aexit__(None, None, None))
 
 
 def _counts(end: object) -> bool:

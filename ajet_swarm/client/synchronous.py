@@ -1,4 +1,4 @@
-"""`SwarmClient`: `AsyncSwarm` for threads, on an event loop of its own thread.
+"""`SwarmClient`: `AsyncSwarm` for threads, on the event loop that all of them share.
 
 A method that `_waiting` makes has the arguments, the result and the docstring of the awaited one:
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
-from ajet_swarm.client.engine_control import AnyJob, check_started
+from ajet_swarm.client.engine_control import AnyJob
 from ajet_swarm.client.episode import AsyncEpisode, Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -147,16 +147,10 @@ class SwarmClient:
         timeout: float | None = None,
     ) -> None:
         """See `EngineOrders.async_and_start_multi_engine`."""
-        futures = [
-            client._thread.submit(
-                client._swarm.auto_sync_train_config_and_start_engine(
-                    job, force_restart, timeout=timeout
-                )
-            )
-            for client, job in client_job_pairs
-        ]
-        errors = [future.exception() for future in futures]
-        check_started([client.name for client, _ in client_job_pairs], errors)
+        pairs = [(client._swarm, job) for client, job in client_job_pairs]
+        for client, _ in client_job_pairs[:1]:
+            start = client._swarm.async_and_start_multi_engine
+            client._thread.run(start(pairs, force_restart, timeout=timeout))
 
     # -- status of the server --------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class SwarmClient:
     # -- end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back all held episodes, cancel running calls and end the thread."""
+        """Give back all held episodes and cancel running calls."""
         if self._thread.close(self._swarm.close):
             _OPEN.discard(self)
             if self._http is not None:

@@ -1,1 +1,2 @@
-"""What every module of the library shares: errors, tasks, text, urls."""
+"""What all packages of the program share: errors with a remedy, owned tasks, safe text, YAML with
+line numbers, addresses."""

@@ -1,1 +1,2 @@
-"""HTTP/1.1 client of the library; independent of the swarm protocol."""
+"""HTTP without any knowledge of the protocol: `interface` has requests, responses and the
+transport, which `transport` implements over aiohttp."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.model_methods import Model, model
@@ -57,8 +57,6 @@ class ClaimEpisodeRequest(Model):
         SwarmError: a field has the wrong type.
     """
 
-    KINDS: ClassVar[Mapping[str, type]] = {"client_uuid": str, "episode_type": str}
-
     client_uuid: str
     episode_type: str
     discard_episode_timeout: float
@@ -98,15 +96,6 @@ class ClaimEpisodeResponse(Model):
     Raises:
         SwarmError: a field has the wrong type.
     """
-
-    KINDS: ClassVar[Mapping[str, type]] = {
-        "success": bool,
-        "client_uuid": str,
-        "episode_uuid": str,
-        "openai_base_url": str,
-        "openai_api_key": str,
-        "fail_cause": str,
-    }
 
     success: bool
     client_uuid: str

@@ -4,11 +4,11 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform, get_origin
 
 import msgspec
 
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.errors import SwarmError, WrongUse
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +24,19 @@ class Model:
     """Base of dataclasses with pydantic's methods for copies, dicts and JSON.
 
     Raises:
-        SwarmError: a field has another type than in `KINDS`.
+        WrongUse: a field that is declared as text, truth value, list or dict has another type.
     """
 
     __slots__ = ()
-    KINDS: ClassVar[Mapping[str, type]] = {}
-    """Type of each field that is checked."""
 
     def __post_init__(self) -> None:
-        for name, kind in self.KINDS.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise SwarmError(
-                    f"`{name}` is a {type(value).__name__}, not a {kind.__name__}", self._place()
+        for declared in fields(self):  # type: ignore[arg-type]  # each of them is a dataclass
+            kind: Any = get_origin(declared.type) or declared.type
+            value = getattr(self, declared.name)
+            if kind in (str, bool, list, dict) and not isinstance(value, kind):
+                raise WrongUse(
+                    f"`{declared.name}` is a {type(value).__name__}, not a {kind.__name__}",
+                    self._place(),
                 )
 
     def _place(self) -> str:

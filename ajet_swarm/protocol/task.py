@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.model_methods import Model, model
@@ -22,13 +22,6 @@ class Task(Model):
     Raises:
         SwarmError: a field has the wrong type.
     """
-
-    KINDS: ClassVar[Mapping[str, type]] = {
-        "main_query": str,
-        "init_messages": list,
-        "env_type": str,
-        "metadata": dict,
-    }
 
     main_query: str = ""
     init_messages: list[dict[str, Any]] = field(default_factory=list)

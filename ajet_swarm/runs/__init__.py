@@ -1,1 +1,6 @@
-"""Run many episodes: executors, retries, resumable record."""
+"""Many episodes in threads: `run_episodes` returns a result for each, in order (`episodes`).
+
+`executors` are AgentJet's thread pools, and one that does not idle between batches. All try failed
+jobs again by one rule (`retry`). `record` is a file of finished episodes, with which a killed run
+continues.
+"""

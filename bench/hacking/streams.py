@@ -15,8 +15,8 @@ from bench.learning.training import Student
 from core.events import Part
 from engine.corpus import word_lists
 from engine.interface import Completion, Hyperparameters, TrainSample
-from proxy.rewards.model.assembly import score_group
 from proxy.rewards.source import Answer, GroupContext
+from tests.support.proxy.builtin_rewards import score_group
 
 GROUPS, REPEATS = 8, 4
 """Groups of an update, and answers of a group."""

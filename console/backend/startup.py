@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import redact
+from ajet_swarm.runtime import SYSTEM
 from console.backend.attach import (
     check_may_follow,
     engine_differences,
@@ -34,6 +35,7 @@ from console.session.rater_name import save_name, saved_name, was_asked
 from core.runtime.home import Home, RunInfo, running
 from core.runtime.sockets import is_free
 from core.runtime.tls import absolute_path
+from core.state import STARTS_WITHIN
 
 if TYPE_CHECKING:
     from console.backend.options import ConsoleOptions
@@ -192,10 +194,15 @@ class Backend:
             session.step("engine", "waiting", title="start the embedded engine")
         session.step("proxy", "waiting", title=_proxy_title(options))
         session.step("link", "waiting", title="connect to the proxy")
+        starts_engine = (
+            "engine" in self._roles
+            and not session.read_only
+            and await asyncio.to_thread(self._supervisor.find, "engine") is None
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._poll_forever(session), name="children")
-                tasks.create_task(self._follow_own(session), name="proxy")
+                tasks.create_task(self._follow_own(session, starts_engine), name="proxy")
                 if "engine" in self._roles:
                     tasks.create_task(self._own_engine(session), name="engine")
         finally:
@@ -298,8 +305,10 @@ class Backend:
             waited += 0.1
         log.warning("the embedded engine does not show its state; start it with 5 then s")
 
-    async def _follow_own(self, session: Session) -> None:
+    async def _follow_own(self, session: Session, starts_engine: bool) -> None:
         args = ["--next-port"] if self._options.next_port else []
+        if starts_engine:
+            args += ["--engine-starts-by", f"{SYSTEM.clock.wall() + STARTS_WITHIN:.0f}"]
         preload = asyncio.to_thread(import_module, "proxy.control.client")
         await asyncio.gather(self._bring_up(session, "proxy", args), preload)
         info = await asyncio.to_thread(self._supervisor.find, "proxy")

@@ -85,6 +85,13 @@ def add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--next-port", action="store_true", help="take the next free port when the port is taken"
     )
+    parser.add_argument(
+        "--engine-starts-by",
+        type=float,
+        default=0.0,
+        metavar="UNIX_SECONDS",
+        help="until then, requests are told that the embedded engine starts: the console starts it",
+    )
 
 
 def console(args: argparse.Namespace) -> int:
@@ -238,7 +245,13 @@ def proxy(args: argparse.Namespace) -> int:
     from proxy.main import ProxyOptions, run
 
     setup()
-    return run(ProxyOptions(home=home, settings=settings, allow_next_port=args.next_port))
+    options = ProxyOptions(
+        home=home,
+        settings=settings,
+        allow_next_port=args.next_port,
+        engine_starts_by=args.engine_starts_by,
+    )
+    return run(options)
 
 
 def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:

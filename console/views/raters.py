@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.rating.raters import Agreement, RaterRow, votes_text
+from console.models.rating.raters import RaterAgreement, RaterRow, votes_text
 from console.text.lines import Line, fit
 from console.views.rating import share_words
 from core.state import Group
-from core.verdict.krippendorff import FEWEST, Reliability
 
 _NAME = 13
 _OPEN = 12
@@ -36,26 +35,17 @@ def rater_line(row: RaterRow) -> Line:
     )
 
 
-def alpha_lines(reliability: Agreement) -> list[Line]:
-    """Return Krippendorff's alpha with its interval, of the best answers and of the rewards."""
-    if not reliability.best.clusters:
-        return [(("Krippendorff's alpha: no group has votes of two raters yet", "$muted"),)]
-    groups = plural(reliability.best.clusters, "group")
-    few = reliability.best.clusters < FEWEST
-    interval = f"intervals from {FEWEST} on" if few else "95 % intervals"
+def agreement_lines(agreement: RaterAgreement) -> list[Line]:
+    """Return how often two raters agree, of the best answers and of the order of two answers."""
+    if agreement.best is None:
+        return [(("Agreement: no group has votes of two raters yet", "$muted"),)]
+    groups = plural(agreement.best.compared, "group")
+    order = agreement.order
     return [
-        (("Krippendorff's alpha, best answer  ", "$muted"), (_alpha(reliability.best), "bold")),
-        (("                      rewards      ", "$muted"), (_alpha(reliability.rewards), "bold")),
-        ((f"over {groups}; {interval}; 1 is perfect agreement, 0 chance", "$muted"),),
+        (("Same best answers  ", "$muted"), (agreement.best.text, "bold")),
+        (("Same order of two  ", "$muted"), (order.text if order is not None else "–", "bold")),
+        ((f"of two raters over {groups}, with 95 % intervals", "$muted"),),
     ]
-
-
-def _alpha(one: Reliability) -> str:
-    if one.alpha is None:
-        return "not defined: all votes are equal"
-    if one.low is None or one.high is None:
-        return f"{one.alpha:.2f}"
-    return f"{one.alpha:.2f} ({one.low:.2f} to {one.high:.2f})"
 
 
 def disagreement_title(count: int) -> str:
@@ -73,21 +63,17 @@ def disagreement_row(group: Group, width: int) -> str:
 
 
 def rater_lines(
-    rows: Sequence[RaterRow], reliability: Agreement | None, disputed: int
+    rows: Sequence[RaterRow], agreement: RaterAgreement | None, disputed: int
 ) -> list[Line]:
     """Return all that the lead sees above the list of disagreements.
 
     Args:
         rows: The raters.
-        reliability: Their agreement; None while it is computed.
+        agreement: Their agreement; None while it is computed.
         disputed: Number of disagreements to settle.
     """
     if not rows:
         return [(("No rater is attached, and nobody has voted yet", "$muted"),)]
     lines = [rater_head(), *(rater_line(row) for row in rows), ()]
-    lines += (
-        [(("Krippendorff's alpha: …", "$muted"),)]
-        if reliability is None
-        else alpha_lines(reliability)
-    )
+    lines += [(("Agreement: …", "$muted"),)] if agreement is None else agreement_lines(agreement)
     return [*lines, (), ((disagreement_title(disputed), "bold"),)]

@@ -1,12 +1,12 @@
-"""Win rate of now against before from blind pairs: automatic, by raters, and both together."""
+"""Win rate of now against before from blind pairs: by raters, by reward, and their agreement."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from core.verdict.agreement import Agreement, result_agreement
 from core.verdict.betting import Interval
-from core.verdict.ratings import ENOUGH, correct, part_bias
 from core.verdict.running import running_interval
 
 LOSS, TIE, WIN = 0.0, 0.5, 1.0
@@ -20,11 +20,11 @@ class PairFigures(msgspec.Struct, frozen=True):
     """The ratings alone, with an interval that is valid after every rating."""
     automatic: float | None
     """The win rate by the rewards of the same pairs; None where the reward only compares."""
-    together: Interval | None
-    """The automatic win rate corrected by the ratings (`core.verdict.ratings.correct`); an interval
-    for one reading. None below `ENOUGH` ratings."""
+    agreement: Agreement | None
+    """How often reward and raters give a pair the same result; None without automatic results."""
     parts: tuple[tuple[str, Interval], ...] = ()
-    """For each part of the reward its win rate in the rated pairs minus the raters'."""
+    """For each part of the reward its win rate in the rated pairs minus the raters', from -1 to 1,
+    with an interval that is valid after every rating."""
 
     @property
     def ratings(self) -> int:
@@ -56,11 +56,11 @@ def pair_figures(
     """
     if not results:
         return None
-    names = dict.fromkeys(name for one in parts for name in one)
+    names = dict.fromkeys(name for values in parts for name in values)
     return _figures(
         tuple(results),
         tuple(automatic),
-        tuple((name, tuple(one.get(name) for one in parts)) for name in names),
+        tuple((name, tuple(values.get(name) for values in parts)) for name in names),
         every,
     )
 
@@ -76,35 +76,29 @@ def _figures(
     every: tuple[int, int, int],
 ) -> PairFigures:
     """Return the estimates; cached, because a screen asks for them at each repaint."""
-    human = running_interval(results)
     biases = []
     for name, values in parts:
-        pairs = [(y, f) for y, f in zip(results, values, strict=True) if f is not None]
-        bias = part_bias([y for y, _ in pairs], {name: [f for _, f in pairs]})
-        biases.append((name, bias[name]))
-    scores = [one for one in automatic if one is not None]
-    rest = [
-        kind
-        for kind, number in zip((LOSS, TIE, WIN), every, strict=True)
-        for _ in range(number - scores.count(kind))
-    ]
-    if len(scores) < len(results):
-        return PairFigures(human, None, None, tuple(biases))
-    result = correct(results, scores, rest)
-    return PairFigures(human, result.automatic, result.together, tuple(biases))
+        gaps = [f - y for y, f in zip(results, values, strict=True) if f is not None]
+        biases.append((name, running_interval(gaps, bounds=(-1.0, 1.0))))
+    scores = [result for result in automatic if result is not None]
+    scored = len(scores) == len(results) and sum(every) > 0
+    lost, tied, won = every
+    return PairFigures(
+        human=running_interval(results),
+        automatic=(WIN * won + TIE * tied) / (lost + tied + won) if scored else None,
+        agreement=result_agreement(results, scores) if scored else None,
+        parts=tuple(biases),
+    )
 
 
 def pair_sentence(figures: PairFigures) -> str:
     """Return the estimates in one line, each that is measured with its interval.
 
-    `automatic 0.84, 40 ratings 0.71 (0.50 to 0.90), together 0.73 ± 0.10`
+    `automatic 0.84, 40 ratings 0.71 (0.50 to 0.90), same result 78 % (59 to 90 %), by chance 45 %`
     """
     count, human = figures.ratings, figures.human
     head = f"automatic {figures.automatic:.2f}, " if figures.automatic is not None else ""
     limits = f"({human.low:.2f} to {human.high:.2f})"
     ratings = f"{count} rating{'' if count == 1 else 's'} {human.estimate:.2f} {limits}"
-    if (one := figures.together) is not None:
-        width = max(one.high - one.estimate, one.estimate - one.low)
-        return f"{head}{ratings}, together {one.estimate:.2f} ± {width:.2f}"
-    later = f"; together from {ENOUGH} ratings on" if head and count < ENOUGH else ""
-    return f"{head}{ratings}{later}"
+    same = f", same result {figures.agreement.text}" if figures.agreement is not None else ""
+    return f"{head}{ratings}{same}"

@@ -3,7 +3,7 @@
 One request makes one group. The same bytes from the same sender, sent again while the first request
 is unanswered, join its group; sent again because the answer did not arrive, they get it once more.
 A new request is refused by the state of its server, by `Limits`, or by its content; else it becomes
-a `GroupRun`. Nothing here claims an episode or waits.
+a `Run`. Nothing here claims an episode or waits.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_context_of, trace_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.gate import check_servable
-from proxy.groups.run import GroupRun, StopReason
+from proxy.groups.run import EpisodeEvents, GroupTask, Run, RunEnded, Slots, Votes
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
@@ -135,7 +135,7 @@ class Admission:
         self._settings = settings
         self._limits = limits
         self._bus = context.bus
-        self._joinable: dict[str, GroupRun] = {}
+        self._joinable: dict[str, Run] = {}
         """Open runs by the key of their request."""
         self._replay = ReplayCache(
             limits.replay_window, clock, limits.replays, limits.replay_bytes, settings.replay
@@ -181,7 +181,7 @@ class Admission:
         """Return a waiter for the group of an identical earlier request; None for a new request."""
         run, headers = self._joinable.get(request.key), request.headers
         joins = is_retry(headers) or (self._settings.join and may_join(headers))
-        if run is not None and run.final_answer is None and run.stop is None and joins:
+        if run is not None and run.answer.final is None and run.stop is None and joins:
             waiter = run.join(request.stream)
             self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
             return waiter
@@ -193,11 +193,11 @@ class Admission:
         self._bus.publish(RequestReplayed(server=server, group_id=cached.group_id))
         return self._replay.waiter(cached, request.stream)
 
-    def _answered(self, run: GroupRun) -> None:
+    def _answered(self, run: Run) -> None:
         """Keep the answer of a run for a client that did not receive it, and for the next turn."""
-        reply = run.final_answer
+        reply = run.answer.final
         if reply is not None and reply.answer is not None:
-            self._replay.remember(run.request.key, run.group_id, reply, tuple(run.waiters))
+            self._replay.remember(run.request.key, run.group_id, reply, tuple(run.answer.waiters))
             self._conversations.add_answer(run.request.session, reply.answer.message)
 
     # --- new requests ---------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Admission:
         server = context.server_of(request.model)
         if is_down(server.watcher.current):
             raise server.overloaded(request.model, 10)
-        displaced: GroupRun | None = None
+        displaced: Run | None = None
         if self._groups.is_full:
             if request.connection is not None:
                 request.connection.waited = True
@@ -227,7 +227,7 @@ class Admission:
         if helper := admitted.request.helper:
             row, untrained = None, untrained or f"not trained on: helper call {helper}"
         run = self._open(admitted, row, facts)
-        run.untrained = untrained or run.untrained
+        run.task.untrained = untrained or run.task.untrained
         if displaced is not None:
             _end_for_another(displaced)
         waiter = run.join(request.stream)
@@ -288,7 +288,7 @@ class Admission:
         lane = (key, address, f"{name} {helper}" if helper else name)
         return AdmittedRequest(request, turn, lane, request.lag is not None and turn == 1)
 
-    def _open(self, admitted: AdmittedRequest, row: Row | None, facts: ServerFacts) -> GroupRun:
+    def _open(self, admitted: AdmittedRequest, row: Row | None, facts: ServerFacts) -> Run:
         request, context, server = admitted.request, self._context, facts.server
         described = request.shown
         group_id = context.runtime.chance.token(6)
@@ -298,21 +298,22 @@ class Admission:
         repeats = max(facts.known_repeats, self._settings.repeats)
         task_id = f"{row.row_id if row else request.request_id}#{group_id}"
         known = {**row.metadata, "dataset_task_id": row.task_id} if row else {"dataset_task_id": ""}
-        run = GroupRun(
+        kind = "eval" if not request.train else "train" if server.trains else "observe"
+        repeats = (repeats or DEFAULT_REPEATS) if request.train else 1  # shown until claimed
+        run = Run(
             context=context,
             facts=facts,
             group_id=group_id,
-            request=request,
-            row=row,
-            n=(repeats or DEFAULT_REPEATS) if request.train else 1,  # shown until claimed
-            task_id=task_id,
-            metadata={**known, "task_id": task_id},
             opened_at=context.clock(),
-            on_abandoned=self._groups.abandoned,
-            on_answer=self._answered,
+            request=request,
+            task=GroupTask(task_id, {**known, "task_id": task_id}, row, kind),
+            slots=Slots(facts, repeats),
             lane=admitted.lane,
             newcomer=admitted.newcomer,
-            kind="eval" if not request.train else "train" if server.trains else "observe",
+            on_abandoned=self._groups.abandoned,
+            on_answer=self._answered,
+            events=EpisodeEvents(self._bus, server.name, group_id),
+            votes=Votes(needed=context.settings.rating.overlap),
         )
         self._bus.publish(
             GroupOpened(
@@ -320,13 +321,13 @@ class Admission:
                 group_id=group_id,
                 request_id=request.request_id,
                 task_id=task_id,
-                n=run.n,
+                n=run.slots.n,
                 query=request.query,
                 body=request.body if described is None else {**request.body, "messages": described},
                 images=image_labels(described),
                 model=request.model,
                 stream=request.stream,
-                episode_type=run.kind,
+                episode_type=run.task.kind,
                 session=request.session,
                 turn=admitted.turn,
                 helper=request.helper,
@@ -338,10 +339,10 @@ class Admission:
             )
         )
         # The life cycle raises it to the server's number, which may not be known yet.
-        run.n = max(self._settings.repeats, 1) if request.train else 1
+        run.slots.n = max(self._settings.repeats, 1) if request.train else 1
         return run
 
-    def ended(self, run: GroupRun) -> None:
+    def ended(self, run: Run) -> None:
         """Record that a run has ended."""
         if self._joinable.get(run.request.key) is run:
             del self._joinable[run.request.key]
@@ -441,14 +442,14 @@ def _demands_training(headers: Mapping[str, str]) -> bool:
     return value is not None and value.strip().lower() in ("yes", "true", "1", "on")
 
 
-def _end_for_another(run: GroupRun) -> None:
+def _end_for_another(run: Run) -> None:
     """End a waiting run in favour of another one.
 
     Cancel it in the next iteration of the loop: a task that never started does not clean up.
     """
-    assert run.task is not None
-    run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))
-    asyncio.get_running_loop().call_soon(run.task.cancel)
+    assert run.work is not None
+    run.stop = RunEnded("ABORTED", "gave way to another sender", refusal=run.overloaded(2))
+    asyncio.get_running_loop().call_soon(run.work.cancel)
 
 
 # --- requests of one session or API key ----------------------------------------------------------

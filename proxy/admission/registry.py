@@ -20,7 +20,7 @@ from proxy.admission.admit import Admission, Limits
 from proxy.context import ProxyContext
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
-from proxy.groups.run import GroupRun, StopReason
+from proxy.groups.run import Run, RunEnded
 from proxy.groups.score import rescoring
 from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
@@ -40,7 +40,7 @@ class Groups:
 
     def __init__(self, context: ProxyContext, limits: Limits | None = None) -> None:
         self.context = context
-        self.runs: dict[str, GroupRun] = {}
+        self.runs: dict[str, Run] = {}
         """Open groups by id."""
         self.limits = limits or Limits.of(context.settings.proxy)
         self.draining = False
@@ -99,7 +99,7 @@ class Groups:
         limit = self.limits.queue
         return len(self.runs) >= limit and self.waiting >= limit
 
-    def next_displaced(self, lane: Lane, overtakes: bool) -> GroupRun:
+    def next_displaced(self, lane: Lane, overtakes: bool) -> Run:
         """Return the waiting run that ends in favour of a new request of `lane`.
 
         If the sender already has its share of the queue, a request that may overtake replaces the
@@ -151,12 +151,12 @@ class Groups:
 
     # --- from the first step to the last ---------------------------------------------------------
 
-    def begin(self, run: GroupRun) -> None:
+    def begin(self, run: Run) -> None:
         """Run the phases of a new group."""
         self.runs[run.group_id] = run
-        run.task = self._tasks.spawn(self._run_group(run), run.group_id)
+        run.work = self._tasks.spawn(self._run_group(run), run.group_id)
 
-    async def _run_group(self, run: GroupRun) -> None:
+    async def _run_group(self, run: Run) -> None:
         alarm: asyncio.TimerHandle | None = None
         if patience := self.limits.queue_timeout:
             loop = asyncio.get_running_loop()
@@ -169,40 +169,40 @@ class Groups:
             self.runs.pop(run.group_id, None)
             run.leave_queue()
             self.admission.ended(run)
-            run.waiters.clear()  # breaks the reference cycle of run and waiters
+            run.answer.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name
             if not self._closing and not self._runs_of(name):
-                await run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
+                run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
 
     # --- leaving -------------------------------------------------------------------------------
 
-    def abandoned(self, run: GroupRun) -> None:
+    def abandoned(self, run: Run) -> None:
         """Handle that the last client of a run has disconnected."""
         asyncio.get_running_loop().call_later(self.limits.leave_grace, self._stop_if_abandoned, run)
 
-    def _stop_if_abandoned(self, run: GroupRun) -> None:
-        if run.waiters:
+    def _stop_if_abandoned(self, run: Run) -> None:
+        if run.answer.waiters:
             return
         # An answer that was ready since reached nobody.
-        refused = run.final_answer is not None and run.final_answer.index is None
+        refused = run.answer.final is not None and run.answer.final.index is None
         cause, retry_after = ("no answer in time", 2) if refused else ("client left", 1)
-        self.stop(run, StopReason(cause, "ABORTED", overloaded(retry_after)))
+        self.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(retry_after)))
 
-    def _stop_if_queued(self, run: GroupRun) -> None:
+    def _stop_if_queued(self, run: Run) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self.stop(run, StopReason("no episodes in time", "ABORTED", run.overloaded(2)))
+            self.stop(run, RunEnded("ABORTED", "no episodes in time", refusal=run.overloaded(2)))
 
-    def stop(self, run: GroupRun, stop: StopReason) -> bool:
+    def stop(self, run: Run, stop: RunEnded) -> bool:
         """End a run early; return False if it is too late for that."""
-        if run.sealed or run.closing or run.stop is not None or run.task is None:
+        if run.sealed or run.closing or run.stop is not None or run.work is None:
             return False
         run.stop = stop
-        work = run.task.get_coro()
+        work = run.work.get_coro()
         if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
             # Cancelled before its first step, it would never run and never close the group.
-            asyncio.get_running_loop().call_soon(run.task.cancel)
+            asyncio.get_running_loop().call_soon(run.work.cancel)
             return True
-        return run.task.cancel()
+        return run.work.cancel()
 
     def postpone(self, name: str, seconds: float) -> None:
         """Move the deadline of every request that waits for episodes of server `name`.
@@ -212,7 +212,7 @@ class Groups:
             seconds: How much later, up to the limit of each.
         """
         runs = [run for run in self._runs_of(name) if _is_waiting(run)]
-        for waiter in [waiter for run in runs for waiter in run.waiters]:
+        for waiter in [waiter for run in runs for waiter in run.answer.waiters]:
             waiter.postpone(seconds)
 
     # --- events --------------------------------------------------------------------------------
@@ -230,14 +230,10 @@ class Groups:
             return
         for run in self._runs_of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self.stop(
-                    run,
-                    StopReason(
-                        f"the server is {status.display_state.value}", "FAILED", run.overloaded(10)
-                    ),
-                )
+                cause = f"the server is {status.display_state.value}"
+                self.stop(run, RunEnded("FAILED", cause, refusal=run.overloaded(10)))
 
-    def _runs_of(self, name: str) -> list[GroupRun]:
+    def _runs_of(self, name: str) -> list[Run]:
         return [run for run in self.runs.values() if run.facts.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
@@ -278,7 +274,7 @@ class Groups:
         self.draining = self._closing = True
         self.admission.close()
         self._wake_all()
-        stop_reason = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
+        stop_reason = RunEnded("ABORTED", "the proxy stopped", refusal=ProxyStopping())
         stopped = [
             run
             for run in tuple(self.runs.values())
@@ -309,6 +305,6 @@ def no_model(model: str, names: Sequence[str]) -> ApiError:
     return ApiError(404, None, text, param="model")
 
 
-def _is_waiting(run: GroupRun) -> bool:
+def _is_waiting(run: Run) -> bool:
     """Return whether a run waits for its episodes and was not stopped."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None

@@ -18,9 +18,9 @@ from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import model_of
 from proxy.dialects.validation import bad_value
 from proxy.http.asgi import parse_body
+from proxy.http.bare_prompts import PROMPT
 from proxy.http.errors import ApiError, overloaded
 from proxy.http.router import NOT_FOUND
-from proxy.servers.bare_prompts import PROMPT
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,10 @@ from proxy.context import ProxyContext
 from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
-from proxy.groups import refill
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.groups.rating import RatingCommands, rewards_of, vote_of
-from proxy.groups.run import StopReason, find_open
-from proxy.groups.score import rescore
+from proxy.groups.run import RunEnded, find_open
+from proxy.groups.score import request_refill, rescore
 from proxy.http.errors import ApiError, overloaded
 
 ABORT_WAIT = 10.0
@@ -152,11 +151,11 @@ class GroupCommands(RatingCommands):
         if run.stop is not None and run.stop.phase == "ABORTED":
             return f"group {run.group_id} is aborted already"
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
+        if not self._groups.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
-        if run.votes.ballots and run.task is not None:
+        if run.votes.ballots and run.work is not None:
             # Until its end is committed, the next start after a kill would send the vote.
-            await asyncio.wait([run.task], timeout=ABORT_WAIT)
+            await asyncio.wait([run.work], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
 
@@ -168,7 +167,7 @@ class GroupCommands(RatingCommands):
 
     async def refill(self, group_id: str) -> str:
         """Request the candidates that a scored group lacks, and score it again with them."""
-        return await refill.request_refill(find_open(self._groups, group_id))
+        return await request_refill(find_open(self._groups, group_id))
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""

@@ -72,6 +72,25 @@ class WaiterOwner(Protocol):
         ...
 
 
+class GroupAnswer(msgspec.Struct, eq=False):
+    """What the users of one group wait for."""
+
+    waiters: "set[AnswerWaiter]" = set()
+    final: FinalAnswer | None = None
+    live: bool = False
+    """The user gets the first candidate, whichever candidate wins."""
+    streamed: int | None = None
+    """The candidate whose deltas the user has begun to read: no other answer may follow them."""
+    deltas: list[dict[str, Any]] = []
+    """Its deltas so far."""
+
+    def wake_late(self, now: float) -> None:
+        """Let the waiters whose deadline has passed call `spend_budget` again."""
+        for waiter in self.waiters:
+            if waiter.deadline <= now:
+                waiter.wake()
+
+
 class AnswerWaiter:
     """One user who waits for the answer of a group. Only one task reads it."""
 
@@ -152,7 +171,7 @@ class AnswerWaiter:
         """Return the next delta or the final answer; None after `seconds`, or if the user has left.
 
         Deltas come before the final answer, and only on a stream. From the deadline on the
-        provisional best is the answer; without any, see `GroupRun.spend_budget`.
+        provisional best is the answer; without any, see `Run.spend_budget`.
         """
         loop = self._loop
         until = loop.time() + seconds

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.events import ClaimIntended, ClaimsReturned
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, Run
 from proxy.servers.reader import identified
 
 REFILL_WAIT = 10.0
@@ -12,8 +12,8 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-async def claim(run: GroupRun, *, durable: bool = True) -> None:
-    """Claim all `run.n` episodes, or none.
+async def claim(run: Run, *, durable: bool = True) -> None:
+    """Claim all episodes of the run, or none.
 
     Args:
         run: Its candidates are reset.
@@ -25,7 +25,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
         JournalError: The intent could not be committed; nothing was claimed.
     """
-    run.reset(run.n)
+    run.slots.reset()
     run.generation_announced = False
     server = run.facts.server
     await identified(server)
@@ -34,8 +34,8 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         event = ClaimIntended(
             server=server.name,
             group_id=run.group_id,
-            n=run.n,
-            discard_timeout=run.discard_timeout,
+            n=run.slots.n,
+            discard_timeout=run.slots.discard_timeout,
         )
         if durable:
             await run.context.bus.publish_committed(event)
@@ -43,9 +43,9 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             run.context.bus.publish(event)
 
     claimed = await server.claimer.claim_group(
-        run.n,
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
+        run.slots.n,
+        episode_type=run.task.kind,
+        discard_timeout=run.slots.discard_timeout,
         deadline=lambda: run.deadline,
         entry=run.entry,
         on_intent=intend if server.intent_is_durable else None,
@@ -54,13 +54,13 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
     )
     run.events.flush()
     by_uuid = {episode.episode_uuid: episode for episode in claimed}
-    for candidate in run.candidates:
+    for candidate in run.slots.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
         candidate.active_at = candidate.claimed.at
-    run.first_claim_at = min([episode.at for episode in claimed])
+    run.slots.first_claim_at = min([episode.at for episode in claimed])
 
 
-async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
+async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
     """Claim a fresh episode for one slot of a group that holds others.
 
     Args:
@@ -72,9 +72,9 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
         False if none was free in time, or the engine is not rolling.
     """
     claimed = await run.facts.server.claimer.refill(
-        episode_type=run.kind,
-        discard_timeout=run.discard_timeout,
-        deadline=min(deadline, run.loop.time() + REFILL_WAIT),
+        episode_type=run.task.kind,
+        discard_timeout=run.slots.discard_timeout,
+        deadline=min(deadline, run.clocks.loop.time() + REFILL_WAIT),
         on_claimed=lambda uuid: _record_claim(run, uuid, candidate),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
@@ -85,20 +85,21 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     return True
 
 
-def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:
+def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     if run.closing:  # the answer is late: the claimer returns the episode, and no group held it
         return
     is_first = slot is None
-    slot = slot or next(candidate for candidate in run.candidates if not candidate.uuid)
-    run.record_claim(slot, uuid)
+    slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
+    run.slots.record_claim(slot, uuid)
     _note_weights(run, slot)
     run.events.claimed(slot)
-    if is_first and len(run.events.pending) == run.n:  # most groups get all at about the same time
+    if is_first and len(run.events.claims) == run.slots.n:  # all came at about the same time
+        expires_at = run.context.clock() + run.slots.discard_timeout
         run.generation_announced = True
-        run.events.flush(run.context.clock() + run.discard_timeout, run.facts.server.info.damping)
+        run.events.flush(expires_at, run.facts.server.info.damping)
 
 
-def _note_weights(run: GroupRun, slot: Candidate) -> None:
+def _note_weights(run: Run, slot: Candidate) -> None:
     """Record the weights that the server has when it grants the episode of a slot."""
     known = run.context.bus.state.servers.get(run.facts.server.name)
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
@@ -106,14 +107,14 @@ def _note_weights(run: GroupRun, slot: Candidate) -> None:
     slot.training_run = 0 if known is None else known.run_number
 
 
-def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
-    slots = [candidate for candidate in run.candidates if candidate.uuid in uuids]
+def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
+    slots = [candidate for candidate in run.slots.candidates if candidate.uuid in uuids]
     if not slots:
         return
     run.events.flush()
     run.generation_announced = False
     for candidate in slots:
-        run.release_slot(candidate)
+        run.slots.release(candidate)
         candidate.attempt = 0
     run.context.bus.publish(
         ClaimsReturned(
@@ -124,4 +125,4 @@ def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
         )
     )
     if not run.closing:  # its place is free once the server has confirmed the returns
-        run.give_back(run.facts.server.claimer.releaser.returned(uuids))
+        run.slots.give_back(run.facts.server.claimer.releaser.returned(uuids))

@@ -24,7 +24,7 @@ from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.request import ChatRequest
-from proxy.groups.run import GroupRun
+from proxy.groups.run import Run
 from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, bad_request
 from proxy.servers.facts import CROWDED_AFTER, ROLLING_POST, ServerFacts
@@ -114,7 +114,7 @@ def too_many_choices(requested: int, capacity: int | None) -> ApiError | None:
     return bad_request(text, "n")
 
 
-def fit_to_capacity(run: GroupRun) -> ApiError | None:
+def fit_to_capacity(run: Run) -> ApiError | None:
     """Reduce the number of candidates of a run to what its server has, and raise an alert.
 
     Returns:
@@ -123,7 +123,7 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
     context, server = run.context, run.facts.server
     capacity = capacity_of(server)
     key = f"room:{server.name}"
-    if capacity is None or run.n <= capacity:
+    if capacity is None or run.slots.n <= capacity:
         run.facts.fitting += 1
         if run.facts.fitting >= CALM or (
             capacity is not None and capacity >= run.facts.not_fitting
@@ -132,17 +132,17 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
         return None
     if refusal := too_many_choices(run.request.n, capacity):
         return refusal
-    run.facts.fitting, run.facts.not_fitting = 0, run.n
-    params = params_of("room", server=server.name, candidates=run.n, room=capacity)
+    run.facts.fitting, run.facts.not_fitting = 0, run.slots.n
+    params = params_of("room", server=server.name, candidates=run.slots.n, room=capacity)
     show_alert(context.bus, key, params)
-    run.n = capacity
+    run.slots.n = capacity
     return None
 
 
 # --- the queue -----------------------------------------------------------------------------------
 
 
-async def enter_queue(run: GroupRun) -> None:
+async def enter_queue(run: Run) -> None:
     """Wait until the run may claim; its place is free once it holds no episode.
 
     Raises:
@@ -152,7 +152,7 @@ async def enter_queue(run: GroupRun) -> None:
         return
     arrived = run.opened_at - (run.request.lag or 0.0)
     queue = run.facts.server.claimer.queue
-    size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
+    size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
     run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
     if entry.take_at_once():
         return
@@ -170,22 +170,22 @@ class GivingWay:
     """Decides which open groups end for waiting requests; one object for all servers."""
 
     def __init__(self) -> None:
-        self._waiting: dict[GroupRun, float] = {}
+        self._waiting: dict[Run, float] = {}
         """Request that waits -> time on the loop's clock from which a group may end for it."""
-        self._open: list[GroupRun] = []
+        self._open: list[Run] = []
         """Groups that are open to the operator in a rating mode."""
 
     @contextlib.contextmanager
-    def waits(self, run: GroupRun) -> Iterator[None]:
+    def waits(self, run: Run) -> Iterator[None]:
         """Context in which the request of `run` waits for episodes; most get them at once."""
         timer: asyncio.TimerHandle
 
         def check() -> None:
             nonlocal timer
-            timer = run.loop.call_later(AGAIN, check)
+            timer = run.clocks.loop.call_later(AGAIN, check)
             self._still_waits(run)
 
-        timer = run.loop.call_later(CROWDED_AFTER, check)
+        timer = run.clocks.loop.call_later(CROWDED_AFTER, check)
         try:
             yield
         finally:
@@ -193,7 +193,7 @@ class GivingWay:
             self._waiting.pop(run, None)
 
     @contextlib.contextmanager
-    def open(self, run: GroupRun) -> Iterator[None]:
+    def open(self, run: Run) -> Iterator[None]:
         """Context in which a group is open to the operator; `run.wake` is set when it must end."""
         if run.context.bus.state.rating_mode == "off":  # then nothing stays open while users wait
             yield
@@ -215,47 +215,45 @@ class GivingWay:
                 _end(run)
         elif facts.crowded and not facts.recovering:
             for request in requests:
-                now = request.loop.time()
+                now = request.clocks.loop.time()
                 if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
                     self._waiting[request] = now + AGAIN
                     _end(oldest)
 
-    def _still_waits(self, run: GroupRun) -> None:
+    def _still_waits(self, run: Run) -> None:
         """End a group for a request that still waits, or postpone the request if it is a row."""
         if not _is_row(run):
             self._waiting.setdefault(run, 0.0)
             self.press(run.facts)
         elif self._groups(run.facts):
-            for waiter in run.waiters:
+            for waiter in run.answer.waiters:
                 waiter.limit += AGAIN
                 waiter.postpone(AGAIN)
 
-    def _groups(self, facts: ServerFacts) -> list[GroupRun]:
+    def _groups(self, facts: ServerFacts) -> list[Run]:
         """Return the open groups whose own users do not wait, those with votes first, then by
         age."""
         groups = [
             run
             for run in self._open
-            if run.facts is facts and run.final_answer is not None and not run.gives_way
+            if run.facts is facts and run.answer.final is not None and not run.votes.gives_way
         ]
         return sorted(groups, key=lambda run: (not run.votes.ballots, run.opened_at))
 
-    def _oldest(self, facts: ServerFacts) -> GroupRun | None:
+    def _oldest(self, facts: ServerFacts) -> Run | None:
         """Return the group that ends next; record which ones are spared for their raters."""
         groups = self._groups(facts)
         chosen = next((run for run in groups if not _is_spared(run)), None)
         if chosen is None:
             return groups[0] if groups else None
         for spared in groups[: groups.index(chosen)]:
-            if not spared.spared_until:
-                spared.spared_until = spared.context.clock() + SPARED
+            if not spared.votes.kept_until:
+                spared.votes.kept_until = spared.context.clock() + SPARED
                 spared.wake.set()
         return chosen
 
 
-def rows_wait(
-    context: ProxyContext, runs: Iterable[GroupRun], servers: Collection[ServerFacts]
-) -> bool:
+def rows_wait(context: ProxyContext, runs: Iterable[Run], servers: Collection[ServerFacts]) -> bool:
     """Return whether a row of the mock user, sent now, would wait for votes, so that it must not be
     sent yet.
 
@@ -267,13 +265,13 @@ def rows_wait(
     if context.bus.state.rating_mode == "off" or not context.settings.rating.mock_waits:
         return False
     runs = list(runs)
-    sent = {run.row.row_id for run in runs if run.row is not None}
+    sent = {run.task.row.row_id for run in runs if run.task.row is not None}
     rows = 1 + context.rows.outstanding(sent)
     by_server = [(facts, [run for run in runs if run.facts is facts]) for facts in servers]
     return bool(by_server) and all(_is_full_of_unrated(*server, rows) for server in by_server)
 
 
-def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> bool:
+def _is_full_of_unrated(facts: ServerFacts, runs: list[Run], rows: int) -> bool:
     """Return whether the last of `rows` new groups of a server would wait for episodes that unrated
     groups hold."""
     if not any(run.phase == "AWAITING_RATING" and run.votes.rating is None for run in runs):
@@ -283,24 +281,24 @@ def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> 
     context = runs[0].context
     room = capacity_of(facts.server)
     needed = rows * max(facts.known_repeats, context.settings.proxy.repeats)
-    return room is not None and sum(run.n for run in runs) + needed > room
+    return room is not None and sum(run.slots.n for run in runs) + needed > room
 
 
-def _end(run: GroupRun) -> None:
-    run.gives_way = True
+def _end(run: Run) -> None:
+    run.votes.gives_way = True
     run.wake.set()
 
 
-def _is_row(run: GroupRun) -> bool:
+def _is_row(run: Run) -> bool:
     """Return whether it is a row of the mock user that waits for votes."""
     mock_waits = run.context.settings.rating.mock_waits
-    return run.row is not None and bool(run.row.mock_id) and mock_waits
+    return run.task.row is not None and bool(run.task.row.mock_id) and mock_waits
 
 
-def _is_spared(run: GroupRun) -> bool:
+def _is_spared(run: Run) -> bool:
     """Return whether a rater has the group on screen and is active."""
     now = run.context.clock()
-    if run.spared_until and now >= run.spared_until:
+    if run.votes.kept_until and now >= run.votes.kept_until:
         return False
     group = run.context.bus.state.groups.get(run.group_id)
     leases = group.leases if group is not None else []

@@ -8,12 +8,12 @@ from typing import Any
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
-from ajet_swarm.common.text import content_text
+from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
-from core.events.causes import NoAnswers
-from proxy.groups.claim import REFILL_WAIT, refill
-from proxy.groups.run import Candidate, GroupRun
+from core.events.causes import NoAnswers, TooFewAnswers
+from proxy.groups.claim import REFILL_WAIT, refill_slot
+from proxy.groups.run import Candidate, Run, Slots
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.http.errors import ApiError, overloaded
@@ -49,7 +49,7 @@ UNKNOWN_WINDOW = 1 << 15
 _LIMITS = frozenset({"max_completion_tokens", "max_tokens", "top_logprobs", "prompt_logprobs"})
 
 
-async def generate(run: GroupRun) -> None:
+async def generate(run: Run) -> None:
     """Call the model for all candidates at once and wait until each has answered or failed for
     good.
 
@@ -62,13 +62,12 @@ async def generate(run: GroupRun) -> None:
             GenerationStarted(
                 server=run.facts.server.name,
                 group_id=run.group_id,
-                n=run.n,
-                expires_at=run.context.clock() + run.discard_timeout,
+                n=run.slots.n,
+                expires_at=run.context.clock() + run.slots.discard_timeout,
                 damping=run.facts.server.info.damping,
             )
         )
-    run.refresh_usable()
-    run.cut_stragglers = False
+    run.slots.cut_stragglers = False
     scope = asyncio.timeout(limit)
     calls = _CandidateCalls(run, scope, limit)
     try:
@@ -78,14 +77,14 @@ async def generate(run: GroupRun) -> None:
         calls.cut_off()
     finally:
         run.events.flush()
-    if times := [one.seconds for one in run.usable]:
-        run.latency["slowest"] = round(max(times), 6)
+    if times := [one.seconds for one in run.slots.usable]:
+        run.clocks.latency["slowest"] = round(max(times), 6)
 
 
 class _CandidateCalls:
     """The model calls of one run."""
 
-    def __init__(self, run: GroupRun, scope: asyncio.Timeout, limit: float) -> None:
+    def __init__(self, run: Run, scope: asyncio.Timeout, limit: float) -> None:
         self.run = run
         self._body: bytes | None = None
         """The encoded body, if several candidates share it."""
@@ -109,12 +108,12 @@ class _CandidateCalls:
         """Run all candidates concurrently."""
         remove = self.run.facts.server.watcher.add_listener(self._on_status)
         try:
-            if len(self.run.candidates) == 1:
-                await self._fill(self.run.candidates[0])
+            if len(self.run.slots.candidates) == 1:
+                await self._fill(self.run.slots.candidates[0])
             else:
                 if not self.run.request.seeds:
                     self._body = self.run.request.encoded()
-                await run_all(*(self._fill(candidate) for candidate in self.run.candidates))
+                await run_all(*(self._fill(candidate) for candidate in self.run.slots.candidates))
         finally:
             remove()
             self._stragglers.close()
@@ -130,16 +129,16 @@ class _CandidateCalls:
             unretried = used_up or self._why_final(failure)
             self._failed(candidate, failure, unretried)
             if unretried:
-                self.run.give_back(release(self.run, [candidate], failure.text))
+                self.run.slots.give_back(release(self.run, [candidate], failure.text))
                 break
             await release(self.run, [candidate], failure.text)
-            if not await refill(self.run, candidate, self.deadline):
+            if not await refill_slot(self.run, candidate, self.deadline):
                 candidate.unretried = self._why_none_free()
                 break
         self._stragglers.failed()
 
     async def _call(self, candidate: Candidate) -> ChatError | None:
-        started_at = self.run.loop.time()
+        started_at = self.run.clocks.loop.time()
         self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
@@ -160,22 +159,23 @@ class _CandidateCalls:
     def _accept(
         self, candidate: Candidate, answer: ChatAnswer, started_at: float
     ) -> ChatError | None:
-        run, message = self.run, answer.message
+        run = self.run
         candidate.active_at = run.context.clock()
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
-        candidate.answer = answer
-        note_answer(run, candidate, answer)
-        run.refresh_usable()
-        candidate.seconds = run.loop.time() - started_at
+        run.slots.set_answer(candidate, answer)
+        note_weights(run, candidate, answer)
+        run.answer.wake_late(run.clocks.loop.time())
+        candidate.seconds = run.clocks.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
-        last = len(run.usable) == run.n
+        last = len(run.slots.usable) == run.slots.n
         if not (last or self._deadline_shortened):
             self._shorten_deadline()
-        run.events.add(answered_candidate(candidate, answer, message))
-        if run.live:
-            self._answered_live(candidate)
+        run.events.add(answered_candidate(candidate, answer))
+        if run.answer.live and (candidate.index == 0 or run.slots.candidates[0].error):
+            run.events.flush()
+            run.resolve(candidate, "live")
         if not last:
             self._stragglers.settled()
         return None
@@ -190,19 +190,11 @@ class _CandidateCalls:
 
         def on_delta(delta: dict[str, Any]) -> None:
             self._stragglers.restart()
-            if run.final_answer is None:
-                run.streamed_candidate = candidate
-                run.add_delta(delta)
+            run.add_delta(candidate, delta)
 
         return await client.chat(
             claimed, run.request.body, self.headers, self.limit, self.most, on_delta
         )
-
-    def _answered_live(self, candidate: Candidate) -> None:
-        run = self.run
-        if candidate.index == 0 or run.candidates[0].error:
-            run.events.flush()
-            run.resolve(candidate, "live")
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -216,8 +208,8 @@ class _CandidateCalls:
     def _shorten_deadline(self) -> None:
         """Shorten the deadline: the server reclaims the first answered episode first."""
         self._deadline_shortened = True
-        remaining = self.run.clock - self.run.context.clock()
-        end = self.run.loop.time() + remaining
+        remaining = self.run.slots.clock - self.run.context.clock()
+        end = self.run.clocks.loop.time() + remaining
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
@@ -225,9 +217,9 @@ class _CandidateCalls:
         """End the time of the candidates that have not answered: see `cut_off`."""
         run = self.run
         if not self.scope.expired():
-            run.cut_stragglers = run.limit_used = True
+            run.slots.cut_stragglers = run.slots.limit_used = True
             self._too_late = why
-            self.scope.reschedule(run.loop.time())
+            self.scope.reschedule(run.clocks.loop.time())
 
     def _hedge(self) -> bool:
         """Start fresh episodes in place of the late ones; False if disabled or already done."""
@@ -249,7 +241,7 @@ class _CandidateCalls:
     def _give_up(self, why: ChatError) -> None:
         """Stop waiting for the pending calls."""
         for index, task in tuple(self._pending.items()):
-            is_read = why is LATE and self.run.candidates[index] is self.run.streamed_candidate
+            is_read = why is LATE and index == self.run.answer.streamed
             if not is_read and index not in self._given_up:
                 self._given_up[index] = why
                 task.cancel()
@@ -258,15 +250,15 @@ class _CandidateCalls:
         """Fail every candidate that has not answered and return its episode: the time is up."""
         run, unretried = self.run, self._why_no_refill()
         if unretried == NO_TIME and self._too_late != TOO_LATE:
-            unretried = "its group goes on without it" if run.usable else AGAIN
+            unretried = "its group goes on without it" if run.slots.usable else AGAIN
         failure = ChatError(ChatErrorKind.TIMED_OUT, self._too_late)
-        for candidate in run.candidates:
-            if not (candidate.uuid or candidate.usable or candidate.unretried):
-                candidate.unretried = unretried  # it waited for a fresh episode
-        late = [one for one in run.candidates if one.uuid and not (one.usable or one.unretried)]
-        for candidate in late:
-            self._failed(candidate, failure, unretried)
-        run.give_back(release(run, late, self._too_late))
+        missing = [slot for slot in run.slots.candidates if not (slot.answer or slot.unretried)]
+        late = [slot for slot in missing if slot.uuid]
+        for slot in missing:
+            slot.unretried = unretried  # those without an episode waited for a fresh one
+        for slot in late:
+            self._failed(slot, failure, unretried)
+        run.slots.give_back(release(run, late, self._too_late))
 
     # --- failures ------------------------------------------------------------------------------
 
@@ -276,7 +268,7 @@ class _CandidateCalls:
         if failure.kind is ChatErrorKind.OVERFLOW:
             # One overflow may be a fault of its episode; after a second one the prompt is too long.
             self.overflows += 1
-            if self.overflows > 1 or self.run.n == 1:
+            if self.overflows > 1 or self.run.slots.n == 1:
                 return "a fresh episode cannot shorten the prompt"
         if failure.kind not in RETRIED:
             return "a fresh episode would get the same answer"
@@ -295,7 +287,7 @@ class _CandidateCalls:
     def _can_refill(self) -> bool:
         """Return whether a fresh episode can be used: the engine is rolling and time remains."""
         rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
-        return rolling and self.run.loop.time() < self.deadline - LAST_TRY
+        return rolling and self.run.clocks.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
         """Record a failure; `unretried` says why no fresh episode follows, empty if one does."""
@@ -321,10 +313,10 @@ class _CandidateCalls:
                 unretried=unretried,
             )
         )
-        if candidate is run.streamed_candidate:  # the user has read part of its answer
+        if candidate.index == run.answer.streamed:  # the user has read part of its answer
             run.refuse(overloaded(1, "The answer broke off. Please try again."))
-        elif run.live and candidate.index == 0 and run.usable:
-            run.resolve(run.usable[0], "live")
+        elif run.answer.live and candidate.index == 0 and run.slots.usable:
+            run.resolve(run.slots.usable[0], "live")
 
 
 def _used_up(retries: int) -> str:
@@ -353,16 +345,14 @@ def incomplete(answer: ChatAnswer) -> str:
     return ""
 
 
-def answered_candidate(
-    candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
-) -> AnsweredCandidate:
+def answered_candidate(candidate: Candidate, answer: ChatAnswer) -> AnsweredCandidate:
     """Return the event data of an answer."""
-    usage = answer.usage
-    prompt_tokens, completion_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt_tokens = answer.usage.get("prompt_tokens")
+    completion_tokens = answer.usage.get("completion_tokens")
     return AnsweredCandidate(
         index=candidate.index,
         episode_uuid=candidate.uuid,
-        message=message,
+        message=answer.message,
         finish_reason=answer.finish_reason,
         seconds=round(candidate.seconds, 4),
         prompt_tokens=prompt_tokens if isinstance(prompt_tokens, int) else 0,
@@ -373,7 +363,7 @@ def answered_candidate(
     )
 
 
-def may_start_again(run: GroupRun) -> bool:
+def may_start_again(run: Run) -> bool:
     """Return whether a run without any answer may claim fresh episodes: its failure is not its own
     fault.
 
@@ -381,14 +371,14 @@ def may_start_again(run: GroupRun) -> bool:
     because the engine was no longer rolling.
     """
     retries = run.context.settings.rewards.retries
-    return run.cut_stragglers or any(
+    return run.slots.cut_stragglers or any(
         one.error in GONE
         or (
             one.failure is not None
             and one.failure.kind in _RETRIED_IN_NEW_ROUND
             and one.attempt <= retries
         )
-        for one in run.candidates
+        for one in run.slots.candidates
     )
 
 
@@ -417,7 +407,7 @@ def _number(body: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def note_answer(run: GroupRun, slot: Candidate, answer: ChatAnswer) -> None:
+def note_weights(run: Run, slot: Candidate, answer: ChatAnswer) -> None:
     """Correct the step of a slot by the server's own report, or record that the step changed.
 
     A reading of the step may be as old as the period of the watcher, so an episode may have been
@@ -452,11 +442,12 @@ def was_cut(answer: ChatAnswer) -> bool:
 # --- no answer -----------------------------------------------------------------------------------
 
 
-def no_answers(run: GroupRun) -> NoAnswers:
+def no_answers(run: Run) -> NoAnswers:
     """Return why the candidates failed, and why they were not retried."""
+    slots = run.slots.candidates
     return NoAnswers(
-        errors=tuple(dict.fromkeys(one.error or "no answer" for one in run.candidates)),
-        unretried=tuple(dict.fromkeys(one.unretried for one in run.candidates if one.unretried)),
+        errors=tuple(dict.fromkeys(slot.error or "no answer" for slot in slots)),
+        unretried=tuple(dict.fromkeys(slot.unretried for slot in slots if slot.unretried)),
     )
 
 
@@ -466,11 +457,39 @@ def no_answers_text(failures: NoAnswers) -> str:
     return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
 
 
-def no_answer_error(run: GroupRun) -> ApiError:
+def shortfall(slots: Slots) -> tuple[str, TooFewAnswers | None]:
+    """Return how many candidates answered and why the others did not, as text and by kind; empty
+    and None if all did."""
+    answered = len(slots.usable)
+    if answered >= slots.n:
+        return "", None
+    causes: dict[str, list[str]] = {}
+    for slot in slots.candidates:
+        if slot.answer is None:
+            causes.setdefault(_why_failed(slot), []).append(str(slot.index + 1))
+    details = [
+        f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
+        for cause, numbers in causes.items()
+    ]
+    text = "; ".join([f"short: {answered} of {slots.n} candidates answered", *details])
+    return text, TooFewAnswers(answered=answered, of=slots.n)
+
+
+def _why_failed(slot: Candidate) -> str:
+    failure = slot.failure
+    if failure is None:
+        return "not asked"
+    verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    why = one_line(failure.text, 160) or failure.kind.value
+    more = f" (not retried: {slot.unretried})" if slot.unretried else ""
+    return f"{verb}: {why}{more}"
+
+
+def no_answer_error(run: Run) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
-    if (refusal := refusal_of(one.failure for one in run.candidates)) is not None:
+    if (refusal := refusal_of(one.failure for one in run.slots.candidates)) is not None:
         return refusal
-    errors = {one.error for one in run.candidates}
+    errors = {one.error for one in run.slots.candidates}
     if errors == {ChatErrorKind.OVERFLOW.value}:
         text = (
             "This model's maximum context length is exceeded by your prompt. "
@@ -483,5 +502,5 @@ def no_answer_error(run: GroupRun) -> ApiError:
     if errors & GONE:
         return run.overloaded(5)
     return run.overloaded(
-        5, f"None of the {run.n} candidates gave an answer. Please try again later."
+        5, f"None of the {run.slots.n} candidates gave an answer. Please try again later."
     )

@@ -46,7 +46,7 @@ from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Rating
 from proxy.context import ProxyContext
-from proxy.groups.run import GroupRun, OpenGroups, find_open
+from proxy.groups.run import OpenGroups, Run, find_open
 from proxy.groups.seal_policy import undo_deadline
 from proxy.servers.facts import ROLLING
 
@@ -103,10 +103,10 @@ class RatingCommands:
             what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
             raise NotNow(what, todo="Rate another one")
         group = self.context.bus.state.groups.get(run.group_id)
-        indices = [candidate.index for candidate in run.usable]
+        indices = [candidate.index for candidate in run.slots.usable]
         known = {
             "server": run.facts.server.name,
-            "rewards": rewards_of(self.context, group, indices, run.n, vote),
+            "rewards": rewards_of(self.context, group, indices, run.slots.n, vote),
         }
         alone = run.votes.needed == 1
         event = (
@@ -123,7 +123,7 @@ class RatingCommands:
             )
         return f"group {run.group_id} is rated: {vote.rating}{self._undo_text(run)}"
 
-    def _undo_text(self, run: GroupRun, remedy: str = "unrate undoes it") -> str:
+    def _undo_text(self, run: Run, remedy: str = "unrate undoes it") -> str:
         """Return until when a vote on the group can be undone, as text, and how."""
         settings = self.context.settings.rating
         mode = self.context.bus.state.rating_mode
@@ -136,9 +136,9 @@ class RatingCommands:
             first_rated_at=run.votes.first_at,
             mode=mode,
             window=settings.window,
-            scored_at=run.scored_at,
+            scored_at=run.scores.at,
             rolling=run.facts.server.watcher.current.is_in(ROLLING),
-            clock=run.clock,
+            clock=run.slots.clock,
         )
         if due <= now:
             return ", and sent now"
@@ -172,7 +172,7 @@ class RatingCommands:
             run = None
         if run is not None:
             _require_no_refill(run)
-            indices = [candidate.index for candidate in run.usable]
+            indices = [candidate.index for candidate in run.slots.usable]
         else:
             indices = [one.index for one in group.candidates if one.reward is not None]
         rewards = rewards_of(self.context, group, indices, group.n, vote)
@@ -209,7 +209,7 @@ class RatingCommands:
             todo = "Send it again once the journal can be written; see the alert"
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
 
-    async def _committed(self, run: GroupRun | None = None) -> None:
+    async def _committed(self, run: Run | None = None) -> None:
         """Wait until a kill of the proxy can no longer lose what was published before; then the
         group decides again.
 
@@ -247,7 +247,7 @@ def vote_of(args: Mapping[str, Any]) -> VoteEvent:
     return VoteEvent(**{name: value for name, value in args.items() if name in fields})
 
 
-def _require_no_refill(run: GroupRun) -> None:
+def _require_no_refill(run: Run) -> None:
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
@@ -285,7 +285,7 @@ def rewards_of(
     return tuple([value for value in values if value is not None])
 
 
-def _in_its_way(run: GroupRun, vote: Rating, override: bool) -> bool:
+def _in_its_way(run: Run, vote: Rating, override: bool) -> bool:
     """Return whether another rater's vote stays instead of this one, because it is equal.
 
     Raises:
@@ -306,7 +306,7 @@ def _in_its_way(run: GroupRun, vote: Rating, override: bool) -> bool:
 # --- what changes --------------------------------------------------------------------------------
 
 
-def cast(run: GroupRun, event: GroupRated | VoteCast, holder: str, *, override: bool) -> None:
+def cast(run: Run, event: GroupRated | VoteCast, holder: str, *, override: bool) -> None:
     """Add a vote; it replaces this rater's earlier one. When the votes are complete, the group is
     rated. The same vote again changes nothing.
 
@@ -341,7 +341,7 @@ def _as_typed(vote: Rating) -> tuple[object, ...]:
     return vote.rating, vote.order, vote.scores, vote.rewards, vote.note, vote.tags
 
 
-def withdraw(run: GroupRun, rater: str, holder: str) -> None:
+def withdraw(run: Run, rater: str, holder: str) -> None:
     """Withdraw the rating; of several votes, that of this rater, so that the group lacks one."""
     votes, server = run.votes, run.facts.server.name
     vote = (votes.of(rater, holder) if votes.needed > 1 else None) or votes.ballots[0]
@@ -356,7 +356,7 @@ def withdraw(run: GroupRun, rater: str, holder: str) -> None:
         )
 
 
-def decide_between(run: GroupRun, event: DisagreementSettled) -> None:
+def decide_between(run: Run, event: DisagreementSettled) -> None:
     """Rate an open group with a decisive vote instead of the votes of its raters.
 
     Raises:
@@ -371,14 +371,14 @@ def decide_between(run: GroupRun, event: DisagreementSettled) -> None:
     run.votes.first_at = settled.at  # the undo time is that of the decision
 
 
-def waits_for_decision(run: GroupRun) -> bool:
+def waits_for_decision(run: Run) -> bool:
     """Return whether the votes are complete, disagree, and nobody has decided."""
     votes = run.votes
     undecided = votes.rating is not None and votes.settled is None
     return undecided and disagree([ballot.rewards for ballot in votes.ballots])
 
 
-def rate_with(run: GroupRun, votes: Sequence[Rating]) -> None:
+def rate_with(run: Run, votes: Sequence[Rating]) -> None:
     """Rate an open group with the combination of some votes, at least one."""
     event = combined_event(run.facts.server.name, run.group_id, votes)
     _set_rating(run, record_of(Rating, event, at=run.context.clock()))
@@ -407,8 +407,8 @@ def combined_event(server: str, group_id: str, votes: Sequence[Rating]) -> Group
     )
 
 
-def _set_rating(run: GroupRun, rating: Rating) -> None:
-    votes, indices = run.votes, [candidate.index for candidate in run.usable]
+def _set_rating(run: Run, rating: Rating) -> None:
+    votes, indices = run.votes, [candidate.index for candidate in run.slots.usable]
     votes.rewards = dict(zip(indices, rating.rewards, strict=True)) if rating.rewards else {}
     votes.first_at = rating.at if votes.rating is None else votes.first_at
     votes.rating = rating

@@ -12,10 +12,10 @@ from collections.abc import Callable, Container, Sequence
 from core.events import GroupSealed, RatingAwaited, SentReward
 from core.scoring.advantage import advantages, lacks_signal, spread
 from core.state import Group
-from proxy.groups import refill
 from proxy.groups.gate import GivingWay, capacity_of
 from proxy.groups.rating import rate_with, waits_for_decision
-from proxy.groups.run import GroupRun
+from proxy.groups.run import Run
+from proxy.groups.score import carry_out
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
 
@@ -44,25 +44,25 @@ class Sealing:
         self._attended_until = attended_until
         self.giving_way = GivingWay()
 
-    async def decided(self, run: GroupRun) -> Seal | Drop:
+    async def decided(self, run: Run) -> Seal | Drop:
         """Wait for the operator as long as the rules allow; return what to do with the group."""
         try:
             return await self._decided(run)
         finally:
             run.facts.unscored.pop(run.group_id, None)
 
-    async def _decided(self, run: GroupRun) -> Seal | Drop:
+    async def _decided(self, run: Run) -> Seal | Drop:
         published: tuple[float, str, str, float] | None = None
         while True:
             run.wake.clear()
             if run.refill is not None:
-                await refill.carry_out(run)
+                await carry_out(run)
                 published = None
             now, state = run.context.clock(), run.context.bus.state
             unattended = seals_at_once(
                 mode=state.rating_mode,
                 consoles=state.consoles,
-                scored=run.sheet is not None,
+                scored=run.scores.sheet is not None,
                 voted=bool(run.votes.ballots),
                 gone=has_lost_all(run.facts.server.watcher.current),
             )
@@ -70,12 +70,12 @@ class Sealing:
             if isinstance(decision, Seal):
                 if decision.source == "human" and run.votes.rating is None:
                     rate_with(run, run.votes.ballots)
-                run.mark_phase_end("rate")
+                run.clocks.mark("rate")
                 return decision
             if isinstance(decision, Drop):
                 return decision
             run.phase = "AWAITING_RATING"
-            key = (decision.until, decision.fallback, decision.why, run.spared_until)
+            key = (decision.until, decision.fallback, decision.why, run.votes.kept_until)
             if key != published:
                 published = key
                 self._publish_wait(run, decision)
@@ -87,7 +87,7 @@ class Sealing:
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
-    def _publish_wait(self, run: GroupRun, decision: Wait) -> None:
+    def _publish_wait(self, run: Run, decision: Wait) -> None:
         run.context.bus.publish(
             RatingAwaited(
                 server=run.facts.server.name,
@@ -96,11 +96,11 @@ class Sealing:
                 fallback=decision.fallback,
                 why=decision.why,
                 overlap=run.votes.needed,
-                spared=run.spared_until,
+                spared=run.votes.kept_until,
             )
         )
 
-    def _situation(self, run: GroupRun, now: float) -> Situation:
+    def _situation(self, run: Run, now: float) -> Situation:
         state, settings = run.context.bus.state, run.context.settings.rating
         status, votes = run.facts.server.watcher.current, run.votes
         return Situation(
@@ -112,9 +112,9 @@ class Sealing:
             crowded=run.facts.crowded,
             gone=has_lost_all(status),
             closing=self._closing(),
-            scored=run.sheet is not None,
-            scored_at=run.scored_at,
-            clock=run.clock,
+            scored=run.scores.sheet is not None,
+            scored_at=run.scores.at,
+            clock=run.slots.clock,
             window=settings.window,
             fallback=settings.fallback,
             rated_at=votes.rating.at if votes.rating is not None else None,
@@ -124,11 +124,11 @@ class Sealing:
             voted_at=votes.ballots[-1].at if votes.ballots else None,
             accepted=votes.accepted,
             over_half=self._over_half(run),
-            gives_way=run.gives_way,
+            gives_way=run.votes.gives_way,
             blocks_update=status.is_in(ROLLING_POST),
         )
 
-    def _over_half(self, run: GroupRun) -> bool:
+    def _over_half(self, run: Run) -> bool:
         """Return whether unscored groups would hold more than half of the pool including this one.
 
         A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
@@ -136,11 +136,11 @@ class Sealing:
         """
         unscored = run.facts.unscored
         unscored.pop(run.group_id, None)
-        if run.sheet is not None or run.votes.ballots:
+        if run.scores.sheet is not None or run.votes.ballots:
             return False
         others = sum(unscored.values())
         room = capacity_of(run.facts.server)
-        held = len(run.held)
+        held = len(run.slots.held)
         rates = others == 0 and run.context.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
             return True
@@ -148,7 +148,7 @@ class Sealing:
         return False
 
 
-def _only_skips(run: GroupRun) -> bool:
+def _only_skips(run: Run) -> bool:
     """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
     votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
     return bool(votes) and all(vote.rating == "skip" for vote in votes)
@@ -158,11 +158,11 @@ def _only_skips(run: GroupRun) -> bool:
 
 
 def sealed(
-    run: GroupRun, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
+    run: Run, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
 ) -> GroupSealed:
     """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
     # The reward of a superseded candidate cannot be sent.
-    sendable = [candidate for candidate in run.usable if not candidate.superseded]
+    sendable = [candidate for candidate in run.slots.usable if not candidate.superseded]
     return _seal(
         run.facts.server.name,
         run.group_id,
@@ -170,7 +170,7 @@ def sealed(
         best,
         source,
         run.facts.server.info.damping,
-        run.sheet.version if run.sheet is not None else "",
+        run.scores.sheet.version if run.scores.sheet is not None else "",
         unrated,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from ajet_swarm.protocol.schemas import EngineState
-from proxy.groups.run import GroupRun
+from proxy.groups.run import Run
 from proxy.servers.facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
@@ -36,22 +36,20 @@ class StragglerRule:
         hedge: Starts fresh episodes in place of the late candidates; False if that is not possible.
     """
 
-    def __init__(
-        self, run: GroupRun, cut: Callable[[str], object], hedge: Callable[[], bool]
-    ) -> None:
+    def __init__(self, run: Run, cut: Callable[[str], object], hedge: Callable[[], bool]) -> None:
         self._run = run
         self._settings = run.context.settings.proxy
         self._cut: Callable[[str], object] = cut
         self._hedge: Callable[[], bool] = hedge
         self._failed = 0
         """Candidates that failed for good."""
-        self._active_at = run.loop.time()
+        self._active_at = run.clocks.loop.time()
         """When a call began or a delta of an answer arrived, on the clock of the loop."""
         self._settled_at: float | None = None
         """When enough candidates were settled."""
         self._timer: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
-        if limit and not run.limit_used:  # the usual answer time is read when this has passed
+        if limit and not run.slots.limit_used:  # the usual answer time is read when this has passed
             self._schedule_at(self._active_at + limit)
 
     @property
@@ -62,7 +60,7 @@ class StragglerRule:
 
     def restart(self) -> None:
         """Count from now: a call began, or a delta of its answer arrived."""
-        self._active_at = self._run.loop.time()
+        self._active_at = self._run.clocks.loop.time()
 
     def failed(self) -> None:
         """Record that a candidate failed for good."""
@@ -72,13 +70,15 @@ class StragglerRule:
     def settled(self) -> None:
         """Record that a candidate answered, or failed for good."""
         run = self._run
-        if run.limit_used or self._timer is None:  # the limit passed while there was no answer
+        if (
+            run.slots.limit_used or self._timer is None
+        ):  # the limit passed while there was no answer
             self.restart()
-        if self._settled_at is None and self._settings.straggler_after and run.usable:
+        if self._settled_at is None and self._settings.straggler_after and run.slots.usable:
             chosen = self._settings.straggler_first
-            first = max(2, chosen) if chosen else run.n - 1
-            if first <= len(run.usable) + self._failed < run.n:
-                self._settled_at = run.loop.time()
+            first = max(2, chosen) if chosen else run.slots.n - 1
+            if first <= len(run.slots.usable) + self._failed < run.slots.n:
+                self._settled_at = run.clocks.loop.time()
                 self._schedule()
         if self._timer is None:
             self._schedule()
@@ -105,13 +105,13 @@ class StragglerRule:
     def _schedule_at(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._run.loop.call_at(when, self._check)
+        self._timer = self._run.clocks.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
         """Return when the remaining candidates are late, on the clock of the loop (None for never),
         and whether that counts from the time at which the others were settled."""
         late_at = None
-        if (self._run.usable or not self._run.limit_used) and (limit := self._limit):
+        if (self._run.slots.usable or not self._run.slots.limit_used) and (limit := self._limit):
             late_at = self._active_at + limit
         if self._settled_at is not None:
             active_at, settled_at = self._active_at, self._settled_at
@@ -125,17 +125,17 @@ class StragglerRule:
         """Return why the remaining candidates are late."""
         if not behind:
             return f"no answer in {self._limit:.3g} s"
-        count = len(self._run.usable)
+        count = len(self._run.slots.usable)
         others = f"the other {count}" if count > 1 else "the other one"
         return f"no answer {self._settings.straggler_after:.3g} s after {others}"
 
     def _check(self) -> None:
         run = self._run
         self._cancel_timer()
-        if len(run.usable) + self._failed >= run.n:
+        if len(run.slots.usable) + self._failed >= run.slots.n:
             return
         due, behind = self._due()
-        if due is not None and due > run.loop.time():
+        if due is not None and due > run.clocks.loop.time():
             self._schedule_at(due)
         elif due is not None:
             self._act(self._why(behind))
@@ -144,7 +144,7 @@ class StragglerRule:
         run = self._run
         if run.facts.server.watcher.current.is_in(POST):
             self._cut(f"{why}, the batch waits for it")
-        elif not run.usable:
+        elif not run.slots.usable:
             if self._may_start_again():
                 self._cut(why)
         elif self._hedge():
@@ -161,7 +161,7 @@ class StragglerRule:
             if run.facts.crowded:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
-                self._schedule_at(run.loop.time() + CROWD_CHECK)
+                self._schedule_at(run.clocks.loop.time() + CROWD_CHECK)
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their
@@ -171,9 +171,9 @@ class StragglerRule:
         """
         run = self._run
         rolling = run.facts.server.watcher.current.is_in(ROLLING)
-        left = run.deadline - run.loop.time()
+        left = run.deadline - run.clocks.loop.time()
         known = bool(run.facts.usual_seconds)
-        return known and rolling and run.streamed_candidate is None and left > self._limit
+        return known and rolling and run.answer.streamed is None and left > self._limit
 
 
 def _unused(*_: object) -> bool:

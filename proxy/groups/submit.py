@@ -24,7 +24,7 @@ from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
 from core.events import EndedEpisode, EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, Run
 from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ async def _is_superseded(server: ServerHandle, owner: EpisodeOwner) -> bool:
 # --- returning ---------------------------------------------------------------------------------
 
 
-async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
+async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
     """Return the episodes of these candidates; a later sweep returns those that cannot be now.
 
     Episodes that we may no longer hold are looked up first. One whose end is in flight is not
@@ -84,7 +84,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     run.events.flush()
     every = [one for one in candidates if one.uuid]
     holding = [one for one in every if not one.ending]
-    late = run.context.clock() - run.discard_timeout
+    late = run.context.clock() - run.slots.discard_timeout
     doubtful = {one.uuid for one in holding if one.lost or one.active_at < late}
     certain = [one.uuid for one in holding if one.uuid not in doubtful and not one.superseded]
     doubtful -= {one.uuid for one in holding if one.superseded}
@@ -99,7 +99,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
     if doubtful:
         held = await _certainly_held(server)
         if held is None:
-            run.needs_sweep = True
+            run.slots.needs_sweep = True
         else:
             doubtful -= {one.uuid for one in holding if one.superseded}
             certain += [uuid for uuid in doubtful if uuid in held]
@@ -108,7 +108,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         uuid = one.uuid
         if one.ending and not one.superseded and not server.claimer.releaser.spares(uuid):
             server.claimer.releaser.spare(uuid, END_IN_FLIGHT)
-        run.release_slot(one)
+        run.slots.release(one)
         full_reason = reason if uuid in certain else f"{reason} ({why})"
         if one.ending:
             full_reason = f"{reason} (its end may have arrived)"
@@ -145,42 +145,41 @@ class PendingReward(msgspec.Struct, frozen=True):
     """`train` or `eval`."""
 
 
-async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
+async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
     return await run_all(
-        *(_end_and_record(run, one, rewards[one.index]) for one in run.usable if one.uuid)
+        *(_end_and_record(run, one, rewards[one.index]) for one in run.slots.usable if one.uuid)
     )
 
 
-def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
+def _ending(run: Run, one: Candidate, reward: float) -> PendingReward:
     assert one.claimed is not None
     return PendingReward(
         group_id=run.group_id,
         index=one.index,
         uuid=one.uuid,
         reward=reward,
-        task_id=run.task_id,
-        output=WireOutput(reward=reward, metadata=run.metadata),
+        task_id=run.task.id,
+        output=WireOutput(reward=reward, metadata=run.task.metadata),
         active_at=one.active_at,
         claimed_at=one.claimed.at,
-        discard_timeout=run.discard_timeout,
+        discard_timeout=run.slots.discard_timeout,
         owner=one,
-        kind=run.kind,
+        kind=run.task.kind,
     )
 
 
-async def _end_and_record(run: GroupRun, candidate: Candidate, reward: float) -> str:
+async def _end_and_record(run: Run, candidate: Candidate, reward: float) -> str:
     """Send one reward with retries and checks; return its outcome."""
     ending = _ending(run, candidate, reward)
     outcome, text = await end(run.facts.server, ending, run.context.clock())
     run.events.add(EndedEpisode(ending.index, ending.uuid, ending.reward, outcome, text))
-    run.rewards_taken += outcome in ACCEPTED
-    run.release_slot(candidate)
-    run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
+    run.slots.release(candidate)
+    run.slots.needs_sweep = run.slots.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
 

@@ -8,11 +8,10 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.runtime.home import Home
 from core.settings import Settings
-from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.judge.spend import JUDGE_BUDGETS, own_server
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import PartSpec, RewardModel
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
 
@@ -55,8 +54,7 @@ def select_source(
                 str(folder),
                 "Give the folder that holds the hooks",
             )
-        limits = HookLimits(settings.reward_limit, memory_bytes=rewards.memory_mb << 20)
-        return HookSource(folder, limits, home.logs / "hooks.log", runtime.clock.monotonic)
+        return ComposedSource(model=hook_model(folder), environment=environment, name="hook")
     if rewards.file:
         file = Path(rewards.file).expanduser().absolute()
         if not file.is_file():
@@ -86,6 +84,12 @@ def missing_file(file: Path) -> AjetError:
     """Return the error for a named file of rewards that does not exist."""
     todo = "Give the file, or leave --rewards out for the built-in rewards"
     return AjetError("the file of the rewards does not exist", str(file), todo)
+
+
+def hook_model(folder: Path) -> RewardModel:
+    """Return a model whose whole reward is a folder of hooks."""
+    settings = {"folder": str(folder.absolute())}
+    return RewardModel((PartSpec("hook", "hook", settings=settings),))
 
 
 def display_name(settings: Settings, source: RewardSource) -> str:

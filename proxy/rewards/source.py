@@ -262,7 +262,7 @@ def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
     scored = [score.index for score in sheet.scores]
     if scored != expected and sorted(scored) != expected:
         return Abstention("source", f"{len(sheet.scores)} rewards for {len(expected)} answers")
-    for one in sheet.scores:
-        if not usable(one.reward):
-            return Abstention("source", f"reward {one.index} is {one.reward}")
+    for score in sheet.scores:
+        if not usable(score.reward):
+            return Abstention("source", f"reward {score.index} is {score.reward}")
     return None

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
-from core.state import Server
+from core.state import STARTS_WITHIN, Server
 from proxy.context import ServerHandle
-from proxy.servers.sync_agreement import SyncAgreement
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ ANSWERS = 64
 """Number of recent answers whose durations are stored."""
 ENOUGH_ANSWERS = 8
 """Minimum number of answers for a usual duration."""
+AGREE_AGAIN_AFTER = 2.0
+"""Seconds between two attempts to agree to a weight sync, as in AgentJet's client."""
 
 ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
@@ -43,19 +45,27 @@ class EpisodeOwner(Protocol):
     """Its end was sent, and the outcome is not known yet."""
 
 
-def is_starting(server: Server | None, now: float) -> bool:
+def is_starting(server: Server | None, now: float, starts_by: float = 0.0) -> bool:
     """Return whether an engine that is off or silent is expected to answer within seconds.
 
-    Nothing starts an engine that has answered that it is OFFLINE, unless a command does.
+    Nothing starts an engine that has answered that it is OFFLINE, unless a command does, or
+    whoever started the proxy has announced one.
 
     Args:
         server: Its state; None before the first event.
         now: Unix seconds.
+        starts_by: Unix seconds until which such a command is announced for the own engine.
     """
     if server is None:
         return False
-    works = server.work is not None and not server.work.over
-    return works or (server.own and bool(server.lost) and now < server.expected_until)
+    work = server.work
+    if work is not None and not work.over:
+        return True
+    if not server.own:
+        return False
+    proxy_start = server.expected_until - STARTS_WITHIN
+    announced = now < starts_by and not (work is not None and work.began >= proxy_start)
+    return announced or (bool(server.lost) and now < server.expected_until)
 
 
 def is_down(status: ServerStatus) -> bool:
@@ -259,3 +269,59 @@ class ServerFacts:
                 self._unanswered_since = watcher.current.since
                 name = self.server.name
                 log.warning("%s does not report how many candidates a task needs", name)
+
+
+class SyncAgreement:
+    """Agrees to the weight sync of one server, once a batch, for jobs whose batch ends so.
+
+    Args:
+        server: The server.
+        tasks: Owner of the attempts; its end ends them.
+    """
+
+    def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
+        self._server = server
+        self._tasks = tasks
+        self._agreed: tuple[int | None, float] | None = None
+        """The batch whose end the server was told last."""
+        self._attempts: asyncio.Task[None] | None = None
+
+    def agree(self, idle: Callable[[], bool]) -> None:
+        """Agree, if the batch ends by agreement; call this when the last open group has ended.
+
+        An attempt that fails is repeated in the background while the same batch is collected.
+
+        Args:
+            idle: Returns whether no group is open. A group that opens ends the attempts.
+        """
+        if self._attempts is not None:
+            self._attempts.cancel()
+            self._attempts = None
+        batch = self._batch()
+        if batch is not None and batch != self._agreed:
+            attempts = self._agree(batch, idle)
+            self._attempts = self._tasks.spawn(attempts, f"agree:{self._server.name}")
+
+    def _batch(self) -> tuple[int | None, float] | None:
+        """Return step and start of the batch that is collected and ends by agreement, or None.
+
+        Its step alone does not identify it: an engine may be started again at the same step.
+        """
+        pool, status = self._server.watcher.pool, self._server.watcher.current
+        if pool is None or not pool.agree_to_sync or status.state is not EngineState.ROLLING:
+            return None
+        return status.step, status.since
+
+    async def _agree(self, batch: tuple[int | None, float], idle: Callable[[], bool]) -> None:
+        level = logging.INFO
+        while idle() and self._batch() == batch:
+            try:
+                if await self._server.client.agree_sync_weight():
+                    self._agreed = batch
+                    self._server.watcher.nudge()
+                    return
+            except SwarmError as error:
+                text = "%s did not accept the agreement to sync: %s"
+                log.log(level, text, self._server.name, error)
+                level = logging.DEBUG
+            await asyncio.sleep(AGREE_AGAIN_AFTER)

@@ -48,6 +48,7 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.openai.errors import hide
 from core.settings import Settings, UpstreamSettings
 from proxy.context import ServerHandle
+from proxy.http.bare_prompts import PROMPT, CompletionsTransport
 from proxy.http.upstream_errors import (
     LATER,
     RETRY_AFTER,
@@ -65,7 +66,6 @@ from proxy.http.upstream_transport import (
     upstream_request,
     with_candidate_id,
 )
-from proxy.servers.bare_prompts import PROMPT, CompletionsTransport
 
 STATE = "OBSERVING"
 """The state that is displayed for such a server."""

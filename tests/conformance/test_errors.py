@@ -16,7 +16,6 @@ from ajet_swarm.api.outcomes import VLLM_OVERFLOW
 from core.events import ScoringAbstained
 from core.settings import Settings
 from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.source import GroupContext
 from tests.conformance.forms import (
     CAPTURES,
@@ -36,6 +35,7 @@ from tests.conformance.forms import (
     text_of,
 )
 from tests.support.proxy.front import BODIES, LAST, Front, fronted
+from tests.support.proxy.hooks import HookRewards
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.support.wire import wire
@@ -205,12 +205,12 @@ WHY = {"raises": "ValueError", "hangs": "within", "nan": "nan", "nothing": "None
 
 
 @contextlib.asynccontextmanager
-async def judged_by(home: Path, code: str, limit: float) -> AsyncIterator[HookSource]:
+async def judged_by(home: Path, code: str, limit: float) -> AsyncIterator[HookRewards]:
     """The operator's own reward function."""
     folder = home / "hooks"
     folder.mkdir()
     (folder / "on_compute_relative_reward.py").write_text(textwrap.dedent(code))
-    source = HookSource(folder, HookLimits(call_seconds=limit), home / "hooks.log")
+    source = HookRewards(folder, HookLimits(call_seconds=limit), home / "hooks.log")
     await source.start()
     try:
         yield source

@@ -17,11 +17,11 @@ import pytest
 import ajet_swarm.api.watcher
 from core.events import EpisodeEnded, GroupScored, GroupSealed, ScoringAbstained
 from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.judge import question
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
+from tests.support.proxy.hooks import HookRewards
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -189,7 +189,7 @@ async def test_a_failing_hook_only_costs_its_groups_rewards(
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    {code}\n")
     limits = LIMITS if row in ENDLESS else CALMED
-    source = HookSource(folder, limits, tmp_path / "hooks.log")
+    source = HookRewards(folder, limits, tmp_path / "hooks.log")
     async with scored_by(tmp_path, source) as w:
         await fails(w, times, words)
         broken = source.version
@@ -208,7 +208,7 @@ async def test_each_row_that_ends_no_process_only_costs_its_groups_rewards(tmp_p
         for row, (code, _) in rows.items()
     )
     (folder / HOOK).write_text(f"{HEAD}{body}{GOOD.removeprefix(HEAD)}")
-    source = HookSource(folder, CALMED, tmp_path / "hooks.log")
+    source = HookRewards(folder, CALMED, tmp_path / "hooks.log")
     async with scored_by(tmp_path, source) as w:
         for row, (_, words) in rows.items():
             with naming(row):
@@ -222,7 +222,7 @@ async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: P
     folder = tmp_path / "hooks"
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    return (0.1, 0.2, 0.3, 0.4)\n")
-    source = HookSource(folder, CALMED, tmp_path / "hooks.log")
+    source = HookRewards(folder, CALMED, tmp_path / "hooks.log")
     async with scored_by(tmp_path, source) as w:
         for _ in range(times):
             await works(w, [0.1, 0.2, 0.3, 0.4])

@@ -234,6 +234,7 @@ def vote_data(result: float | None, ratings: int = 1) -> dict[str, Any]:
         "step": 12,
         "ratings": ratings,
         "skipped": 0,
-        "sentence": "automatic 0.75, 1 rating 1.00 (0.09 to 1.00); together from 30 ratings on",
+        "sentence": "automatic 0.75, 1 rating 1.00 (0.09 to 1.00), "
+        "same result 100 % (9 to 100 %), by chance 100 %",
         "figures": None,
     }

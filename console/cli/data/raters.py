@@ -11,7 +11,7 @@ import msgspec
 from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import add_json, add_proxy_access
 from console.models.rating.raters import (
-    Agreement,
+    RaterAgreement,
     RaterRow,
     agreement,
     disagreements,
@@ -41,11 +41,11 @@ def raters(args: argparse.Namespace) -> int:
     """
     state = asyncio.run(snapshot(args, existing_home(args)))
     now = time.time()
-    rows, reliability, disputed = rater_rows(state, now), agreement(state), disagreements(state)
+    rows, agreed, disputed = rater_rows(state, now), agreement(state), disagreements(state)
     if args.json:
-        say_json(_data(rows, reliability, disputed))
+        say_json(_data(rows, agreed, disputed))
         return 0
-    for line in rater_lines(rows, reliability, len(disputed)):
+    for line in rater_lines(rows, agreed, len(disputed)):
         say("".join(piece for piece, _ in line).rstrip())
     for group in disputed:
         say(disagreement_row(group, _WIDTH))
@@ -54,12 +54,12 @@ def raters(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(rows: list[RaterRow], reliability: Agreement, disputed: list[Group]) -> dict[str, Any]:
+def _data(rows: list[RaterRow], agreed: RaterAgreement, disputed: list[Group]) -> dict[str, Any]:
     return {
         "raters": [asdict(row) for row in rows],
-        "alpha": {
-            "best": msgspec.to_builtins(reliability.best),
-            "rewards": msgspec.to_builtins(reliability.rewards),
+        "agreement": {
+            "best": msgspec.to_builtins(agreed.best),
+            "order": msgspec.to_builtins(agreed.order),
         },
         "disagreements": [
             {

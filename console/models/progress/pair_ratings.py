@@ -51,7 +51,7 @@ def ratings_data(progress: Progress | None) -> dict[str, Any] | None:
         "same_text": ratings.counts.same,
         "automatic": figures.automatic,
         "human": msgspec.to_builtins(figures.human),
-        "together": msgspec.to_builtins(figures.together),
+        "agreement": msgspec.to_builtins(figures.agreement),
         "parts": {name: msgspec.to_builtins(one) for name, one in figures.parts},
     }
 

@@ -7,12 +7,9 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from console.models.rating.progress import pace_of
 from console.session.group_facts import by_candidate
-from core.scoring.agreement import only_top, top
+from core.scoring.agreement import top
 from core.state import Group, Rating, State
-from core.verdict.krippendorff import Reliability, reliability
-
-NO_BEST, ALL_BAD = -1.0, -2.0
-"""Categories of votes without a single best answer."""
+from core.verdict.agreement import Agreement, best_agreement, order_agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +87,38 @@ def disagreements(state: State) -> list[Group]:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """Krippendorff's alpha over the groups that several raters judged.
+class RaterAgreement:
+    """Agreement over the groups that several raters judged; None without such a group.
 
     Attributes:
-        best: Of the best answer of each group; nominal. Votes without a single best answer are
-            the category *no best*, *all bad* is one of its own.
-        rewards: Of the reward of each answer; interval, since the mean of the rewards is sent.
+        best: How often two raters put the same answers first.
+        order: How often two raters put two answers in the same order.
     """
 
-    best: Reliability
-    rewards: Reliability
+    best: Agreement | None
+    order: Agreement | None
 
 
-def agreement(state: State) -> Agreement:
+def agreement(state: State) -> RaterAgreement:
     """Return the agreement of the raters; it may take tenths of a second."""
     return agreement_of(judged_votes(state))
 
 
 def judged_votes(state: State) -> list[list[tuple[float, ...]]]:
     """Return the rewards of each vote, for each group that several raters judged."""
-    judged = [[one.rewards for one in group.votes if one.rewards] for group in overlapping(state)]
-    return [votes for votes in judged if len({len(one) for one in votes}) == 1]
+    judged = [
+        [vote.rewards for vote in group.votes if vote.rewards] for group in overlapping(state)
+    ]
+    return [votes for votes in judged if len({len(rewards) for rewards in votes}) == 1]
 
 
-def agreement_of(judged: Sequence[Sequence[Sequence[float]]]) -> Agreement:
+def agreement_of(judged: Sequence[Sequence[Sequence[float]]]) -> RaterAgreement:
     """Return the agreement of raters.
 
     Args:
         judged: For each group the rewards of each vote, by answer.
     """
-    best = [[[_best_choice(rewards) for rewards in votes]] for votes in judged]
-    answers = [list(zip(*votes, strict=True)) for votes in judged]
-    return Agreement(reliability(best, "nominal"), reliability(answers, "interval"))
-
-
-def _best_choice(rewards: Sequence[float]) -> float:
-    """Return the place of the best answer, or the category of a vote without one."""
-    by_place = dict(enumerate(rewards))
-    chosen = only_top(by_place)
-    if chosen is not None:
-        return float(chosen)
-    all_equal = len(top(by_place)) == len(by_place)
-    return ALL_BAD if all_equal and max(rewards) == 0.0 else NO_BEST
+    return RaterAgreement(best_agreement(judged), order_agreement(judged))
 
 
 def typed_vote(text: str, n: int) -> dict[str, object]:

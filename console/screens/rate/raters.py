@@ -11,7 +11,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from console.models.rating.raters import (
-    Agreement,
+    RaterAgreement,
     agreement_of,
     disagreements,
     judged_votes,
@@ -44,10 +44,10 @@ class RatersScreen(ModalScreen[DisagreementChoice | None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
-        self._agreement: Agreement | None = None
+        self._agreement: RaterAgreement | None = None
 
     def compose(self) -> ComposeResult:
-        """The table of raters, alpha, the list of disagreements."""
+        """The table of raters, their agreement, the list of disagreements."""
         with Vertical(classes="dialog -wide", id="raters"):
             yield Static("Raters", markup=False, classes="dialog-title")
             yield TextPane(id="raters-summary")

@@ -1,7 +1,7 @@
 """Legacy completions: each prompt is sent as a user message, or as plain text. No I/O.
 
 An AgentJet server has no route for plain prompts, so it applies its chat template to the prompt. A
-server with a completions route gets the prompt unchanged (`proxy.servers.bare_prompts`). The answer
+server with a completions route gets the prompt unchanged (`proxy.http.bare_prompts`). The answer
 is the message's text without its reasoning; log probabilities are those of the answer only. Each of
 several prompts becomes its own group; the response lists the answers to all of them as choices.
 """

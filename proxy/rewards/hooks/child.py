@@ -97,7 +97,6 @@ class HookChild:
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[CallOutcome]] = {}
         self._stacks: dict[int, Stack] = {}
-        self._stack_requests: dict[int, asyncio.Future[Stack]] = {}
         self._supervised: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -238,18 +237,10 @@ class HookChild:
     async def _supervise(self, before: Stack) -> None:
         """Kill the process if the call that has the thread still has it at its time limit."""
         await asyncio.sleep(self._limits.call_seconds - before.seconds)
-        id_ = next(self._ids)
-        self._stack_requests[id_] = response = asyncio.get_running_loop().create_future()
-        try:
-            # No call has this id: the message only requests the stack of the thread.
-            self._post(CancelCall(id_))
-            await asyncio.wait([response], timeout=self._limits.grace_seconds)
-        finally:
-            self._supervised.discard(before.running)
-            del self._stack_requests[id_]
-        if not response.done() or response.result().running == before.running:
-            fault = (response.result() if response.done() else before).fault
-            await self._kill_blocked(fault, before.running)
+        self._supervised.discard(before.running)
+        owner = self._thread_owner
+        if owner is not None and not self.ended and owner.get() == before.running:
+            await self._kill_blocked(before.fault, before.running)
 
     async def _kill_blocked(self, fault: HookFault, cause_id: int) -> None:
         """Kill the process because of a call; every call that this ends reports the place in it."""
@@ -289,10 +280,6 @@ class HookChild:
         elif isinstance(message, Stack):
             if message.id in self._pending:
                 self._stacks[message.id] = message
-            elif (
-                response := self._stack_requests.get(message.id)
-            ) is not None and not response.done():
-                response.set_result(message)
         elif (future := self._pending.get(message.id)) is not None and not future.done():
             future.set_result(message)
         if isinstance(message, Failed) and message.last:

@@ -6,16 +6,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.rewards.files import Stamp
+
 SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 MAX_DEPTH = 3
 MAX_FILES = 500
 
-Stamp = tuple[tuple[str, int, int], ...]
-"""Relative path, modification time (ns) and size of every Python file, sorted."""
-
 
 def stamp(folder: Path) -> Stamp:
-    """Return a cheap fingerprint; empty when the folder is missing or contains no Python."""
+    """Return a cheap fingerprint of the Python files; empty without any."""
     return tuple(sorted(_files(folder)))
 
 

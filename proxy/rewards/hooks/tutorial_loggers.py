@@ -117,12 +117,10 @@ def _cell(value: object) -> str:
     return text if len(text) <= CELL else text[:CELL] + "..."
 
 
+_PRINTERS = (print_dict, print_dictofdict, print_list, print_listofdict, register_logger)
 _CONTENT: dict[str, dict[str, Any]] = {
     "loguru": {"logger": Logger()},
-    "beast_logger": {
-        one.__name__: one
-        for one in (print_dict, print_dictofdict, print_list, print_listofdict, register_logger)
-    },
+    "beast_logger": {printer.__name__: printer for printer in _PRINTERS},
 }
 
 

@@ -79,17 +79,18 @@ def cut(text: str, limit: int) -> str:
 
 def conversation(messages: Sequence[Mapping[str, Any]], limit: int) -> bytes:
     """Return the conversation as JSON: its first turn and as many of the newest as fit."""
-    turns = [_turn(one, limit // 2) for one in messages]
-    room = limit - sum(len(one["text"]) for one in (turns[:1] if len(turns) > 1 else []))
+    turns = [_turn(message, limit // 2) for message in messages]
+    first, later = (turns[:1], turns[1:]) if len(turns) > 1 else ([], turns)
+    room = limit - sum(len(turn["text"]) for turn in first)
     included: list[dict[str, str]] = []
-    for turn in reversed(turns[1:] if len(turns) > 1 else turns):
+    for turn in reversed(later):
         room -= len(turn["text"])
         if room < 0 and included:
             break
         included.insert(0, turn)
-    dropped = len(turns) - len(included) - (1 if len(turns) > 1 else 0)
+    dropped = len(later) - len(included)
     note = [{"role": "note", "text": f"{dropped} turns left out"}] if dropped else []
-    return _json([*(turns[:1] if len(turns) > 1 else []), *note, *included])
+    return _json([*first, *note, *included])
 
 
 def scoring(

@@ -1,13 +1,12 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
-import functools
 import hashlib
 import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -16,7 +15,8 @@ import msgspec
 
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
-from proxy.rewards.model.file import ModelFault, default_model, make
+from proxy.rewards.files import stamp
+from proxy.rewards.model.file import ModelFault, make
 from proxy.rewards.model.spec import (
     NothingApplies,
     PartSpec,
@@ -55,21 +55,6 @@ _CODE = (
 )
 """Files of `proxy/rewards` that affect every reward; the version covers their content."""
 
-Stamp = tuple[tuple[str, int, int], ...]
-"""Path, modification time (ns) and size of each file; -1 for a missing file."""
-
-
-def stamp(files: Sequence[Path]) -> Stamp:
-    """Return a cheap fingerprint of files."""
-    fingerprint = []
-    for file in files:
-        try:
-            status = file.stat()
-            fingerprint.append((str(file), status.st_mtime_ns, status.st_size))
-        except OSError:
-            fingerprint.append((str(file), -1, -1))
-    return tuple(fingerprint)
-
 
 @dataclass(eq=False)
 class LivePart:
@@ -86,16 +71,25 @@ class LivePart:
     """Set whenever `busy` falls to 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedPart:
-    """A part together with its entry in the model."""
-
-    spec: PartSpec
-    live: LivePart
-
-
 class Assembly:
-    """A model whose parts are built."""
+    """A model whose parts are built.
+
+    Args:
+        model: The model.
+        folder: Folder that relative paths start from.
+        environment: What the parts may use besides their settings.
+        reusable: Live parts; an identical one is reused instead of building another.
+
+    Attributes:
+        parts: The parts that are enabled, by name in their order.
+        files: Files that the parts have read.
+        slow: Name and part of each part that waits.
+        observes_requests: Whether a part must be notified of new requests.
+        looks_back: Whether a part compares with recent winners.
+
+    Raises:
+        ModelFault: settings of parts are invalid; reports line and field of each.
+    """
 
     def __init__(
         self,
@@ -104,49 +98,36 @@ class Assembly:
         environment: PartEnvironment,
         reusable: Sequence[LivePart] = (),
     ) -> None:
-        """Build the parts of a model.
-
-        Args:
-            model: The model.
-            folder: Folder that relative paths start from.
-            environment: What the parts may use besides their settings.
-            reusable: Live parts; an identical one is reused instead of building another.
-
-        Raises:
-            ModelFault: settings of parts are invalid; reports line and field of each.
-        """
         self.model = model
         self._seconds = environment.seconds
         self._folder = folder
-        self.weighted_parts: list[WeightedPart] = []
+        self.parts: dict[str, LivePart] = {}
         faults: list[ModelFault] = []
         for spec in model.active:
             try:
-                live = _live_part(spec, model, folder, environment, reusable)
-                self.weighted_parts.append(WeightedPart(spec, live))
+                self.parts[spec.name] = _live_part(spec, model, folder, environment, reusable)
             except ModelFault as fault:
                 faults.append(fault)
         if faults:
             raise joined(faults)
-        self.live_parts = [weighted.live for weighted in self.weighted_parts]
-        self.files = tuple(dict.fromkeys(file for one in self.live_parts for file in one.files))
-        self._immediate: list[tuple[str, GroupPart]] = []
-        self._slow: list[tuple[str, SlowPart, LivePart]] = []
-        for weighted in self.weighted_parts:
-            name, part = weighted.spec.name, weighted.live.part
-            if weighted.live.slow:
-                self._slow.append((name, cast(SlowPart, part), weighted.live))
-            else:
-                self._immediate.append((name, cast(GroupPart, part)))
-        self.has_slow_parts = bool(self._slow)
-        slow_parts = [part for _, part, _ in self._slow]
-        self.observes_requests = any(isinstance(part, ObservesRequests) for part in slow_parts)
-        """Whether a part must be notified of new requests."""
-        self._names = [spec.name for spec in model.active]
+        self.live_parts = list(self.parts.values())
+        self.files = tuple(dict.fromkeys(file for live in self.live_parts for file in live.files))
+        self._immediate = [
+            (name, cast(GroupPart, live.part)) for name, live in self.parts.items() if not live.slow
+        ]
+        self.slow = [
+            (name, cast(SlowPart, live.part)) for name, live in self.parts.items() if live.slow
+        ]
+        self.observes_requests = any(isinstance(part, ObservesRequests) for _, part in self.slow)
+        self.looks_back = any(getattr(live.part, "looks_back", False) for live in self.live_parts)
         self._weigher = Weigher(model.active)
-        self.looks_back = any(getattr(one.part, "looks_back", False) for one in self.live_parts)
-        self._base = _base_hash(model, self.weighted_parts)
+        self._base = _base_hash(model, self.live_parts)
         self._versions: dict[tuple[str, ...], str] = {}
+
+    @property
+    def has_slow_parts(self) -> bool:
+        """Whether a part waits."""
+        return bool(self.slow)
 
     def pointwise(
         self, judges: bool = False
@@ -163,19 +144,14 @@ class Assembly:
             The model, or None if no part with a weight remains; and name and reason of each part
             that is left out.
         """
-        left_out = []
-        for weighted in self.weighted_parts:
-            if reason := _dependence(weighted, judges):
-                left_out.append((weighted.spec.name, reason))
+        reasons = {spec.name: self._dependence(spec, judges) for spec in self.model.active}
+        left_out = tuple((name, reason) for name, reason in reasons.items() if reason)
         if not left_out:
             return self, ()
-        names = {name for name, _ in left_out}
-        parts = tuple(spec for spec in self.model.active if spec.name not in names)
-        if not any(spec.counts for spec in parts):
-            return None, tuple(left_out)
-        model = msgspec.structs.replace(self.model, parts=_scaled(parts, self.model.active))
-        environment = PartEnvironment(seconds=self._seconds)
-        return Assembly(model, self._folder, environment, self.live_parts), tuple(left_out)
+        remaining = tuple(spec for spec in self.model.active if not reasons[spec.name])
+        if not any(spec.counts for spec in remaining):
+            return None, left_out
+        return self._with_parts(_scaled(remaining, self.model.active)), left_out
 
     def unweighted(self) -> "Assembly | None":
         """Return the parts of weight 0 that score one answer at once, each with the weight 1.
@@ -183,25 +159,28 @@ class Assembly:
         None if there are none.
         """
         parts = tuple(
-            msgspec.structs.replace(weighted.spec, weight=1.0)
-            for weighted in self.weighted_parts
-            if not (weighted.spec.counts or weighted.spec.gate or _dependence(weighted, False))
+            msgspec.structs.replace(spec, weight=1.0)
+            for spec in self.model.active
+            if not (spec.counts or spec.gate or self._dependence(spec, False))
         )
-        if not parts:
-            return None
+        return self._with_parts(parts) if parts else None
+
+    def _dependence(self, spec: PartSpec, judges: bool) -> str:
+        """Return why a part does not score an answer by itself; empty if it does."""
+        if getattr(self.parts[spec.name].part, "judges_one_by_one", False):
+            return "" if judges else "a judge costs a call for each answer: `probe.judges: true`"
+        kind = KINDS[spec.kind]
+        return kind.relative or "it waits for a process or a server" * kind.slow
+
+    def _with_parts(self, parts: tuple[PartSpec, ...]) -> "Assembly":
         model = msgspec.structs.replace(self.model, parts=parts)
         environment = PartEnvironment(seconds=self._seconds)
         return Assembly(model, self._folder, environment, self.live_parts)
 
     @property
-    def slow(self) -> list[tuple[str, SlowPart]]:
-        """Name and part of each part that waits."""
-        return [(name, part) for name, part, _ in self._slow]
-
-    @property
     def version(self) -> str:
         """Hash of everything that determines the rewards; empty while a slow part cannot score."""
-        return self._version(tuple(part.health().version for _, part, _ in self._slow))
+        return self._version(tuple(part.health().version for _, part in self.slow))
 
     @property
     def extra_seconds(self) -> float:
@@ -235,100 +214,86 @@ class Assembly:
 
         The parts that do not wait score first, then the slow ones concurrently.
         """
-        if not self._slow:
-            return self.score_now(group), self.version
-        columns = self._score_immediate(group)
+        columns = self._immediate_columns(group)
         if isinstance(columns, Abstention):
             return columns, self.version
-        if len(self._slow) == 1:
-            results = [await self._score_versioned(*self._slow[0], group)]
-        else:
-            async with asyncio.TaskGroup() as scoring:
-                tasks = [
-                    scoring.create_task(self._score_versioned(*one, group)) for one in self._slow
-                ]
-            results = [task.result() for task in tasks]
-        version = self._version(tuple(part_version for _, part_version in results))
-        by_name = dict(zip((name for name, _ in self._immediate), columns, strict=True))
-        for (name, _, _), (answer, _) in zip(self._slow, results, strict=True):
-            if isinstance(answer, Abstention):
-                return answer, version
-            by_name[name] = answer
-        return self._weigh(group, [by_name[name] for name in self._names]), version
+        async with asyncio.TaskGroup() as scoring:
+            tasks = [
+                scoring.create_task(self._slow_column(name, part, group))
+                for name, part in self.slow
+            ]
+        version = self._version(tuple(task.result()[1] for task in tasks))
+        for (name, _), task in zip(self.slow, tasks, strict=True):
+            column, _ = task.result()
+            if isinstance(column, Abstention):
+                return column, version
+            columns[name] = column
+        return self._weigh(group, columns), version
 
     def score_now(self, group: PartInput) -> tuple[Score, ...] | Abstention:
         """Return the scores of a group from a model without slow parts."""
-        columns = self._score_immediate(group)
+        columns = self._immediate_columns(group)
         return columns if isinstance(columns, Abstention) else self._weigh(group, columns)
 
-    def _score_immediate(self, group: PartInput) -> list[PartValues] | Abstention:
-        columns: list[PartValues] = []
-        try:
-            for _, part in self._immediate:
-                columns.append(part.score(group))
-        except PartAbstained as why:
-            name = self._immediate[len(columns)][0]
-            return Abstention(name, why.cause, why.traceback, why.file, why.line)
-        except Exception as error:  # a fault of a part must affect only this group
-            name = self._immediate[len(columns)][0]
-            log.exception("the part %s failed", name)
-            return fault_of(name, error)
+    def _immediate_columns(self, group: PartInput) -> dict[str, PartValues] | Abstention:
+        """Return the values of each part that does not wait, by its name."""
+        columns: dict[str, PartValues] = {}
+        for name, part in self._immediate:
+            try:
+                columns[name] = part.score(group)
+            except Exception as error:  # noqa: BLE001 - a fault of a part costs only this group
+                return _abstention(name, error)
         return columns
 
-    async def _score_versioned(
-        self, name: str, part: SlowPart, live: LivePart, group: PartInput
+    async def _slow_column(
+        self, name: str, part: SlowPart, group: PartInput
     ) -> tuple[PartValues | Abstention, str]:
         """Return the values of a slow part and the version of the part that gave them."""
-        before = part.health().version
-        values = await self._score_slow(name, part, live, group)
-        after = part.health().version
-        learns = getattr(part, "learns_version", False)
-        return values, (after or before) if learns else (before or after)
-
-    async def _score_slow(
-        self, name: str, part: SlowPart, live: LivePart, group: PartInput
-    ) -> PartValues | Abstention:
+        live, before = self.parts[name], part.health().version
         limit = self._seconds + SLACK + extra_seconds_of(part)
+        column: PartValues | Abstention
         live.busy += 1
         try:
             async with asyncio.timeout(limit):
-                return await part.score(group)
+                column = await part.score(group)
         except TimeoutError:
-            return Abstention(name, f"no answer within {limit:g} s", late=True)
-        except PartAbstained as why:
-            return Abstention(name, why.cause, why.traceback, why.file, why.line, late=why.late)
-        except Exception as error:  # a fault of a part must affect only this group
-            log.exception("the part %s failed", name)
-            return fault_of(name, error)
+            column = Abstention(name, f"no answer within {limit:g} s", late=True)
+        except Exception as error:  # noqa: BLE001 - a fault of a part costs only this group
+            column = _abstention(name, error)
         finally:
             live.busy -= 1
             if not live.busy:
                 live.idle.set()
+        after = part.health().version
+        learns = getattr(part, "learns_version", False)
+        return column, (after or before) if learns else (before or after)
 
-    def _weigh(self, group: PartInput, columns: list[PartValues]) -> tuple[Score, ...] | Abstention:
+    def _weigh(
+        self, group: PartInput, columns: Mapping[str, PartValues]
+    ) -> tuple[Score, ...] | Abstention:
         indices = [answer.index for answer in group.context.answers]
         name = "model"
         try:
-            for name, column in zip(self._names, columns, strict=True):
+            for name, column in columns.items():
                 if column is not None and len(column) != len(indices):
                     return Abstention(name, f"{len(column)} values for {len(indices)} answers")
             name = "model"
-            return self._weigher.scores(indices, columns)
+            return self._weigher.scores(indices, [columns[part] for part in self.parts])
         except NothingApplies as why:
             return Abstention(name, str(why), inapplicable=True)
         except RewardError as error:
             return Abstention(name, str(error))
-        except Exception as error:  # a part returned something that is not a number
-            log.exception("the parts returned unusable values")
-            return fault_of(name, error)
+        except Exception as error:  # noqa: BLE001 - a part returned no numbers
+            return _abstention(name, error)
 
 
-def _dependence(weighted: WeightedPart, judges: bool) -> str:
-    """Return why a part does not score an answer by itself; empty if it does."""
-    if getattr(weighted.live.part, "judges_one_by_one", False):
-        return "" if judges else "a judge costs a call for each answer: `probe.judges: true`"
-    kind = KINDS[weighted.spec.kind]
-    return kind.relative or "it waits for a process or a server" * kind.slow
+def _abstention(part: str, error: Exception) -> Abstention:
+    """Return the abstention for a part that abstained, or failed."""
+    if isinstance(error, PartAbstained):
+        why = error
+        return Abstention(part, why.cause, why.traceback, why.file, why.line, late=why.late)
+    log.error("the part %s failed", part, exc_info=error)
+    return fault_of(part, error)
 
 
 def fault_of(part: str, error: Exception) -> Abstention:
@@ -375,45 +340,25 @@ def _scaled(parts: Sequence[PartSpec], all_parts: Sequence[PartSpec]) -> tuple[P
     )
 
 
-def _base_hash(model: RewardModel, weighted_parts: Sequence[WeightedPart]) -> str:
+def _base_hash(model: RewardModel, live_parts: Sequence[LivePart]) -> str:
     """Return the hash of the model's meaning, its parts' code and the files they have read."""
     total = hashlib.sha256()
     meaning = [
-        [one.name, one.kind, one.weight, one.share, one.gate, dict(one.settings)]
-        for one in model.active
+        [spec.name, spec.kind, spec.weight, spec.share, spec.gate, dict(spec.settings)]
+        for spec in model.active
     ]
     total.update(msgspec.json.encode([meaning, model.recent], order="deterministic"))
     rewards = Path(__file__).parents[1]
-    code = [rewards / name for name in _CODE]
-    for weighted in weighted_parts:
-        module = sys.modules.get(KINDS[weighted.spec.kind].make.__module__)
+    files = [rewards / name for name in _CODE]
+    for spec in model.active:
+        module = sys.modules.get(KINDS[spec.kind].make.__module__)
         if module is not None and module.__file__:
-            code.append(Path(module.__file__))
-    files = [file for weighted in weighted_parts for file in weighted.live.files]
-    for file in dict.fromkeys((*code, *files)):
+            files.append(Path(module.__file__))
+    files += [file for live in live_parts for file in live.files]
+    for file in dict.fromkeys(files):
         total.update(b"\0")
         try:
             total.update(file.read_bytes())
         except OSError:  # deleted meanwhile: the file watch detects that
             total.update(b"missing")
     return total.hexdigest()
-
-
-@functools.cache
-def _builtin_assembly() -> Assembly:
-    return Assembly(default_model(), Path(), PartEnvironment())
-
-
-def score_group(ctx: GroupContext) -> tuple[Score, ...]:
-    """Return the scores that the built-in model gives a group, each reward in [0, 1].
-
-    They depend only on the group.
-
-    Raises:
-        PartAbstained: an answer cannot be read.
-    """
-    assembly = _builtin_assembly()
-    scores = assembly.score_now(assembly.part_input(ctx))
-    if isinstance(scores, Abstention):
-        raise PartAbstained(scores.cause, scores.traceback, scores.file, scores.line)
-    return scores

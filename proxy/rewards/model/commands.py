@@ -7,7 +7,6 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from core.events import RewardPart
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.model.edit import Change, change
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import RewardSource
@@ -15,11 +14,7 @@ from proxy.rewards.source import RewardSource
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
     """Return the parts that the rewards consist of now."""
-    if isinstance(source, ComposedSource):
-        return source.parts()
-    if isinstance(source, HookSource):
-        return (RewardPart(name="hook", kind="hook"),)
-    return ()
+    return source.parts() if isinstance(source, ComposedSource) else ()
 
 
 def kind_of(source: RewardSource, name: str) -> str:
@@ -64,7 +59,7 @@ class RewardCommands:
         Raises:
             AjetError: one of them cannot be set; gives the reason.
         """
-        known = {one.name: one for one in parts_of(self._source)}
+        known = {part.name: part for part in parts_of(self._source)}
         summary = ", ".join(
             f"{name} has weight {weight:g}{_without_effect(known.get(name))}"
             for name, weight in weights.items()

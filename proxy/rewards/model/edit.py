@@ -33,9 +33,9 @@ def change(file: Path, changes: Sequence[Change]) -> RewardModel:
     """
     text = read(file) if file.exists() else DEFAULT_TEXT
     model = parse(text, file)
-    requested = [_change(model, file, *one) for one in changes]
-    for one in requested:
-        text = edited(text, *one)
+    requested = [_change(model, file, *wanted) for wanted in changes]
+    for wanted in requested:
+        text = edited(text, *wanted)
     changed = parse(text, file)
     for part, field, value in requested:
         spec = changed.named(part)
@@ -52,7 +52,7 @@ def _change(model: RewardModel, file: Path, part: str, field: str, value: Value)
     """Return the change to write; a part with a share has no weight of its own."""
     spec = model.named(part)
     if spec is None:
-        names = ", ".join(one.name for one in model.parts)
+        names = ", ".join(part.name for part in model.parts)
         raise AjetError(
             f"the rewards have no part `{part:.40}`",
             str(file),
@@ -71,7 +71,7 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     """
     parts = dict(named_nodes(compose(text)))["parts"]
     node = dict(named_nodes(parts))[part]
-    if sum(one is node for _, one in named_nodes(parts)) > 1:
+    if sum(other is node for _, other in named_nodes(parts)) > 1:
         raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
     return edit.put(text, ("parts", part, field), _literal(value))
 

@@ -78,7 +78,7 @@ class ModelFault(FileFault):
             return self._short
         shown = [
             self._short,
-            *(f"line {one.line}: {one._short}" for one in self.more[: MAX_LISTED - 1]),
+            *(f"line {fault.line}: {fault._short}" for fault in self.more[: MAX_LISTED - 1]),
         ]
         rest = len(self.more) + 1 - len(shown)
         listed = " | ".join([*shown, f"{rest} more"] if rest else shown)
@@ -137,7 +137,8 @@ def make(spec: PartSpec, model: RewardModel, folder: Path) -> AnyPart:
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
     except SettingError as fault:
-        raise joined(_setting_fault(spec, model, one) for one in (fault, *fault.more)) from fault
+        faults = (_setting_fault(spec, model, wrong) for wrong in (fault, *fault.more))
+        raise joined(faults) from fault
 
 
 def _setting_fault(spec: PartSpec, model: RewardModel, fault: SettingError) -> ModelFault:
@@ -255,15 +256,15 @@ def _is_json(value: Any) -> bool:
     """Return whether JSON has such a value, of a size that a person writes."""
     pending, count = [value], 0
     while pending:
-        one = pending.pop()
+        item = pending.pop()
         count += 1
-        if isinstance(one, dict):
-            if not all(isinstance(key, str) for key in one):
+        if isinstance(item, dict):
+            if not all(isinstance(key, str) for key in item):
                 return False
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one
-        elif not (one is None or isinstance(one, str | bool | int | float)):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        elif not (item is None or isinstance(item, str | bool | int | float)):
             return False
         if count + len(pending) > MAX_ENTRIES:
             return False

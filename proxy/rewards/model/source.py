@@ -12,7 +12,8 @@ from typing import Any, cast
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks, keep_running, run_all
 from core.events import RewardPart
-from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
+from proxy.rewards.files import Stamp, settled, stamp
+from proxy.rewards.model.assembly import Assembly, LivePart, fault_of
 from proxy.rewards.model.file import ModelFault, default_model, load
 from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, SlowPart
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 POLL = 0.2
 """Seconds between two checks of the files."""
-SETTLE = 0.04
-"""Seconds between two checks that must agree, so that a half-written save is not loaded."""
 
 
 class RecentWinners:
@@ -45,11 +44,9 @@ class RecentWinners:
         """Return the trigrams of all other groups: a group scored again must not match itself."""
         return [grams for group, grams in self._grams.items() if group != group_id]
 
-    def add(
-        self, assembly: Assembly, group: PartInput, scores: tuple[Score, ...] | Abstention
-    ) -> None:
+    def add(self, assembly: Assembly, group: PartInput, scores: Sequence[Score]) -> None:
         """Add the winner of a group if a part of the model looks back."""
-        if assembly.looks_back and not isinstance(scores, Abstention):
+        if assembly.looks_back:
             best = max(range(len(scores)), key=lambda place: (scores[place].reward, -place))
             self._grams[group.context.group_id] = group.readings[best].grams
             while len(self._grams) > assembly.model.recent:
@@ -70,13 +67,16 @@ class ComposedSource:
         *,
         required: bool = False,
         model: RewardModel | None = None,
+        name: str = "builtin",
     ) -> None:
         """Args:
         file: File of the model; it is watched.
         environment: What parts may use besides their settings.
         required: Whether the file must exist; otherwise the built-in model stands in for it.
         model: Model to use in place of a file.
+        name: Name of the source while no file makes the rewards.
         """
+        self._name = name
         self.file = file
         self._environment = environment or PartEnvironment()
         self._clock = self._environment.runtime.clock.monotonic
@@ -104,9 +104,9 @@ class ComposedSource:
 
     @property
     def name(self) -> str:
-        """`builtin`, or the path of the file."""
+        """The path of the file; `builtin` for the built-in rewards, `hook` for a folder alone."""
         model = self.model
-        return str(self.file) if self.file and (model is None or model.file) else "builtin"
+        return str(self.file) if self.file and (model is None or model.file) else self._name
 
     @property
     def version(self) -> str:
@@ -129,14 +129,14 @@ class ComposedSource:
         model = self.model
         return tuple(
             RewardPart(
-                name=one.name,
-                kind=one.kind,
-                weight=one.weight if one.share is None else one.share,
-                share=one.share is not None,
-                gate=one.gate,
-                enabled=one.enabled,
+                name=spec.name,
+                kind=spec.kind,
+                weight=spec.weight if spec.share is None else spec.share,
+                share=spec.share is not None,
+                gate=spec.gate,
+                enabled=spec.enabled,
             )
-            for one in (model.parts if model else ())
+            for spec in (model.parts if model else ())
         )
 
     async def start(self) -> None:
@@ -155,10 +155,10 @@ class ComposedSource:
         """Close all parts; groups being scored abstain."""
         await self._tasks.close()
         self._listen_to(())
-        live = {id(one): one for one in (*_live(self.serving), *_live(self._pending))}
+        live_parts = dict.fromkeys((*_live(self.serving), *_live(self._pending)))
         async with asyncio.TaskGroup() as closing:
-            for one in live.values():
-                closing.create_task(_close(one))
+            for live in live_parts:
+                closing.create_task(_close(live))
 
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
@@ -184,9 +184,9 @@ class ComposedSource:
         report = RequestReport(metadata)
         for _, part in self.serving.slow if self.serving else ():
             if isinstance(part, ObservesRequests):
-                one = await part.request(request_id, task_id, query, report.metadata)
-                repeat = max(filter(None, (report.repeat, one.repeat)), default=None)
-                report = RequestReport(one.metadata, repeat, report.error or one.error)
+                answer = await part.request(request_id, task_id, query, report.metadata)
+                repeat = max(filter(None, (report.repeat, answer.repeat)), default=None)
+                report = RequestReport(answer.metadata, repeat, report.error or answer.error)
         return report
 
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
@@ -196,11 +196,8 @@ class ComposedSource:
         if assembly is None or assembly.has_slow_parts or not ctx.answers:
             return None
         group = _part_input(self.name, assembly, ctx, self._recent)
-        if isinstance(group, Abstention):
-            return _sheet(group, assembly.version, self._clock() - started)
-        scores = assembly.score_now(group)
-        self._recent.add(assembly, group, scores)
-        return _sheet(scores, assembly.version, self._clock() - started)
+        scores = group if isinstance(group, Abstention) else assembly.score_now(group)
+        return self._sheet(assembly, group, scores, assembly.version, started)
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Score one group; without slow parts this never waits."""
@@ -210,16 +207,31 @@ class ComposedSource:
         assembly = self.serving
         if assembly is None:
             fault = self._fault or Abstention("model", "the rewards are still loading")
-            return _sheet(fault, "", 0.0)
+            return ScoreSheet((), fault, "", 0.0)
         if not ctx.answers:
             fault = Abstention(self.name, "the group has no answers to score")
-            return _sheet(fault, "", 0.0)
+            return ScoreSheet((), fault, "", 0.0)
         group = _part_input(self.name, assembly, ctx, self._recent)
         if isinstance(group, Abstention):
-            return _sheet(group, assembly.version, self._clock() - started)
+            return self._sheet(assembly, group, group, assembly.version, started)
         scores, version = await assembly.score(group)  # a slow part may learn its version now
+        return self._sheet(assembly, group, scores, version, started)
+
+    def _sheet(
+        self,
+        assembly: Assembly,
+        group: PartInput | Abstention,
+        scores: tuple[Score, ...] | Abstention,
+        version: str,
+        started: float,
+    ) -> ScoreSheet:
+        """Return the sheet of a group; remember its winner."""
+        seconds = self._clock() - started
+        if isinstance(scores, Abstention):
+            return ScoreSheet((), scores, version, seconds)
+        assert isinstance(group, PartInput)
         self._recent.add(assembly, group, scores)
-        return _sheet(scores, version, self._clock() - started)
+        return ScoreSheet(scores, None, version, seconds)
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -243,12 +255,8 @@ class ComposedSource:
         """Load the file as it is now, once two checks of it agree."""
         assert self.file is not None
         current = await asyncio.to_thread(self._stamp, self.file)
-        for _ in range(20 if self._watching else 0):  # an editor may be in the middle of its save
-            await asyncio.sleep(SETTLE)
-            later = await asyncio.to_thread(self._stamp, self.file)
-            if later == current:
-                break
-            current = later
+        if self._watching:
+            current = await settled(partial(self._stamp, self.file), current)
         self._loaded_stamp = current
         running = (*_live(self._pending), *_live(self.serving))
         try:
@@ -327,18 +335,17 @@ class ComposedSource:
         """Listen to the health of the slow parts of these assemblies, and of no others."""
         for remove in self._removers:
             remove()
-        parts = {id(part): part for one in assemblies for _, part in one.slow}
-        self._removers = [part.add_listener(self._on_part_health) for part in parts.values()]
-
-    def _on_part_health(self, health: SourceHealth) -> None:
-        self._promote_pending()
+        parts = {id(part): part for assembly in assemblies for _, part in assembly.slow}
+        self._removers = [
+            part.add_listener(lambda health: self._promote_pending()) for part in parts.values()
+        ]
 
     def _retire(self, old: Assembly) -> None:
         """Close the slow parts that no assembly uses any more, once their groups are scored."""
-        used = {id(one) for one in (*_live(self.serving), *_live(self._pending))}
-        for one in old.live_parts:
-            if one.slow and id(one) not in used:
-                self._tasks.spawn(self._close_idle(one), "retire")
+        used = {*_live(self.serving), *_live(self._pending)}
+        for live in old.live_parts:
+            if live.slow and live not in used:
+                self._tasks.spawn(self._close_idle(live), "retire")
 
     async def _close_idle(self, live: LivePart) -> None:
         with contextlib.suppress(TimeoutError):
@@ -359,12 +366,6 @@ def _part_input(
         return fault_of(name, error)
 
 
-def _sheet(scores: tuple[Score, ...] | Abstention, version: str, seconds: float) -> ScoreSheet:
-    if isinstance(scores, Abstention):
-        return ScoreSheet((), scores, version, seconds)
-    return ScoreSheet(scores, None, version, seconds)
-
-
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
     """Return a part's fault with the place of the setting that causes it, if one does."""
     model = newest.model if newest is not None else RewardModel(())
@@ -382,13 +383,12 @@ def _live(assembly: Assembly | None) -> list[LivePart]:
 
 async def _start(assembly: Assembly, running: Sequence[LivePart]) -> None:
     """Start the slow parts that do not run yet; if one fails to start, close all of them."""
-    started = {id(one.part) for one in running}
-    new = [one for one in assembly.live_parts if one.slow and id(one.part) not in started]
+    new = [live for live in assembly.live_parts if live.slow and live not in running]
     try:
-        await run_all(*(cast(SlowPart, one.part).start() for one in new))
+        await run_all(*(cast(SlowPart, live.part).start() for live in new))
     except BaseException:
-        for one in new:
-            await _close(one)
+        for live in new:
+            await _close(live)
         raise
 
 

@@ -106,8 +106,8 @@ class Weigher:
     def _parts_that_apply(self, columns: Sequence[Column], place: int) -> list[Part]:
         """Return the parts of one answer to which only some parts of its group apply."""
         row = [column[place] if column is not None else None for column in columns]
-        heads = self._heads_of(tuple([one is not None for one in row]), place)
-        parts = _parts(heads, [one for one in row if one is not None])
+        heads = self._heads_of(tuple([value is not None for value in row]), place)
+        parts = _parts(heads, [value for value in row if value is not None])
         assert parts is not None
         return parts
 
@@ -152,18 +152,17 @@ class Weigher:
 def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part] | None:
     """Return the parts of one answer; None when one of them does not apply to it."""
     parts: list[Part] = []
-    for (name, weight, gate), one in zip(heads, row, strict=True):
-        if one is None:
+    for (name, weight, gate), given in zip(heads, row, strict=True):
+        if given is None:
             return None
-        parts += (Part(name, one.value, weight, gate, one.reason), *one.notes)
+        parts += (Part(name, given.value, weight, gate, given.reason), *given.notes)
     return parts
 
 
 def positive_sum(specs: Iterable[PartSpec]) -> float:
     """Return the sum of the positive weights; gates and shares have none."""
-    return float(
-        sum(one.weight for one in specs if one.share is None and one.weight > 0 and not one.gate)
-    )
+    weighted = (spec for spec in specs if spec.share is None and not spec.gate)
+    return float(sum(spec.weight for spec in weighted if spec.weight > 0))
 
 
 def combine(parts: Iterable[Part]) -> float:

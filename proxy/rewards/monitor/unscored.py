@@ -88,7 +88,7 @@ class UnscoredMonitor:
         }
 
     def _update(self) -> None:
-        unscored = {name: one for name, one in self._outcomes.items() if one.cause}
+        unscored = {name: result for name, result in self._outcomes.items() if result.cause}
         state = self._bus.state
         if not unscored or any(key in state.alerts for key in _CAUSE_ALERTS):
             clear_alert(self._bus, KEY)
@@ -100,7 +100,7 @@ class UnscoredMonitor:
             count=count,
             of=of,
             error=one_line(newest.cause, 160),
-            waiting=sum(bool(one.abstained) for one in state.waiting()),
+            waiting=sum(bool(group.abstained) for group in state.waiting()),
             time_limit=self._limit if newest.late else 0.0,
         )
         level = "error" if 2 * count >= of else "warning"

@@ -200,16 +200,16 @@ def _without(parts: Sequence[Part], names: Collection[str]) -> float:
     return combine([part for part in parts if part.name not in names])
 
 
-def _hacking(one: WatchFigure, parts: Sequence[str]) -> AlertParams:
+def _hacking(figure: WatchFigure, parts: Sequence[str]) -> AlertParams:
     """Return the alert about one trait, with the figures as they are shown."""
-    assert one.r is not None
+    assert figure.r is not None
     return params_of(
         "hacking",
-        trait=one.trait,
-        r=round(one.r, 2),
-        low=round(one.low, 2),
-        high=round(one.high, 2),
-        answers=one.n,
-        groups=one.groups,
+        trait=figure.trait,
+        r=round(figure.r, 2),
+        low=round(figure.low, 2),
+        high=round(figure.high, 2),
+        answers=figure.n,
+        groups=figure.groups,
         parts=tuple(parts),
     )

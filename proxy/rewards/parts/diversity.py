@@ -18,13 +18,13 @@ def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
     """
     most = [(0, -1)] * len(readings)
     grams = [reading.grams for reading in readings]
-    for one, own in enumerate(grams):
-        for other in range(one):
+    for place, own in enumerate(grams):
+        for other in range(place):
             shared = len(own & grams[other])
-            if shared > most[one][0]:
-                most[one] = (shared, other)
+            if shared > most[place][0]:
+                most[place] = (shared, other)
             if shared > most[other][0]:
-                most[other] = (shared, one)
+                most[other] = (shared, place)
     return most
 
 
@@ -56,7 +56,7 @@ def against_history(
         if not own:
             values.append(_EMPTY)
             continue
-        shared = max([len(own & one) for one in recent if not own.isdisjoint(one)], default=0)
+        shared = max([len(own & grams) for grams in recent if not own.isdisjoint(grams)], default=0)
         share = shared / len(own)
         reason = f"{share:.0%} shared with a recent winner"
         values.append(PartValue(1.0 - share, reason) if shared else _NEW)
@@ -86,7 +86,7 @@ class Diversity:
             return past
         siblings = among_siblings(group.readings)
         return [
-            one if one.value <= two.value else two for one, two in zip(siblings, past, strict=True)
+            min(pair, key=lambda value: value.value) for pair in zip(siblings, past, strict=True)
         ]
 
 

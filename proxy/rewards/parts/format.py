@@ -41,8 +41,8 @@ class Format:
         """Return one value for each answer; None for one that only calls tools."""
         with bounded() if self.searches else nullcontext():
             return [
-                self.of(one.text) if one.text or not one.tool_calls else None
-                for one in group.readings
+                self.of(reading.text) if reading.text or not reading.tool_calls else None
+                for reading in group.readings
             ]
 
 

@@ -62,7 +62,9 @@ class Length:
             expected = expected_answer(group.context.query)
             band = band_of(expected.least, expected.most)
         of = self.of
-        return [None if one.tool_calls else of(one.count, band) for one in group.readings]
+        return [
+            None if reading.tool_calls else of(reading.count, band) for reading in group.readings
+        ]
 
 
 class Band(NamedTuple):

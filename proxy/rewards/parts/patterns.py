@@ -150,7 +150,7 @@ def _inner(kind: Any, argument: Any) -> list[Any]:
     if kind in (sre.ASSERT, sre.ASSERT_NOT):
         return [argument[1]]
     if kind is sre.GROUPREF_EXISTS:
-        return [one for one in argument[1:] if one is not None]
+        return [branch for branch in argument[1:] if branch is not None]
     if kind is sre.ATOMIC_GROUP:
         return [argument]
     if kind is sre.POSSESSIVE_REPEAT:

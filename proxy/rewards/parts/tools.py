@@ -46,7 +46,7 @@ class ToolCalls:
         names = self._names | declared.keys()
         missing = _MISSING if self._required else None
         may_announce = bool(declared) and not any(
-            one.get("role") == "tool" for one in context.messages
+            message.get("role") == "tool" for message in context.messages
         )
         values = [
             _of(reading.tool_calls, names, declared)
@@ -89,7 +89,7 @@ def _fault(call: Any, names: frozenset[str], declared: Mapping[str, Sequence[str
             return f"{name}: arguments are not an object"
     elif not isinstance(arguments, Mapping):
         return f"{name}: no arguments"
-    missing = [one for one in declared.get(name, ()) if one not in arguments]
+    missing = [field for field in declared.get(name, ()) if field not in arguments]
     return f"{name}: no {missing[0][:40]!r} among its arguments" if missing else ""
 
 
@@ -108,7 +108,7 @@ def _required(parameters: Any) -> Sequence[str]:
     required = parameters.get("required") if isinstance(parameters, Mapping) else None
     if not isinstance(required, list):
         return ()
-    return [one for one in required if isinstance(one, str)]
+    return [field for field in required if isinstance(field, str)]
 
 
 TOOLS = PartKind(

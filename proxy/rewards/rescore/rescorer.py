@@ -16,9 +16,8 @@ from core.settings import Settings
 from proxy.rewards.model.file import NAME, ModelFault, default_model, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import RewardModel
-from proxy.rewards.part import KINDS
 from proxy.rewards.rescore.results import Case, Rescored
-from proxy.rewards.select import environment_of, missing_file, select_source
+from proxy.rewards.select import environment_of, hook_model, missing_file
 from proxy.rewards.source import (
     Abstention,
     RewardSource,
@@ -116,11 +115,12 @@ async def rescorer(
         if isinstance(event, JudgeSpent):
             spent[event.judge] = event
 
-    source, waits = await asyncio.to_thread(_build, home, settings, choice, on_event, runtime)
+    source = await asyncio.to_thread(_build, home, settings, choice, on_event, runtime)
+    assert source.serving is not None
     try:
         await source.start()
         await _wait_ready(source)
-        concurrency = CONCURRENCY if waits else 1
+        concurrency = CONCURRENCY if source.serving.has_slow_parts else 1
         yield Rescorer(source, settings.reward_limit, concurrency, spent, runtime.clock)
     finally:
         await source.close()
@@ -132,28 +132,25 @@ def _build(
     choice: RewardChoice,
     publish: Callable[[Event], object],
     runtime: Runtime,
-) -> tuple[RewardSource, bool]:
-    """Return the source, not started, and whether it waits for a process or a server.
+) -> ComposedSource:
+    """Return the source, not started.
 
     Raises:
         AjetError: the rewards do not load; lists all faults of a file.
     """
-    folder = hooks_of(settings, choice)
-    if folder is not None and not choice.weights:
-        rewards = msgspec.structs.replace(settings.rewards, hooks=str(folder), file="")
-        proxy = msgspec.structs.replace(settings.proxy, watch_only=False)
-        settings = msgspec.structs.replace(settings, rewards=rewards, proxy=proxy)
-        return select_source(home, settings, publish, runtime), True
     environment = environment_of(home, settings, publish, runtime)
+    folder = hooks_of(settings, choice)
     try:
-        model, _ = model_of(home, settings, choice)
-        source = ComposedSource(model=model, environment=environment)
+        if folder is not None and not choice.weights:
+            model = hook_model(folder)
+        else:
+            model, _ = model_of(home, settings, choice)
+        return ComposedSource(model=model, environment=environment)
     except ModelFault as fault:
         if fault.more:
             raise AjetError(f"the rewards did not load\n{fault}") from None
         where = f"{fault.file}:{fault.line}" if fault.line else fault.file
         raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
-    return source, any(KINDS[part.kind].slow for part in model.active)
 
 
 def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:

@@ -1,6 +1,7 @@
 """Start of the console: started and found processes, the job of a fresh engine (fakes)."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -113,7 +114,9 @@ async def test_a_fresh_start_starts_engine_and_proxy_and_sends_the_job(tmp_path:
         await until(lambda: world.ordered)
         assert world.session.seen
         assert {role for role, _ in world.supervisor.began} == {"engine", "proxy"}
-        assert ("proxy", ("--next-port",)) in world.supervisor.began
+        (flags,) = [flags for role, flags in world.supervisor.began if role == "proxy"]
+        assert flags[:2] == ("--next-port", "--engine-starts-by")
+        assert float(flags[2]) > time.time()
         assert world.link.commands == [("engine.start", {"server": "embedded"})]
         assert world.session.steps["engine"].phase == "done"
         assert world.session.processes is world.backend
@@ -133,7 +136,8 @@ async def test_a_taken_port_of_the_engine_is_replaced_whatever_the_proxys(
         async with world.running():
             await until(lambda: world.ordered)
     assert ("engine", ("--port", "0")) in world.supervisor.began
-    assert ("proxy", ("--next-port",) if next_port else ()) in world.supervisor.began
+    (flags,) = [flags for role, flags in world.supervisor.began if role == "proxy"]
+    assert ("--next-port" in flags) == next_port
 
 
 async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path: Path) -> None:

@@ -149,12 +149,14 @@ async def test_without_a_look_after_the_baseline_there_is_no_key() -> None:
         assert not sent(console, "progress.pair")
 
 
-async def test_the_progress_screen_shows_the_corrected_win_rate_and_the_bias_of_a_part() -> None:
+async def test_the_progress_screen_shows_the_win_rate_the_agreement_and_the_bias_of_a_part() -> (
+    None
+):
     votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
     async with run_console(in_use(*votes), size=(160, 48), at="progress") as console:
         text = " ".join(console.text().split())
         assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0." in text
-        assert "), together 0.25 ± 0." in text
+        assert "), same result 25 % (" in text
         assert "Against the ratings: relevance overrates now by 0.75" in text
 
 

@@ -15,7 +15,6 @@ from console.shell.palette import entries
 from console.widgets.item_list import ItemList
 from core.events import CandidateScore, Event, GroupScored, Part, RewardsChanged, ScoringAbstained
 from core.state import State
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.source import SourceHealth
 from tests.support.console import (
     HOSTILE,
@@ -28,6 +27,7 @@ from tests.support.console import (
     sample_state,
     state_of,
 )
+from tests.support.proxy.hooks import HookRewards
 
 HOOK = "on_compute_relative_reward.py"
 GOOD = """async def on_compute_relative_reward(valid_results, all_answers, question=""):
@@ -310,7 +310,7 @@ async def test_a_broken_save_is_on_screen(tmp_path: Path) -> None:
     """The real source, its process and its watcher; the proxy's part is one event."""
     hook = tmp_path / HOOK
     hook.write_text(GOOD)
-    source = HookSource(tmp_path)
+    source = HookRewards(tmp_path)
     link = FakeLink(state_of(*sample_events()[:2]))
 
     def publish(health: SourceHealth) -> None:

@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -231,7 +232,7 @@ def test_a_bad_file_is_reported_before_anything_starts(
 def test_a_batch_has_a_task_id_for_each_group(roles: str) -> None:
     """One id for two tasks would be one group, and the batch would lack one."""
     small = load(FOLDER / "small.yaml", roles=roles)
-    client = cast("SwarmClient", object())  # not called
+    client = cast("SwarmClient", SimpleNamespace(_swarm=None))  # not called
     roll = Roll(client, small, Model("", "", "static", 1, Limits()))
     tasks = [task for batch in range(3) for task in roll.tasks(batch)]
     assert len({task.task_id for task in tasks}) == len(tasks) == 3 * small.seeds

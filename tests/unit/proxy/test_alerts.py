@@ -21,7 +21,7 @@ from core.journal.writer import Journal
 from core.state import Group, State
 from proxy.alerts import GROUPS, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
-from proxy.servers.restart_loss import ABSENT_FOR, RestartLoss
+from proxy.servers.losses import ABSENT_FOR, RestartLoss
 from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

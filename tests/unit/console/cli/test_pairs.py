@@ -114,7 +114,7 @@ def test_progress_has_the_three_estimates(proxy: Proxy, capsys: pytest.CaptureFi
     assert main(["progress"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0." in text
-    assert "), together 0.25 ± 0." in text
+    assert "), same result 25 % (" in text
     assert "; 1 skipped" in text
     assert "Against the ratings: relevance overrates now by 0.75" in text
     assert main(["progress", "--json"]) == 0
@@ -122,7 +122,7 @@ def test_progress_has_the_three_estimates(proxy: Proxy, capsys: pytest.CaptureFi
     assert (data["ratings"], data["skipped"], data["step"]) == (40, 1, 12)
     assert (data["pairs"], data["same_text"], data["automatic"]) == (100, 28, 0.75)
     assert data["human"]["low"] < 0.25 < data["human"]["high"]
-    assert data["together"]["low"] < 0.25 < data["together"]["high"]
+    assert data["agreement"]["low"] < data["agreement"]["chance"] == 0.25
     assert data["parts"]["relevance"]["estimate"] == pytest.approx(0.75)
 
 

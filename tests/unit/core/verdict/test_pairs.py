@@ -1,11 +1,10 @@
-"""Win rate from blind pairs: human, automatic, both together, and bias by part."""
+"""Win rate from blind pairs: human, automatic, their agreement, and bias by part."""
 
 from random import Random
 
 import pytest
 
 from core.verdict.pairs import pair_figures, pair_sentence, result_of
-from core.verdict.ratings import correct
 from core.verdict.running import running_interval
 
 Drawn = tuple[list[float], list[float | None], tuple[int, int, int]]
@@ -29,39 +28,21 @@ def test_the_higher_score_wins(before: float, now: float, result: float) -> None
     assert result_of(before, now) == result
 
 
-def test_under_thirty_ratings_only_the_ratings_have_an_interval() -> None:
-    human, automatic, every = drawn(29)
-    result = pair_figures(human, automatic, [{}] * 29, every)
-    assert result is not None
-    assert result.human == running_interval(human)
-    assert result.automatic == pytest.approx(0.75)
-    assert result.together is None
-    assert pair_sentence(result).startswith("automatic 0.75, 29 ratings 0.")
-    assert pair_sentence(result).endswith("; together from 30 ratings on")
-
-
-def test_from_thirty_ratings_on_the_automatic_win_rate_is_corrected() -> None:
+def test_the_estimates_have_the_interval_of_every_rating_and_the_agreement() -> None:
     human, automatic, every = drawn(40)
     result = pair_figures(human, automatic, [{}] * 40, every)
     assert result is not None
-    scores = [one for one in automatic if one is not None]
-    rest = [
-        kind
-        for kind, total in zip((0.0, 0.5, 1.0), every, strict=True)
-        for _ in range(total - scores.count(kind))
-    ]
-    assert len(rest) == 960
-    assert result.together == correct(human, scores, rest).together
-    assert result.together is not None
-    assert result.human == running_interval(human), "the ratings stay valid at every vote"
-    width = max(
-        result.together.high - result.together.estimate,
-        result.together.estimate - result.together.low,
-    )
+    assert result.human == running_interval(human)
+    assert result.automatic == pytest.approx(0.75)
+    same = [float(mine == theirs) for mine, theirs in zip(human, automatic, strict=True)]
+    assert result.agreement is not None
+    assert result.agreement.share == pytest.approx(sum(same) / 40)
+    limits = running_interval(same)
+    assert (result.agreement.low, result.agreement.high) == (limits.low, limits.high)
     assert pair_sentence(result) == (
         f"automatic 0.75, 40 ratings {result.human.estimate:.2f} "
         f"({result.human.low:.2f} to {result.human.high:.2f}), "
-        f"together {result.together.estimate:.2f} ± {width:.2f}"
+        f"same result {result.agreement.text}"
     )
 
 
@@ -69,9 +50,9 @@ def test_without_rewards_the_ratings_stand_alone() -> None:
     human, _, _ = drawn(40)
     result = pair_figures(human, [None] * 40, [{}] * 40, (0, 0, 0))
     assert result is not None
-    assert (result.automatic, result.together) == (None, None)
+    assert (result.automatic, result.agreement) == (None, None)
     assert "automatic" not in pair_sentence(result)
-    assert "together" not in pair_sentence(result)
+    assert "same result" not in pair_sentence(result)
 
 
 def test_a_part_that_favours_now_has_a_positive_bias() -> None:
@@ -81,7 +62,8 @@ def test_a_part_that_favours_now_has_a_positive_bias() -> None:
     assert result is not None
     bias = dict(result.parts)
     assert bias["long"].estimate == pytest.approx(0.5)
-    assert bias["long"].low > 0.3
+    assert bias["long"] == running_interval([1.0, 0.0] * 30, bounds=(-1.0, 1.0))
+    assert bias["long"].low > 0.25
     assert bias["right"].estimate == 0.0
     assert bias["right"].low < 0.0 < bias["right"].high
     assert bias["right"].samples == 40, "only the pairs to which the part applies"
@@ -91,10 +73,3 @@ def test_one_rating_is_written_in_the_singular() -> None:
     result = pair_figures([1.0], [1.0], [{}], (0, 0, 5))
     assert result is not None
     assert pair_sentence(result).startswith("automatic 1.00, 1 rating 1.00 (")
-
-
-def test_all_pairs_rated_has_no_combined_estimate() -> None:
-    result = pair_figures([1.0] * 30, [1.0] * 30, [{}] * 30, (0, 0, 30))
-    assert result is not None
-    assert result.together is None
-    assert "together" not in pair_sentence(result)

@@ -13,7 +13,7 @@ from proxy.admission.admit import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.answer import AnswerWaiter
-from proxy.groups.run import StopReason
+from proxy.groups.run import RunEnded
 from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
@@ -258,7 +258,7 @@ async def test_a_run_that_is_stopped_before_its_first_step_is_closed(tmp_path: P
     async with world(tmp_path) as w:
         ticket = await w.ask()
         run = w.groups.runs[ticket.group_id]
-        assert w.groups.stop(run, StopReason("too many", "ABORTED", overloaded(1)))
+        assert w.groups.stop(run, RunEnded("ABORTED", "too many", refusal=overloaded(1)))
         assert (await w.reply(ticket)).error is not None
         await w.closed()
         group = w.group(ticket)

@@ -26,7 +26,7 @@ async def test_an_oversized_answer_is_not_requested_again_and_nothing_of_it_is_k
         assert reply.error is not None
         assert len(w.swarm.chats) == 4
         assert {one.failure for one in w.kinds(CandidateFailed)} == {"oversized"}
-        failures = [one.failure for one in run.candidates if one.failure is not None]
+        failures = [slot.failure for slot in run.slots.candidates if slot.failure is not None]
         assert not any(one.__traceback__ or one.__cause__ or one.__context__ for one in failures)
         transport = w.line.transport
         assert transport.held == 0

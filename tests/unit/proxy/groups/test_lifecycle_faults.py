@@ -9,8 +9,8 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.events import CandidateFailed, GroupSealed, ScoringAbstained
 from core.journal.writer import JournalError
-from proxy.rewards.model.assembly import score_group
 from proxy.rewards.source import GroupContext
+from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.world import sent, settings, texts, world
 from tests.support.scripted.chat import completion
 from tests.support.scripted.swarm import Denied, ScriptedSwarm

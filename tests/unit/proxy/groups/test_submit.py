@@ -13,7 +13,7 @@ from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.events import EpisodeEnded, Event, GroupSealed
 from proxy.groups.answer import AnswerWaiter
-from proxy.groups.run import StopReason
+from proxy.groups.run import RunEnded
 from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
@@ -339,7 +339,7 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
         ticket = await w.ask("hello", UNTRAINED)
         await w.reply(ticket)
         await w.until(lambda: swarm.requests["/end_episode"] == 1)
-        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
         assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
         await w.closed()
         assert await w.server.claimer.reconcile() == []
@@ -357,7 +357,7 @@ async def test_a_lost_eval_end_of_a_stopped_group_leaves_nothing_claimed(tmp_pat
         ticket = await w.ask("hello", UNTRAINED)
         await w.reply(ticket)
         await w.until(lambda: swarm.requests["/get_episode_buffer"] == 1)
-        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
         assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
         await w.closed()
         swarm.release()

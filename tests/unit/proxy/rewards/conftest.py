@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.source import Answer, GroupContext
+from tests.support.proxy.hooks import HookRewards
 
 QUICK = HookLimits(
     call_seconds=60, load_seconds=90, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5
@@ -57,7 +57,7 @@ class HookFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = path.parent / "hooks.log"
-        self.sources: list[HookSource] = []
+        self.sources: list[HookRewards] = []
 
     def reward(self, code: str) -> None:
         self.write("on_compute_relative_reward", code)
@@ -69,8 +69,8 @@ class HookFolder:
         self.path.mkdir(exist_ok=True)
         (self.path / f"{module}.py").write_text(textwrap.dedent(code))
 
-    async def open(self, limits: HookLimits = QUICK) -> HookSource:
-        source = HookSource(self.path, limits, self.log)
+    async def open(self, limits: HookLimits = QUICK) -> HookRewards:
+        source = HookRewards(self.path, limits, self.log)
         self.sources.append(source)
         await source.start()
         return source

@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings, load
-from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.hooks.part import Hook
 from proxy.rewards.model.commands import RewardCommands, parts_of
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.select import display_name, select_source
@@ -35,8 +35,11 @@ async def test_without_settings_the_source_is_the_home_file_or_the_built_in_mode
 async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
     settings = wanted(rewards__hooks=str(tmp_path), rewards__memory_mb=64, rewards__time_limit=7)
     source = select_source(Home.open(tmp_path / "home"), settings)
-    assert isinstance(source, HookSource)
-    assert (source._limits.call_seconds, source._limits.memory_bytes) == (7, 64 << 20)
+    assert isinstance(source, ComposedSource)
+    assert source.serving is not None
+    ((_, part),) = source.serving.slow
+    assert isinstance(part, Hook)
+    assert (part.limits.call_seconds, part.limits.memory_bytes) == (7, 64 << 20)
     assert [one.kind for one in parts_of(source)] == ["hook"]
     assert display_name(settings, source) == str(tmp_path)
     with pytest.raises(AjetError, match="a hook folder alone"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from core.events import AlertRaised
-from proxy.servers.abort_watch import AbortWatch
+from proxy.servers.losses import AbortWatch
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

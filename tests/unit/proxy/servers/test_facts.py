@@ -5,6 +5,8 @@ import pytest
 from core.state import Operation, Server
 from proxy.servers.facts import is_starting
 
+STOPPED = Operation(title="Stop", phase="done", began=90.0)
+
 
 @pytest.mark.parametrize(
     ("server", "expected"),
@@ -22,3 +24,21 @@ def test_an_own_engine_not_seen_yet_or_one_with_a_start_in_progress_starts(
     server: Server | None, expected: bool
 ) -> None:
     assert is_starting(server, now=100.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        (Server(name="e", url="", own=True, expected_until=120.0), True),
+        (Server(name="e", url="", own=True, expected_until=120.0, work=STOPPED), True),
+        (Server(name="e", url="", own=True, expected_until=109.0, work=STOPPED), False),
+        (Server(name="gpu", url="", expected_until=120.0), False),
+    ],
+    ids=["no command", "stopped under the last proxy", "stopped under this one", "not its own"],
+)
+def test_an_announced_start_of_the_own_engine_holds_until_a_command(
+    server: Server, expected: bool
+) -> None:
+    """The proxy started 20 s before `expected_until`."""
+    assert is_starting(server, now=100.0, starts_by=101.0) == expected
+    assert not is_starting(server, now=101.0, starts_by=101.0)

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-import proxy.servers.sync_agreement
+import proxy.servers.facts
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from proxy.context import ServerHandle
-from proxy.servers.sync_agreement import SyncAgreement
+from proxy.servers.facts import SyncAgreement
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -26,7 +26,7 @@ ROLLING = ServerStatus(EngineState.ROLLING, step=3, since=100.0, reachable=True,
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.sync_agreement, "REPEAT_AFTER", 0.001)
+    monkeypatch.setattr(proxy.servers.facts, "AGREE_AGAIN_AFTER", 0.001)
 
 
 async def one_group(w: World) -> None:
@@ -122,7 +122,7 @@ async def test_the_repetition_ends(end: Callable[[Server], None], refusal: bool 
     server.accepts = refusal
     async with Tasks("test") as tasks:
         agreement = SyncAgreement(cast(ServerHandle, server), tasks)
-        await agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
         async with asyncio.timeout(20):
             await server.reached.wait()
         assert len(tasks) == 1
@@ -134,7 +134,7 @@ async def test_a_lost_connection_does_not_end_the_repetition() -> None:
     server = Server()
     async with Tasks("test") as tasks:
         agreement = SyncAgreement(cast(ServerHandle, server), tasks)
-        await agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
         server.watcher.current = replace(ROLLING, reachable=False, error="gone: refused")
         async with asyncio.timeout(20):
             await server.reached.wait()
@@ -145,7 +145,7 @@ async def test_a_lost_connection_does_not_end_the_repetition() -> None:
 async def test_the_end_of_the_proxy_ends_the_repetition() -> None:
     server = Server()
     async with Tasks("test") as tasks:
-        await SyncAgreement(cast(ServerHandle, server), tasks).agree(lambda: True)
+        SyncAgreement(cast(ServerHandle, server), tasks).agree(lambda: True)
         assert len(tasks) == 1
         await tasks.close()
         assert not tasks
@@ -155,13 +155,13 @@ async def test_a_later_call_replaces_the_repetition() -> None:
     server = Server()
     async with Tasks("test") as tasks:
         agreement = SyncAgreement(cast(ServerHandle, server), tasks)
-        await agreement.agree(lambda: server.idle)
-        await agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
         server.accepts = True
-        await agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
         assert await tasks.drain(20)
         made = server.attempts
-        await agreement.agree(lambda: server.idle)
+        agreement.agree(lambda: server.idle)
         assert server.attempts == made
 
 
@@ -172,5 +172,5 @@ async def test_other_stop_rules_need_no_agreement(pool: PoolInfo | None) -> None
     server = Server()
     server.watcher.pool = pool
     async with Tasks("test") as tasks:
-        await SyncAgreement(cast(ServerHandle, server), tasks).agree(lambda: server.idle)
+        SyncAgreement(cast(ServerHandle, server), tasks).agree(lambda: server.idle)
         assert (server.attempts, len(tasks)) == (0, 0)

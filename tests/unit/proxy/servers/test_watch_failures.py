@@ -10,8 +10,8 @@ import proxy.servers.reader
 import proxy.servers.watch
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common import tasks
+from proxy.servers.losses import RestartLoss
 from proxy.servers.reader import ServerReader
-from proxy.servers.restart_loss import RestartLoss
 from tests.support.proxy.world import world
 
 PARTS = {

@@ -82,7 +82,7 @@ def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Even
     return events
 
 
-def test_a_hundred_groups_with_overlap_two_give_alpha_with_an_interval() -> None:
+def test_a_hundred_groups_with_overlap_two_give_an_agreement_with_an_interval() -> None:
     draw, events = random.Random(5), []
     for number in range(100):
         first = draw.randrange(4)
@@ -90,12 +90,12 @@ def test_a_hundred_groups_with_overlap_two_give_alpha_with_an_interval() -> None
         events += voted(number, {"ada": first, "bob": second})
     state = state_of(*events)
     result = agreement(state)
-    for one in (result.best, result.rewards):
-        assert one.clusters == 100
-        assert one.alpha is not None
-        assert one.low is not None
-        assert one.high is not None
-        assert 0.3 < one.low < one.alpha < one.high < 0.85
+    for share in (result.best, result.order):
+        assert share is not None
+        assert share.compared == 100
+        assert share.chance < share.low < share.share < share.high < 0.92
+    assert result.best is not None
+    assert result.best.chance == pytest.approx(0.25)
     differ = len(disagreements(state))
     assert 15 < differ < 50
     ada = state.raters["ada"]
@@ -106,6 +106,8 @@ def test_a_hundred_groups_with_overlap_two_give_alpha_with_an_interval() -> None
     text = "\n".join("".join(piece for piece, _ in line) for line in rater_lines(rows, result, 3))
     assert f"{100 - differ} of 100" in text
     assert "over 100 groups" in text
+    assert f"Same best answers  {100 - differ} % (" in text
+    assert "by chance 25 %" in text
 
 
 def test_presence_follows_consoles_names_and_leases() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.source import ScoreSheet
+from tests.support.proxy.hooks import HookRewards
 
 pytestmark = pytest.mark.slow
 
@@ -86,13 +86,16 @@ async def test_the_tutorial_interface(hooks: Any, group: Any, monkeypatch: Any) 
     }
 
 
-async def test_plain_functions_one_module_and_a_wish_for_more(hooks: Any, group: Any) -> None:
+async def test_plain_functions_one_module_and_a_wish_for_more(
+    hooks: Any, group: Any, until: Any
+) -> None:
     hooks.reward("def on_compute_relative_reward(v, a):\n    return [1, 0]")
     source = await hooks.open()
     assert (await source.request("r", "t", "q", {"a": 1})).metadata == {"a": 1}
     assert rewards(await source.score(group("x", "y"))) == [1.0, 0.0]
     hooks.submit("def on_user_submit_new_requests(request_id, task):\n    return 8")
-    await source.reload()
+    version = source.version
+    await until(lambda: source.version != version)
     assert (await source.request("r", "t", "q", {})).repeat == 8
 
 
@@ -146,7 +149,7 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
             raise ValueError("no judge today")
     """)
     hooks.submit("def on_user_submit_new_requests(request_id, task):\n    raise KeyError('who')")
-    source: HookSource = await hooks.open()
+    source: HookRewards = await hooks.open()
     pid = source.pid
     raising = await source.score(group("a", "b", query="raise"))
     assert cause(raising) == "ValueError: no judge today"
@@ -256,9 +259,9 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
     program.write_text(
         "import asyncio, sys, pathlib\n"
         "from proxy.rewards.source import Answer, GroupContext\n"
-        "from proxy.rewards.hooks.source import HookSource\n"
+        "from tests.support.proxy.hooks import HookRewards\n"
         "async def main():\n"
-        "    source = HookSource(pathlib.Path(sys.argv[1]))\n"
+        "    source = HookRewards(pathlib.Path(sys.argv[1]))\n"
         "    await source.start()\n"
         "    answer = Answer(0, {'content': 'x'}, 'stop', 'e', 0.0, {})\n"
         "    print(source.pid, flush=True)\n"

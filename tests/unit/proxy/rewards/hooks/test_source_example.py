@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks.source import HookSource
+from tests.support.proxy.hooks import HookRewards
 
 EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "enthusiasm"
 
 
 @pytest.mark.slow
 async def test_enthusiasm_wins_and_circles_lose(tmp_path: Path, group: Any) -> None:
-    source = HookSource(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
     await source.start()
     try:
         report = await source.request("r1", "t1", "What about Paris?", {"row": 7})

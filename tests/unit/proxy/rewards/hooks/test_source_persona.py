@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
 from proxy.rewards.hooks.tutorial_loggers import install_logs
+from tests.support.proxy.hooks import HookRewards
 
 pytestmark = pytest.mark.slow
 
@@ -29,14 +29,14 @@ QUESTION = "What about Paris and its museums?"
 
 @pytest.fixture
 async def persona(tmp_path: Path, request: Any) -> Any:
-    source = HookSource(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
     await source.start()
     yield source
     await source.close()
 
 
 async def test_lively_wins_and_circles_lose(
-    persona: HookSource, group: Any, tmp_path: Path
+    persona: HookRewards, group: Any, tmp_path: Path
 ) -> None:
     report = await persona.request("r1", "t1", QUESTION, {"row": 7})
     assert (report.metadata, report.error) == ({"row": 7}, None)
@@ -51,7 +51,7 @@ async def test_lively_wins_and_circles_lose(
     assert not list(EXAMPLE.rglob("*.pyc"))
 
 
-async def test_what_won_before_is_worth_less(persona: HookSource, group: Any) -> None:
+async def test_what_won_before_is_worth_less(persona: HookRewards, group: Any) -> None:
     result = []
     for _ in range(2):
         sheet = await persona.score(group(*ANSWERS[:2], query=QUESTION))
@@ -106,7 +106,7 @@ async def test_a_judge_by_the_environment(
     calls: int,
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
-    source = HookSource(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
     await source.start()
     try:
         assert source.health().ok, source.health()
@@ -135,7 +135,7 @@ async def test_an_invalid_mode_is_reported_at_the_start(
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
     monkeypatch.delenv("JUDGE_BASE_URL", raising=False)
-    source = HookSource(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
     await source.start()
     error = source.health().error
     await source.close()

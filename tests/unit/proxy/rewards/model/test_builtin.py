@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from core.scoring.advantage import is_dead
-from proxy.rewards.model.assembly import score_group
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import combine
 from proxy.rewards.part import PartInput
@@ -15,6 +14,7 @@ from proxy.rewards.parts.reference import agreement
 from proxy.rewards.parts.repetition import Repetition
 from proxy.rewards.source import Answer, GroupContext, Score
 from proxy.rewards.text import content_stems, content_text, read, words_of
+from tests.support.proxy.builtin_rewards import score_group
 
 CHAT = (
     "Paris is the capital of France, and it is a city with many museums to visit.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.rewards.model.assembly import score_group
+from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.reward_corpus import NAMES, measured, prompts
 
 pytestmark = pytest.mark.slow

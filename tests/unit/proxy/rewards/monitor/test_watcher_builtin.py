@@ -10,10 +10,10 @@ from core.bus import Bus
 from core.events import Part, RewardPart
 from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
-from proxy.rewards.model.assembly import score_group
 from proxy.rewards.model.file import default_model
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.source import Answer, GroupContext
+from tests.support.proxy.builtin_rewards import score_group
 
 SENTENCES = (
     "It is a question that many people ask.",

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.rewards.model.assembly import score_group
 from proxy.rewards.part import KINDS, PartInput
 from proxy.rewards.parts.expected_answer import FACT, OPEN, expected_answer, value_of_sum
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
+from tests.support.proxy.builtin_rewards import score_group
 
 WHERE = Path()
 
