@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from engine.interface import (
@@ -85,8 +86,9 @@ class LocalPolicy(ABC):
             longest_yield: Bound of the wait of a snapshot for the worker, in seconds.
         """
         if copies is not None:
+            check = partial(self._check_ids, limit=self._context - 1)
             self._snapshots = LocalSnapshots(
-                copies, self._worker, lambda: self.step, self._check_prompt, longest_yield
+                copies, self._worker, lambda: self.step, check, longest_yield
             )
         self._worker.start()
 
@@ -145,7 +147,7 @@ class LocalPolicy(ABC):
             PolicyClosedError: the policy was closed meanwhile.
             Exception: any error of `on_text`, which ends the answer.
         """
-        self._check_prompt(prompt.tokens)
+        self._check_ids(prompt.tokens, self._context - 1)
         return await self._worker.sample(prompt, params, on_text)
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
@@ -232,9 +234,6 @@ class LocalPolicy(ABC):
     @abstractmethod
     def _restore_base(self) -> None:
         """Continue from the base weights, at step 0."""
-
-    def _check_prompt(self, ids: Sequence[int]) -> None:
-        self._check_ids(ids, self._context - 1)
 
     def _check_ids(self, ids: Sequence[int], limit: int) -> None:
         if not 0 < len(ids) <= limit:

@@ -48,7 +48,7 @@ class TorchPolicy(LocalPolicy):
             self._learner.budget = min(self._learner.budget, known)
         self._saved = store is not None
         """The store holds the current state."""
-        self._restore(self._stored())
+        self._restore(None if store is None else store.load(loaded.description))
         self._batch = new_batch(loaded)
         self._sampler = TorchSampler(
             self._batch, text, loaded.ends, loaded.context, loaded.memory.slots
@@ -121,8 +121,14 @@ class TorchPolicy(LocalPolicy):
         )
 
     def _update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        large = self._saved and self._loaded.description.kind == "full"
+        store, description = self._store, self._loaded.description
+        large = self._saved and description.kind == "full"
         before = None if large else self._state()  # a large state is read from the store
+
+        def restore() -> None:
+            saved = store.load(description) if large and store is not None else before
+            self._restore(saved)
+
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         self._sampler.grow()
         if self._loaded.memory.shared:
@@ -131,7 +137,7 @@ class TorchPolicy(LocalPolicy):
                 self._copies.interrupt()
         budget = self._learner.budget
         with contextlib.ExitStack() as failed:
-            failed.callback(lambda: self._restore(self._stored() if before is None else before))
+            failed.callback(restore)
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
             failed.pop_all()
         if self._store is not None and self._learner.budget < budget:
@@ -162,10 +168,6 @@ class TorchPolicy(LocalPolicy):
             one.cpu().numpy().copy() for one in (optimizer.flat, optimizer.m, optimizer.v)
         )
         return TorchState(flat, m, v, optimizer.t, self._step)
-
-    def _stored(self) -> TorchState | None:
-        """Return the saved state; None when there is none, which is the base."""
-        return None if self._store is None else self._store.load(self._loaded.description)
 
     def _restore(self, state: TorchState | None) -> None:
         """Continue from a state; None is the base."""
