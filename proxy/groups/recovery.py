@@ -24,7 +24,7 @@ from ajet_swarm.episodes.ends import GRANTED_AGAIN
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
-from core.events import EpisodeAborted, EpisodeEnded, EpisodesClaimed, GroupClosed
+from core.events import EndedEpisode, EpisodeAborted, EpisodesClaimed, EpisodesEnded, GroupClosed
 from core.events.alerts import KINDS, AlertParams, params_of
 from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
@@ -222,16 +222,9 @@ class Recovery:
             outcome, text = named(await ends.end(holding, group.task_id, output, sent_before=True))
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
+        ended = EndedEpisode(one.index, uuid, reward, outcome, text)
         self.context.bus.publish(
-            EpisodeEnded(
-                server=server.name,
-                group_id=group.group_id,
-                index=one.index,
-                episode_uuid=uuid,
-                reward=reward,
-                outcome=outcome,
-                text=text,
-            )
+            EpisodesEnded(server=server.name, group_id=group.group_id, episodes=(ended,))
         )
         return outcome
 

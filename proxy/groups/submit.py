@@ -27,7 +27,7 @@ _OUTCOMES = dict.fromkeys(EndKind, "refused") | {
 
 
 def named(outcome: EndOutcome) -> tuple[str, str]:
-    """Return the outcome of an end as in `EpisodeEnded`, and its reason as text."""
+    """Return the outcome of an end as in `EndedEpisode`, and its reason as text."""
     name = _OUTCOMES[outcome.kind]
     if name in ACCEPTED:
         return name, ""
@@ -39,7 +39,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
-        One outcome for each reward, as in `EpisodeEnded`.
+        One outcome for each reward, as in `EndedEpisode`.
     """
     return await run_all(
         *[_end(run, candidate, rewards[candidate.index]) for candidate in run.slots.usable]
