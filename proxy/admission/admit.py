@@ -340,7 +340,6 @@ class Admission:
         """Publish the refusal, so that the operator sees that users get errors."""
         server, bus = self._context.server_of(request.model), self._bus
         status = server.watcher.current
-        server.watcher.in_demand()
         bus.publish(
             RequestRefused(
                 server=server.name,
