@@ -20,7 +20,7 @@ class SortOrder:
 
     title: str
     column: str
-    """Column whose title carries the sign."""
+    """Title of the column that carries the sign."""
     read: Callable[[Group, float], float | None]
     """Returns the value of a group now."""
 
@@ -41,7 +41,7 @@ def took(group: Group, now: float) -> float | None:
 ORDERS = (
     SortOrder("time", "time", lambda group, now: group.opened_at),
     SortOrder("best reward", "best", lambda group, now: best_reward(group)),
-    SortOrder("spread", "spread", lambda group, now: spread_of(group)),
+    SortOrder("spread", "sprd", lambda group, now: spread_of(group)),
     SortOrder("waiting time", "waited", _waited),
     SortOrder("latency", "took", took),
 )

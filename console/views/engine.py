@@ -73,7 +73,7 @@ def server_panel(
         return lines(*shown, *with_curves(server, facts, table, room.width))
     shown += facts
     if table:
-        shown += [Content(""), *table]
+        shown += [Content(""), *(Content.assemble(*line) for line in table)]
     return lines(*shown)
 
 

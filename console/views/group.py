@@ -6,14 +6,13 @@ models is sanitized here.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ajet_swarm.common.text import one_line
 from console.session.group_facts import best_of, best_reward, spread_of, unconfirmed, verdict
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, elapsed, number
 from console.text.lines import Line, fit
+from console.ui.table import Cell, Column, Table
 from core.scoring.advantage import ALMOST_EQUAL
 from core.state import Group
 
@@ -64,127 +63,70 @@ def phase_style(group: Group) -> PhaseStyle:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the list; `since` is the width of the list from which it is shown."""
+class GroupRow:
+    """A group with what its line in the list shows."""
 
-    key: str
-    title: str
-    width: int
-    """Cells; 0 takes what is left."""
-    since: int = 0
-    right: bool = False
+    group: Group
+    now: float
+    """Unix seconds."""
+    server_tone: str = "$muted"
 
 
-COLUMNS = (
-    Column("time", "time", 8, since=70),
-    Column("phase", "phase", 13),
-    Column("server", "server", 10, since=90),
-    Column("step", "step", 4, since=86, right=True),
-    Column("turns", "turn", 4, since=98, right=True),
-    Column("query", "request", 0),
-    Column("answered", "ans", 5, right=True),
-    Column("best", "best", 5, right=True),
-    Column("spread", "sprd", 5, since=86, right=True),
-    Column("flag", "", 1),
-    Column("winner", "win", 3, right=True),
-    Column("returned", "ret", 3, right=True),
-    Column("waited", "waited", 6, right=True),
-    Column("took", "took", 6, since=104, right=True),
-    Column("mark", "", 1),
-)
+def _or_unknown(value: object | None) -> str:
+    return UNKNOWN if value is None else str(value)
 
 
-@lru_cache(maxsize=32)
-def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
-    """Return the columns that fit a list `width` cells wide; the query column takes the rest."""
-    shown = [
-        column
-        for column in COLUMNS
-        if width >= column.since and (several_servers or column.key != "server")
-    ]
-    used = sum(column.width for column in shown) + len(shown) + 1
-    left = max(8, width - used)
-    return tuple(
-        column if column.width else Column(column.key, column.title, left) for column in shown
-    )
+def _turn(row: GroupRow) -> str:
+    return _or_unknown(row.group.turns or None)
 
 
-def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
+def _query(row: GroupRow) -> Cell:
+    group = row.group
+    cut = f"{CUT} " if group.prompt_cut else ""
+    return cut + (one_line(group.query, 300) or "(no text)"), "" if group.query else "$muted"
+
+
+def _answered(row: GroupRow) -> Cell:
+    count = len(row.group.answered)
+    return f"{count}/{row.group.n}", "" if count else "$muted"
+
+
+def _best(row: GroupRow) -> Cell:
+    best = best_reward(row.group)
+    return number(best), "$muted" if best is None else "bold"
+
+
+def _candidate(index: int | None, tone: str) -> Cell:
+    return (UNKNOWN, "$muted") if index is None else (f"#{index + 1}", tone)
+
+
+def _waited(row: GroupRow) -> Cell:
+    group = row.group
+    return waited_text(group, row.now), "" if group.waited is None and group.open else "$muted"
+
+
+def header_line(width: int, several: bool, sorted_by: str = "", sign: str = "▾") -> Line:
     """Return the titles of the columns; the sort column has the sign."""
-    pieces: list[tuple[str, str]] = [(" ", "$muted")]
-    for column in columns:
-        here = column.key == sorted_by
-        title = (
-            f"{column.title}{sign}"
-            if here and column.width > len(column.title)
-            else (f"{column.title[: column.width - 1]}{sign}" if here else column.title)
-        )
-        tone = "bold $accent" if here else "$muted"
-        pieces += [(fit(title, column.width, column.right), tone), (" ", "$muted")]
-    return tuple(pieces)
+    pieces: list[Cell] = []
+    for column, size in _TABLE.fitted(width - 1, _without(several)):
+        title, tone = column.title, "$muted"
+        if title and title == sorted_by:
+            title, tone = f"{title[: size - 1]}{sign}", "bold $accent"
+        pieces += [(" ", "$muted"), (fit(title, size, column.right), tone)]
+    return (*pieces, (" ", "$muted"))
 
 
-def row_line(
-    group: Group, columns: Sequence[Column], now: float, server_tone: str = "$muted"
-) -> Line:
-    """Return one row of the list."""
-    pieces: list[tuple[str, str]] = [(" ", "")]
-    for column in columns:
-        text, tone = _cell(group, column.key, now)
-        tone = server_tone if column.key == "server" else tone
-        pieces.append((fit(text, column.width, column.right), tone))
-        pieces.append((" ", ""))
-    return tuple(pieces)
+def row_line(row: GroupRow, width: int, several: bool) -> Line:
+    """Return one row of a list `width` cells wide, of one or several servers."""
+    return (*_TABLE.row(row, width - 1, _without(several)), (" ", ""))
 
 
-def _cell(group: Group, key: str, now: float) -> tuple[str, str]:
-    match key:
-        case "time":
-            return clock(group.opened_at), "$muted"
-        case "phase":
-            return _phase_cell(group, now)
-        case "server":
-            return one_line(group.server, 20), "$muted"
-        case "step":
-            return (UNKNOWN if group.step is None else str(group.step)), "$muted"
-        case "turns":
-            return (str(group.turns) if group.turns else UNKNOWN), "$muted"
-        case "query":
-            cut = f"{CUT} " if group.prompt_cut else ""
-            return cut + (
-                one_line(group.query, 300) or "(no text)"
-            ), "" if group.query else "$muted"
-        case "flag":
-            return _flag(group)
-        case "mark":
-            return ("★", "bold $winner") if group.marked else ("", "")
-        case _:
-            return _figure(group, key, now)
+def _without(several: bool) -> tuple[str, ...]:
+    return () if several else ("server",)
 
 
-def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
-    match key:
-        case "answered":
-            count = len(group.answered)
-            return f"{count}/{group.n}", "" if count else "$muted"
-        case "best":
-            best = best_reward(group)
-            return number(best), "$muted" if best is None else "bold"
-        case "spread":
-            return difference(spread_of(group)), "$muted"
-        case "took":
-            return took_text(group, now), "$muted"
-        case "winner":
-            best = best_of(group)
-            return (UNKNOWN, "$muted") if best is None else (f"#{best + 1}", "$winner")
-        case "returned":
-            returned = group.returned
-            return (UNKNOWN, "$muted") if returned is None else (f"#{returned + 1}", "$returned")
-        case _:
-            return waited_text(group, now), "" if group.waited is None and group.open else "$muted"
-
-
-def _phase_cell(group: Group, now: float) -> tuple[str, str]:
+def _phase(row: GroupRow) -> Cell:
+    group, now = row.group, row.now
     style = phase_style(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = "rated" if group.is_rated else "skip" if group.is_skipped else "rate"
@@ -194,7 +136,8 @@ def _phase_cell(group: Group, now: float) -> tuple[str, str]:
     return f"{style.sign} {style.word}", style.tone
 
 
-def _flag(group: Group) -> tuple[str, str]:
+def _flag(row: GroupRow) -> Cell:
+    group = row.group
     if group.abstained and group.sealed_at is None:
         return "?", "bold $warning"
     verdict_now = verdict(group)
@@ -203,6 +146,37 @@ def _flag(group: Group) -> tuple[str, str]:
     if verdict_now.kind == "lost":
         return verdict_now.sign, verdict_now.tone
     return ("✓", "$accent") if group.rating is not None else ("", "")
+
+
+_TABLE: Table[GroupRow] = Table(
+    (
+        Column("time", 8, lambda row: clock(row.group.opened_at), "$muted", rank=1),
+        Column("phase", 13, _phase),
+        Column("server", 10, lambda row: (one_line(row.group.server, 20), row.server_tone), rank=4),
+        Column("step", 4, lambda row: _or_unknown(row.group.step), "$muted", rank=2, right=True),
+        Column(
+            "turn",
+            4,
+            lambda row: _or_unknown(row.group.turns or None),
+            "$muted",
+            rank=5,
+            right=True,
+        ),
+        Column("request", 19, _query, most=999),
+        Column("ans", 5, _answered, right=True),
+        Column("best", 5, _best, right=True),
+        Column(
+            "sprd", 5, lambda row: difference(spread_of(row.group)), "$muted", rank=3, right=True
+        ),
+        Column("", 1, _flag),
+        Column("win", 3, lambda row: _candidate(best_of(row.group), "$winner"), right=True),
+        Column("ret", 3, lambda row: _candidate(row.group.returned, "$returned"), right=True),
+        Column("waited", 6, _waited, right=True),
+        Column("took", 6, lambda row: took_text(row.group, row.now), "$muted", rank=6, right=True),
+        Column("", 1, lambda row: "★" if row.group.marked else "", "bold $winner"),
+    ),
+    start=" ",
+)
 
 
 def user_wait(group: Group, now: float) -> str:

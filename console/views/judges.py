@@ -10,20 +10,9 @@ from ajet_swarm.common.text import one_line, plural
 from console.text.format import UNKNOWN, duration, figure, percent
 from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import wrapped
+from console.ui.table import Cell, Column, Table
 from core.state import JudgeSpend, State
 
-_NAME = 12
-_LONG_NAME = 24
-_COLUMNS = (
-    ("calls", 6),
-    ("/group", 7),
-    ("tokens", 7),
-    ("cost", 8),
-    ("cached", 6),
-    ("failed", 6),
-    ("repairs", 7),
-    ("took", 6),
-)
 _TROUBLE_LINES = 2
 
 
@@ -85,7 +74,6 @@ def in_use(state: State, judge: JudgeSpend) -> bool:
 def judge_lines(state: State, width: int) -> list[Line]:
     """Return a line for each judge, and below it its trouble or its settings."""
     judges = judges_of(state)
-    name = _name_room(width)
     fault = state.rewards.fault
     trouble = fault.judge if fault is not None and fault.mended_at is None else ""
     lines: list[Line] = []
@@ -93,34 +81,33 @@ def judge_lines(state: State, width: int) -> list[Line]:
         known = any(one.name == judge.judge for one in state.rewards.parts)
         if known or judge.calls:  # a removed judge stays listed for its cost
             used = in_use(state, judge)
-            lines += _judge(judge, used, known, name, width, judge.judge == trouble)
+            lines += _judge(judge, used, known, width, judge.judge == trouble)
     return lines
 
 
 def judge_head(width: int) -> Line:
     """Return the titles of the table."""
-    titles = "".join(f" {fit(title, room, right=True)}" for title, room in _COLUMNS)
-    return ((f" {fit('judge', _name_room(width))}{titles}", "$muted"),)
+    return _TABLE.head(_room(width))
 
 
-def _name_room(width: int) -> int:
-    return _LONG_NAME if width >= 110 else _NAME
+def _room(width: int) -> int:
+    """Return the cells of the table; facts stand beside it."""
+    return 86 if width >= 110 else 74
 
 
-def _judge(
-    judge: JudgeSpend, used: bool, known: bool, name: int, width: int, has_fault: bool
-) -> list[Line]:
+def _judge(judge: JudgeSpend, used: bool, known: bool, width: int, has_fault: bool) -> list[Line]:
     """Return the lines of one judge.
 
     Args:
         judge: Its counts.
         used: Whether the active model uses it.
         known: Whether the active model contains it, even if switched off.
-        name: Cells of the name.
         width: Of a line.
         has_fault: Whether its trouble is shown elsewhere as the last fault.
     """
-    row = _row(judge, used, name)
+    row = _TABLE.row(judge, _room(width))
+    if not used:
+        row = tuple((text, "$muted") for text, _ in row)
     trouble = _trouble(judge, width) if used and not has_fault else []
     more = _more(judge, used, known)
     if has_fault:
@@ -132,25 +119,21 @@ def _judge(
     return [row, *below]
 
 
-def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
-    totals = figures_of(judge)
-    cost = figure(judge.cost) if judge.priced else "no price"
-    near = totals.spent is not None and totals.spent >= 0.9
-    failing = totals.failed is not None and totals.failed > 0.1
-    cells = (
-        (str(judge.calls), "bold"),
-        (UNKNOWN if totals.calls_a_group is None else f"{totals.calls_a_group:.1f}", ""),
-        (_count(judge.tokens), ""),
-        (cost, "bold $warning" if near else "" if judge.priced else "$faint"),
-        (_percent(totals.cached), ""),
-        (_percent(totals.failed), "bold $warning" if failing else ""),
-        (str(judge.repairs), "" if judge.repairs else "$faint"),
-        (duration(totals.latency), ""),
-    )
-    pieces = [(f" {fit(one_line(judge.judge, 60), name)}", "bold" if used else "$muted")]
-    for (text, tone), (_, room) in zip(cells, _COLUMNS, strict=True):
-        pieces.append((f" {fit(text, room, right=True)}", tone if used else "$muted"))
-    return tuple(pieces)
+def _cost(judge: JudgeSpend) -> Cell:
+    if not judge.priced:
+        return "no price", "$faint"
+    spent = figures_of(judge).spent
+    return figure(judge.cost), "bold $warning" if spent is not None and spent >= 0.9 else ""
+
+
+def _a_group(judge: JudgeSpend) -> str:
+    calls = figures_of(judge).calls_a_group
+    return UNKNOWN if calls is None else f"{calls:.1f}"
+
+
+def _failed(judge: JudgeSpend) -> Cell:
+    failed = figures_of(judge).failed
+    return _percent(failed), "bold $warning" if failed is not None and failed > 0.1 else ""
 
 
 def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
@@ -207,3 +190,24 @@ def _count(tokens: int) -> str:
         if tokens < 999.5 * size:
             return f"{tokens / size:.1f}{unit}"
     return f"{tokens:.0e}"
+
+
+_TABLE: Table[JudgeSpend] = Table(
+    (
+        Column("judge", 12, lambda judge: one_line(judge.judge, 60), "bold", most=24),
+        Column("calls", 6, lambda judge: str(judge.calls), "bold", right=True),
+        Column("/group", 7, _a_group, right=True),
+        Column("tokens", 7, lambda judge: _count(judge.tokens), right=True),
+        Column("cost", 8, _cost, right=True),
+        Column("cached", 6, lambda judge: _percent(figures_of(judge).cached), right=True),
+        Column("failed", 6, _failed, right=True),
+        Column(
+            "repairs",
+            7,
+            lambda judge: (str(judge.repairs), "" if judge.repairs else "$faint"),
+            right=True,
+        ),
+        Column("took", 6, lambda judge: duration(judge.latency), right=True),
+    ),
+    start=" ",
+)

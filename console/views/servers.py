@@ -20,52 +20,15 @@ from console.text.format import (
 )
 from console.text.lines import Line, fit
 from console.text.wrap import wrapped
+from console.ui.table import Cell, Column, Table
 from console.views.timeline import stays
 from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server
 
 MAX_SPANS = 12
 """Most state spans of the history in the list."""
-_STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
 _TIGHT = 72
 """Below this width the state is abbreviated and the number of clients is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Cells of the columns that depend on the width; 0 for one that is left out."""
-
-    name: int
-    state: int
-    pool: int
-    clients: int
-
-
-def _columns(width: int) -> _Columns:
-    """Return the columns that fit into a table `width` cells wide."""
-    tight = width < _TIGHT
-    state, clients = (_SHORT, 0) if tight else (_STATE, _CLIENTS)
-    fixed = state + _FOR + _STEP + _SLOTS + clients + _AGE
-    rest = width - 2 - fixed - (6 if tight else 7)
-    name = max(6, min(24, rest // 2))
-    return _Columns(name, state, max(7, min(26, rest - name)), clients)
-
-
-def table_head(width: int) -> Line:
-    """Return the titles of the table."""
-    room = _columns(width)
-    titles = (
-        ("server", room.name, False),
-        (" state", room.state, False),
-        ("for", _FOR, True),
-        ("step", _STEP, True),
-        ("pool", room.pool, False),
-        ("held/free", _SLOTS, True),
-        ("clients", room.clients, True),
-        ("age", _AGE, True),
-    )
-    text = " ".join(fit(title, cells, right) for title, cells, right in titles if cells)
-    return ((f"  {text}", "$muted"),)
 
 
 def server_tone(place: int) -> str:
@@ -73,43 +36,79 @@ def server_tone(place: int) -> str:
     return f"bold $server-{place % 4 + 1}"
 
 
-def table_row(server: Server, place: int, now: float, width: int) -> Line:
-    """Return the line of one server: a dash for unknown figures, an age for old ones."""
-    room = _columns(width)
+@dataclass(frozen=True, slots=True)
+class _ServerRow:
+    server: Server
+    place: int
+    now: float
+
+    def old(self, text: str) -> Cell:
+        """Return a figure; muted if the server does not answer."""
+        return text, "$muted" if self.server.lost else ""
+
+
+def _state(row: _ServerRow, short: bool) -> Cell:
+    server, now = row.server, row.now
     shape = state_style(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
-    short = room.state == _SHORT
     word = f"{shape.sign} {shape.short if short else shape.word}"
     if server.lost and server.seen_at:
         head = f"× {lost_word(server)} {elapsed(now - server.seen_at)}"
         long = f"{head} ({shape.short})"
-        word = long if cell_len(long) + 2 <= room.state else head
+        word = head if short or cell_len(long) + 2 > _STATE else long
     elif is_starting(server, now):
         word, color = ("◌ START" if short else "◌ STARTING"), "$engine-booting"
     elif server.lost:
         word = "× NO LINK" if short else "× NOT REACHED"
-    stale = "$muted" if server.lost else ""
-    done = progress(server.pool)
-    since = elapsed(state_for(server, _known_at(server, now)))
-    step = UNKNOWN if server.step is None else str(server.step)
-    clients = (fit(_count(server), room.clients, right=True), stale)
-    return (
-        ("  ", ""),
-        (fit(one_line(server.name, 40), room.name), server_tone(place)),
-        (" ", ""),
-        (fit(f" {word} ", room.state), f"bold $pill-text on {color}"),
-        (" ", ""),
-        (fit(since, _FOR, right=True), stale),
-        (" ", ""),
-        (fit(step, _STEP, right=True), stale),
-        (" ", ""),
-        (fit(done.text() if done is not None else UNKNOWN, room.pool), stale),
-        (" ", ""),
-        (fit(_held(server), _SLOTS, right=True), stale),
-        (" ", ""),
-        *((clients, (" ", "")) if room.clients else ()),
-        (fit(_age(server, now), _AGE, right=True), "$engine-lost" if server.lost else "$muted"),
-    )
+    return f" {word} ", f"bold $pill-text on {color}"
+
+
+def _since(row: _ServerRow) -> Cell:
+    known = _known_at(row.server, row.now)
+    return row.old(elapsed(state_for(row.server, known)))
+
+
+def _pool(row: _ServerRow) -> Cell:
+    done = progress(row.server.pool)
+    return row.old(done.text() if done is not None else UNKNOWN)
+
+
+def _name(row: _ServerRow) -> Cell:
+    return one_line(row.server.name, 40), server_tone(row.place)
+
+
+def _step(row: _ServerRow) -> Cell:
+    return row.old(UNKNOWN if row.server.step is None else str(row.server.step))
+
+
+_STATE, _SHORT = 19, 11
+"""Cells of a state, and of an abbreviated one."""
+_COLUMNS: tuple[Column[_ServerRow], ...] = (
+    Column("server", 6, _name, most=24),
+    Column(" state", _STATE, lambda row: _state(row, short=False)),
+    Column(" state ", _SHORT, lambda row: _state(row, short=True)),
+    Column("for", 6, _since, right=True),
+    Column("step", 4, _step, right=True),
+    Column("pool", 7, _pool, most=26),
+    Column("held/free", 9, lambda row: row.old(_held(row.server)), right=True),
+    Column("clients", 7, lambda row: row.old(_count(row.server)), right=True),
+    Column("age", 5, lambda row: _age(row.server, row.now), "$muted", right=True),
+)
+_TABLE = Table(_COLUMNS, start="  ")
+
+
+def _without(width: int) -> tuple[str, ...]:
+    return (" state", "clients") if width < _TIGHT else (" state ",)
+
+
+def table_head(width: int) -> Line:
+    """Return the titles of the table."""
+    return _TABLE.head(width, _without(width))
+
+
+def table_row(server: Server, place: int, now: float, width: int) -> Line:
+    """Return the line of one server: a dash for unknown figures, an age for old ones."""
+    return _TABLE.row(_ServerRow(server, place, now), width, _without(width))
 
 
 def _known_at(server: Server, now: float) -> float:
@@ -132,11 +131,11 @@ def _count(server: Server) -> str:
     return str(len(server.pool.other_clients) + ours)
 
 
-def _age(server: Server, now: float) -> str:
+def _age(server: Server, now: float) -> str | Cell:
     """Return the age of the figures."""
     if not server.lost:
         return "live"
-    return elapsed(now - server.seen_at) if server.seen_at else "never"
+    return elapsed(now - server.seen_at) if server.seen_at else "never", "$engine-lost"
 
 
 # --- one server ------------------------------------------------------------------------------

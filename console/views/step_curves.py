@@ -9,6 +9,7 @@ from textual.content import Content
 
 from console.models.reward_figures import Point
 from console.text.format import figure, number
+from console.text.lines import Line, line_width
 from console.views.chart import curve, latest
 from console.views.step_table import reward_of
 from core.state import Server, StepStats
@@ -44,7 +45,7 @@ _SERIES = (
 
 
 def with_curves(
-    server: Server, left: Sequence[Content], table: Sequence[Content], width: int
+    server: Server, left: Sequence[Content], table: Sequence[Line], width: int
 ) -> list[Content]:
     """Return the facts and the table of steps, with curves beside or below them.
 
@@ -54,12 +55,12 @@ def with_curves(
         table: Lines of the table; empty without a step.
         width: Total width in cells.
     """
-    text = [*left, Content(""), *table]
+    text = [*left, Content(""), *(Content.assemble(*line) for line in table)]
     known = _known(server)
     if not known:
         hint = "Curves of reward, KL, entropy and length start with the first finished group"
         return [*left, Content(""), Content.styled(hint, "$muted")]
-    room = width - max(line.cell_length for line in table) - _GAP
+    room = width - max(map(line_width, table)) - _GAP
     if room < BESIDE:
         return [*text, Content(""), *_below(known, width)]
     height = max(_MIN_LINES, min(_MAX_LINES, len(text) // len(known)))

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from textual.content import Content
-
 from console.text.format import UNKNOWN, duration, figure, number
+from console.text.lines import Line
+from console.ui.table import Cell, Column, Table
 from console.views.timeline import step_seconds, sync_seconds
 from core.state import Server, StepStats
 
@@ -19,14 +19,11 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class StepColumn:
-    """A column; where space is short, columns with a high `rank` are left out first."""
+class _StepRow:
+    """A step with the durations of all steps."""
 
-    title: str
-    width: int
-    rank: int
-    text: Callable[[StepStats, Times], str]
-    tone: str = ""
+    step: StepStats
+    times: Times
 
 
 def share_of(value: float | None) -> str:
@@ -46,56 +43,73 @@ def reward_of(step: StepStats) -> tuple[float | None, float | None]:
     return step.update.get("reward_mean"), step.update.get("reward_std")
 
 
-def _human(step: StepStats, times: Times) -> str:
+def _shown(
+    title: str,
+    width: int,
+    rank: int,
+    text: Callable[[_StepRow], str],
+    tone: str = "",
+) -> Column[_StepRow]:
+    """Return a column; what is unknown or 0 is faint."""
+
+    def cell(row: _StepRow) -> Cell:
+        shown = text(row)
+        return shown, "$faint" if shown in (UNKNOWN, "0") else tone
+
+    return Column(title, width, cell, rank=rank, right=True)
+
+
+def _of(name: str, words: Callable[[float | None], str] = figure) -> Callable[[_StepRow], str]:
+    return lambda row: words(row.step.update.get(name))
+
+
+def _count(value: float | None) -> str:
+    return UNKNOWN if value is None else str(round(value))
+
+
+def _took(row: _StepRow) -> str:
+    step = row.step
+    return duration(step.update.get("step_seconds", row.times.steps.get(step.step)))
+
+
+def _synced(row: _StepRow) -> str:
+    step = row.step
+    return duration(step.update.get("sync_seconds", row.times.syncs.get(step.step)))
+
+
+def _human(row: _StepRow) -> str:
     """Return the mean human reward of the answers with the best automatic reward."""
-    return number(step.hand_mean if step.hand else None)
+    return number(row.step.hand_mean if row.step.hand else None)
 
 
-def _of(name: str) -> Callable[[StepStats, Times], str]:
-    return lambda step, times: figure(step.update.get(name))
-
-
-def _count(name: str) -> Callable[[StepStats, Times], str]:
-    def text(step: StepStats, times: Times) -> str:
-        value = step.update.get(name)
-        return UNKNOWN if value is None else str(round(value))
-
-    return text
-
-
-def _took(step: StepStats, times: Times) -> str:
-    return duration(step.update.get("step_seconds", times.steps.get(step.step)))
-
-
-def _synced(step: StepStats, times: Times) -> str:
-    return duration(step.update.get("sync_seconds", times.syncs.get(step.step)))
-
-
-COLUMNS = (
-    StepColumn("step", 5, 0, lambda step, _: str(step.step), "bold"),
-    StepColumn("groups", 7, 6, lambda step, _: str(step.groups)),
-    StepColumn("dead", 5, 7, lambda step, _: str(step.dead), "$dead"),
-    StepColumn("reward", 7, 1, lambda step, _: number(reward_of(step)[0]), "$curve"),
-    StepColumn("±std", 6, 2, lambda step, _: number(reward_of(step)[1]), "$muted"),
-    StepColumn("human", 7, 5, _human, "$winner"),
-    StepColumn("KL", 7, 3, _of("kl")),
-    StepColumn("no sig", 7, 4, lambda step, _: share_of(step.update.get("no_signal_share"))),
-    StepColumn("clip", 6, 9, lambda step, _: share_of(step.update.get("clip_fraction")), "$muted"),
-    StepColumn("entropy", 8, 10, _of("entropy"), "$muted"),
-    StepColumn("length", 7, 11, _of("response_tokens"), "$muted"),
-    StepColumn("grad", 7, 12, _of("grad_norm"), "$muted"),
-    StepColumn("loss", 7, 13, _of("loss"), "$muted"),
-    StepColumn("took", 7, 5, _took),
-    StepColumn("sync", 6, 8, _synced, "$muted"),
-    StepColumn("train", 7, 14, lambda step, _: duration(step.update.get("seconds")), "$muted"),
-    StepColumn("samples", 8, 15, _count("samples"), "$muted"),
-    StepColumn("tokens", 8, 16, _count("tokens"), "$muted"),
+_TABLE = Table(
+    (
+        _shown("step", 5, 0, lambda row: str(row.step.step), "bold"),
+        _shown("groups", 7, 6, lambda row: str(row.step.groups)),
+        _shown("dead", 5, 7, lambda row: str(row.step.dead), "$dead"),
+        _shown("reward", 7, 1, lambda row: number(reward_of(row.step)[0]), "$curve"),
+        _shown("±std", 6, 2, lambda row: number(reward_of(row.step)[1]), "$muted"),
+        _shown("human", 7, 5, _human, "$winner"),
+        _shown("KL", 7, 3, _of("kl")),
+        _shown("no sig", 7, 4, _of("no_signal_share", share_of)),
+        _shown("clip", 6, 9, _of("clip_fraction", share_of), "$muted"),
+        _shown("entropy", 8, 10, _of("entropy"), "$muted"),
+        _shown("length", 7, 11, _of("response_tokens"), "$muted"),
+        _shown("grad", 7, 12, _of("grad_norm"), "$muted"),
+        _shown("loss", 7, 13, _of("loss"), "$muted"),
+        _shown("took", 7, 5, _took),
+        _shown("sync", 6, 8, _synced, "$muted"),
+        _shown("train", 7, 14, _of("seconds", duration), "$muted"),
+        _shown("samples", 8, 15, _of("samples", _count), "$muted"),
+        _shown("tokens", 8, 16, _of("tokens", _count), "$muted"),
+    ),
+    gap="",
 )
 _ALWAYS = 3
 """Columns with a rank below this are shown even if they are empty."""
 
 
-def step_table(server: Server, now: float, width: int, most: int) -> list[Content]:
+def step_table(server: Server, now: float, width: int, most: int) -> list[Line]:
     """Return a header and at most `most` steps; empty before the first step.
 
     Columns without any value are left out, then those of the highest rank until the rest fits.
@@ -110,43 +124,14 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
     if not steps:
         return []
     times = Times(step_seconds(server.spans), sync_seconds(server.spans, now))
-    rows = [[column.text(step, times) for column in COLUMNS] for step in steps]
-    shown = _shown(rows, width)
-    table_lines = [
-        Content.styled(
-            "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in shown), "$muted"
-        )
+    rows = [_StepRow(step, times) for step in steps]
+    empty = [
+        column.title
+        for column in _TABLE.columns
+        if column.rank >= _ALWAYS and all(column.text(row)[0] == UNKNOWN for row in rows)
     ]
-    for row in rows:
-        pieces = [
-            (f"{row[index]:>{COLUMNS[index].width}}", _tone(COLUMNS[index], row[index]))
-            for index in shown
-        ]
-        table_lines.append(Content.assemble(*pieces))
+    shown = [_TABLE.head(width, empty), *(_TABLE.row(row, width, empty) for row in rows)]
     if any(step.update_source == "pool" for step in steps):
-        table_lines.append(
-            Content.styled(
-                "no sig: from the last reading of the pool; the server reports no more",
-                "$muted",
-            )
-        )
-    return table_lines
-
-
-def _shown(rows: list[list[str]], width: int) -> list[int]:
-    filled = [
-        index
-        for index, column in enumerate(COLUMNS)
-        if column.rank < _ALWAYS or any(row[index] != UNKNOWN for row in rows)
-    ]
-    chosen: list[int] = []
-    for index in sorted(filled, key=lambda index: COLUMNS[index].rank):
-        width -= COLUMNS[index].width
-        if width < 0:
-            break
-        chosen.append(index)
-    return sorted(chosen)
-
-
-def _tone(column: StepColumn, text: str) -> str:
-    return "$faint" if text in (UNKNOWN, "0") else column.tone
+        note = "no sig: from the last reading of the pool; the server reports no more"
+        shown.append(((note, "$muted"),))
+    return shown

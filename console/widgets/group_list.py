@@ -12,7 +12,7 @@ from textual.strip import Strip
 from console.models.group_rows import BY_TIME, RowModel, SortOrder
 from console.session.filters import Filter
 from console.text.lines import Line
-from console.views.group import Column, columns_for, header_line
+from console.views.group import header_line
 from console.widgets.pane import TextPane, centred
 from console.widgets.row_cache import RowCache
 from core.state import Group
@@ -216,10 +216,12 @@ class GroupList(TextPane, can_focus=True):
 
     # --- painting ----------------------------------------------------------------------------
 
-    @property
-    def columns(self) -> Sequence[Column]:
-        """The columns that fit now."""
-        return columns_for(self.scrollable_content_region.width, bool(self._rows.tones))
+    def title_line(self) -> Line:
+        """Return the titles of the columns that fit now."""
+        order, upward = self.model.order, self.model.upward
+        by = "" if order is BY_TIME and not upward else order.column
+        width = self.scrollable_content_region.width
+        return header_line(width, bool(self._rows.tones), by, "▴" if upward else "▾")
 
     def on_resize(self) -> None:
         """Fit the columns; keep the cursor in sight."""
@@ -251,7 +253,8 @@ class GroupList(TextPane, can_focus=True):
             return _UNREAD, "on $band" if here else ""
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
-        return self._rows.line(group, self.columns, self._now), extra
+        width = self.scrollable_content_region.width
+        return self._rows.line(group, width, self._now), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is a row."""
@@ -306,7 +309,4 @@ class _Titles(TextPane):
         self._owner = owner
 
     def render_line(self, y: int) -> Strip:
-        model = self._owner.model
-        by = "" if model.order is BY_TIME and not model.upward else model.order.column
-        line = header_line(self._owner.columns, by, "▴" if model.upward else "▾")
-        return self.paint(line, self.size.width)
+        return self.paint(self._owner.title_line(), self.size.width)

@@ -1,9 +1,9 @@
 """Cache of the rows of finished groups, which do not change with time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from console.text.lines import Line
-from console.views.group import Column, row_line
+from console.views.group import GroupRow, row_line
 from core.state import Group
 
 CAP = 500
@@ -18,7 +18,7 @@ class RowCache:
 
     def __init__(self) -> None:
         self.tones: Mapping[str, str] = {}
-        self._rows: dict[str, tuple[Group, Sequence[Column], Line]] = {}
+        self._rows: dict[str, tuple[Group, int, Line]] = {}
 
     def take(self, dirty: frozenset[str], tones: Mapping[str, str]) -> bool:
         """Drop the rows of changed groups; return whether the colours have changed."""
@@ -31,12 +31,13 @@ class RowCache:
             del self._rows[group_id]
         return changed
 
-    def line(self, group: Group, columns: Sequence[Column], now: float) -> Line:
-        """Return the row of a group."""
+    def line(self, group: Group, width: int, now: float) -> Line:
+        """Return the row of a group in `width` cells."""
         cached = self._rows.get(group.group_id)
-        if cached is not None and cached[0] is group and cached[1] is columns:
+        if cached is not None and cached[0] is group and cached[1] == width:
             return cached[2]
-        line = row_line(group, columns, now, self.tones.get(group.server, "$muted"))
+        row = GroupRow(group, now, self.tones.get(group.server, "$muted"))
+        line = row_line(row, width, bool(self.tones))
         if not group.open:
-            self._rows[group.group_id] = (group, columns, line)
+            self._rows[group.group_id] = (group, width, line)
         return line

@@ -1,7 +1,7 @@
 """Engine runs as lines: the table, the details of one, the comparison of two."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -24,6 +24,7 @@ from console.text.format import UNKNOWN, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.ui.plot import sparkline
+from console.ui.table import Cell, Column, Table
 from console.views.history.curves import RunCurve, overlay
 from core.state import EngineRun, EngineRuns
 from core.verdict.conclusion import sentence
@@ -89,49 +90,46 @@ def _name(row: RunRow, *, job: bool) -> str:
     return one_line(known, 80) or (row.job.brief if job else "")
 
 
-@dataclass(frozen=True, slots=True)
-class RunColumn:
-    """A column; where space is short, columns with a high `rank` are left out first."""
-
-    title: str
-    width: int
-    rank: int
-    text: Callable[[RunRow], str]
-    tone: Callable[[RunRow], str] = lambda row: ""
-    right: bool = False
+_NAMED, _NAMED_OR_JOB = "name or note", "name, note or job"
+"""Titles of the last column where the job has a column of its own, and where it has not."""
 
 
-COLUMNS = (
-    RunColumn("run", 4, 0, lambda row: str(row.run.number), lambda row: "bold", True),
-    RunColumn("", 1, 0, lambda row: PIN if row.run.pinned else "", lambda row: "$accent"),
-    RunColumn("began", 11, 1, lambda row: when(row.run.began), lambda row: "$muted"),
-    RunColumn(
-        "lasted",
-        6,
-        3,
-        lambda row: duration(duration_of(row.run, row.now)),
-        lambda row: "bold $engine-rolling" if row.run.running else "",
-        True,
-    ),
-    RunColumn("server", 10, 9, lambda row: one_line(row.run.server, 40)),
-    RunColumn("job", 26, 8, lambda row: row.job.brief or UNKNOWN),
-    RunColumn("steps", 9, 2, lambda row: steps_text(row.run), right=True),
-    RunColumn("groups", 6, 6, lambda row: str(row.run.groups), right=True),
-    RunColumn(
-        "reward", 10, 0, lambda row: rewards_text(row.run), lambda row: _gain_tone(row.run), True
-    ),
-    RunColumn("curve", _SPARK, 7, lambda row: small_curve(row.run), lambda row: "$curve"),
-    RunColumn(
-        "verdict",
-        9,
-        2,
-        lambda row: verdict_word(row.run),
-        lambda row: VERDICT_TONES.get(verdict_word(row.run), "$muted"),
-    ),
-    RunColumn("rated", 5, 4, lambda row: str(row.run.rated or UNKNOWN), right=True),
+def _named(row: RunRow) -> Cell:
+    return _name(row, job=False), "" if row.run.name or row.run.note else "$muted"
+
+
+def _named_or_job(row: RunRow) -> Cell:
+    return _name(row, job=True), "" if row.run.name or row.run.note else "$muted"
+
+
+def _lasted(row: RunRow) -> Cell:
+    tone = "bold $engine-rolling" if row.run.running else ""
+    return duration(duration_of(row.run, row.now)), tone
+
+
+def _judged(row: RunRow) -> Cell:
+    word = verdict_word(row.run)
+    return word, VERDICT_TONES.get(word, "$muted")
+
+
+_COLUMNS: tuple[Column[RunRow], ...] = (
+    Column("run", 4, lambda row: str(row.run.number), "bold", right=True),
+    Column("", 1, lambda row: PIN if row.run.pinned else "", "$accent"),
+    Column("began", 11, lambda row: when(row.run.began), "$muted", rank=1),
+    Column("lasted", 6, _lasted, rank=3, right=True),
+    Column("server", 10, lambda row: one_line(row.run.server, 40), rank=9),
+    Column("job", 26, lambda row: row.job.brief or UNKNOWN, rank=8),
+    Column("steps", 9, lambda row: steps_text(row.run), rank=2, right=True),
+    Column("groups", 6, lambda row: str(row.run.groups), rank=6, right=True),
+    Column("reward", 10, lambda row: (rewards_text(row.run), _gain_tone(row.run)), right=True),
+    Column("curve", _SPARK, lambda row: small_curve(row.run), "$curve", rank=7),
+    Column("verdict", 9, _judged, rank=2),
+    Column("rated", 5, lambda row: str(row.run.rated or UNKNOWN), rank=4, right=True),
+    Column(_NAMED, 12, _named, most=999),
+    Column(_NAMED_OR_JOB, 12, _named_or_job, most=999),
 )
-_FLEXIBLE = 12
-"""Minimum cells of the last column, which takes the rest."""
+_CLOSE = Table(_COLUMNS, tone="bold $muted")
+_APART = Table(_COLUMNS, gap="  ", tone="bold $muted")
 _ROOMY = 100
 """Cells from which columns are two cells apart."""
 
@@ -151,32 +149,19 @@ def small_curve(run: EngineRun) -> str:
     return sparkline([0.06 + 0.94 * (one - low) / span for one in thin], full=1.0).plain
 
 
-def _gap(width: int) -> str:
-    """Return the space between two columns."""
-    return "  " if width >= _ROOMY else " "
-
-
-def _columns(width: int, *, several: bool) -> tuple[list[RunColumn], int]:
-    """Return the columns that fit, in order, and the cells of the last one."""
-    shown, gap = [one for one in COLUMNS if several or one.title != "server"], len(_gap(width))
-    while (room := width - 2 - sum(one.width + gap for one in shown)) < _FLEXIBLE:
-        least = max(shown, key=lambda one: one.rank)
-        if not least.rank:
-            break
-        shown.remove(least)
-    return shown, max(0, room)
+def _table(width: int, several: bool) -> tuple[Table[RunRow], list[str]]:
+    """Return the table, and the titles of the columns that it must not show."""
+    table = _APART if width >= _ROOMY else _CLOSE
+    others = [] if several else ["server"]
+    fitted = table.fitted(width - 2, [*others, _NAMED_OR_JOB])
+    has_job = any(column.title == "job" for column, _ in fitted)
+    return table, [*others, _NAMED_OR_JOB if has_job else _NAMED]
 
 
 def table_head(width: int, *, several: bool) -> Line:
     """Return the titles of the columns."""
-    shown, room = _columns(width, several=several)
-    titles = "".join(f"{fit(one.title, one.width, one.right)}{_gap(width)}" for one in shown)
-    last = "name or note" if _has_job(shown) else "name, note or job"
-    return (("  " + titles + fit(last, room), "bold $muted"),)
-
-
-def _has_job(columns: Sequence[RunColumn]) -> bool:
-    return any(one.title == "job" for one in columns)
+    table, without = _table(width, several)
+    return (("  ", ""), *table.head(width - 2, without))
 
 
 def table_row(row: RunRow, width: int, *, several: bool) -> Line:
@@ -187,14 +172,9 @@ def table_row(row: RunRow, width: int, *, several: bool) -> Line:
         width: Cells.
         several: Whether the runs are of several servers.
     """
-    shown, room = _columns(width, several=several)
-    pieces: list[tuple[str, str]] = [(f"{MARK if row.marked else ' '} ", "bold $winner")]
-    for one in shown:
-        pieces.append((fit(one.text(row), one.width, one.right) + _gap(width), one.tone(row)))
-    named = bool(row.run.name or row.run.note)
-    name = _name(row, job=not _has_job(shown))
-    pieces.append((fit(name, room), "" if named else "$muted"))
-    return tuple(pieces)
+    table, without = _table(width, several)
+    mark = (f"{MARK if row.marked else ' '} ", "bold $winner")
+    return (mark, *table.row(row, width - 2, without))
 
 
 # --- one run --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from console.models.progress.parts import TRAITS, ordered_parts
 from console.models.progress.prompts import PromptChange
 from console.text.format import UNKNOWN, figure, number
 from console.text.lines import Line, fit
+from console.ui.table import Cell, Column, Table
 from console.views.progress.prompt_pair import pair_lines
 from core.events import PartFigures
 from core.state import Look, Progress
@@ -18,8 +19,6 @@ _OUTCOMES = {
     "unknown": ("· not known yet", "$muted"),
     "": ("", ""),
 }
-_NUMBER, _VERDICT = 8, 15
-"""Widths of the columns of the parts' table."""
 
 
 # --- parts -------------------------------------------------------------------------------------
@@ -27,9 +26,7 @@ _NUMBER, _VERDICT = 8, 15
 
 def parts_head(width: int) -> Line:
     """Return the titles of the columns of the parts."""
-    room = _part_room(width)
-    text = f" {'part':<{room}}{'before':>{_NUMBER}}{'now':>{_NUMBER}}{'change':>{_NUMBER}}"
-    return ((fit(f"{text}  verdict", width), "$muted"),)
+    return _PARTS.head(width)
 
 
 def parts_lines(look: Look, width: int, weights: Mapping[str, float]) -> list[Line]:
@@ -44,28 +41,26 @@ def parts_lines(look: Look, width: int, weights: Mapping[str, float]) -> list[Li
         weights: Weight of each part in the reward; may be empty.
     """
     rows = ordered_parts(look, weights)
-    return [*(_part(one, width) for one in rows), *(_left_out(one, width) for one in look.left_out)]
+    return [
+        *(_PARTS.row(one, width) for one in rows),
+        *(_left_out(one, width) for one in look.left_out),
+    ]
 
 
 def _left_out(text: str, width: int) -> Line:
     name, _, why = one_line(text, 200).partition(": ")
-    room = _part_room(width)
+    room = _PARTS.fitted(width)[0][1]
     reason = f"left out{': ' if why else ''}{why}"
     return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
 
 
-def _part(one: PartFigures, width: int) -> Line:
-    room = _part_room(width)
+def _part_name(one: PartFigures) -> str:
+    return one_line(one.part if one.outcome else TRAITS.get(one.part, one.part), 60)
+
+
+def _verdict(one: PartFigures) -> Cell:
     words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
-    name = one.part if one.outcome else TRAITS.get(one.part, one.part)
-    change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
-    return (
-        (f" {fit(one_line(name, 60), room)}", ""),
-        (f"{_mean(one.before):>{_NUMBER}}", "$muted"),
-        (f"{_mean(one.mean):>{_NUMBER}}", "bold"),
-        (f"{change:>{_NUMBER}}", ""),
-        (fit(f"  {words}", _VERDICT + 2), tone),
-    )
+    return f"  {words}", tone
 
 
 def _mean(value: float | None) -> str:
@@ -73,14 +68,25 @@ def _mean(value: float | None) -> str:
     return figure(value if value is None or abs(value) >= 10 else round(value, 3))
 
 
-def _part_room(width: int) -> int:
-    return max(8, min(30, width - 1 - 3 * _NUMBER - _VERDICT - 2))
-
-
-def _signed(before: float, now: float) -> str:
+def _change(one: PartFigures) -> str:
     """Return the difference with its sign and as many places as its figures have."""
-    places = 3 if max(abs(before), abs(now)) < 10 else 1
-    return f"{round(now - before, places) + 0.0:+.{places}f}"  # no minus for a change of 0
+    if one.before is None:
+        return UNKNOWN
+    places = 3 if max(abs(one.before), abs(one.mean)) < 10 else 1
+    return f"{round(one.mean - one.before, places) + 0.0:+.{places}f}"  # no minus for a change of 0
+
+
+_PARTS: Table[PartFigures] = Table(
+    (
+        Column("part", 8, _part_name, most=30),
+        Column("before", 8, lambda one: _mean(one.before), "$muted", right=True),
+        Column("now", 8, lambda one: _mean(one.mean), "bold", right=True),
+        Column("change", 8, _change, right=True),
+        Column("  verdict", 17, _verdict),
+    ),
+    start=" ",
+    gap="",
+)
 
 
 def no_parts(width: int) -> Line:

@@ -1,6 +1,6 @@
 """The rewards as lines: source, figures, the table of parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -8,8 +8,9 @@ from ajet_swarm.common.text import one_line, plural
 from console.models.reward_edit import model_pieces
 from console.models.reward_figures import PartFigures, RewardFigures
 from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent
-from console.text.lines import Line, fit, flow
+from console.text.lines import Line, flow
 from console.ui.plot import sparkline
+from console.ui.table import Cell, Column, Table
 from console.views.rewards.fault import last_fault, source_kind
 from console.views.rewards.rows import OFF, PartRow
 from core.state import State
@@ -158,104 +159,96 @@ def _causes(
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    width: int
-    since: int = 0
-    """Width of the table from which it is shown."""
+class _PartLine:
+    """A row with the cells of its trace."""
+
+    row: PartRow
+    trace: int = 0
 
 
-_QUARTILES = 116
-"""Cells from which quartiles fit beside the trace."""
-_COLUMNS = {
-    "kind": _Column("kind", 8),
-    "weight": _Column("weight", 9),
-    "mean": _Column("mean", 6),
-    "std": _Column("±std", 6, 64),
-    "low": _Column("min", 6, 74),
-    "first": _Column("25%", 6, _QUARTILES),
-    "median": _Column("median", 6, _QUARTILES),
-    "third": _Column("75%", 6, _QUARTILES),
-    "high": _Column("max", 6, 74),
-    "decided": _Column("decided", 7),
-    "groups": _Column("groups", 6, _QUARTILES),
-}
-_NAME = 12
-_TRACE = 6
-_LONG_NAME = 24
+def _part_name(line: _PartLine) -> Cell:
+    figures, part = line.row.figures, line.row.part
+    if figures is not None:
+        return one_line(figures.name, 60), "bold" if figures.kind != "noted" else ""
+    assert part is not None
+    return one_line(part.name, 60), "bold" if part.enabled else "$muted"
 
 
-def _widths(width: int) -> tuple[list[str], int, int]:
-    """Return the columns that fit, the width of the name, the width of the trace."""
-    shown = [key for key, column in _COLUMNS.items() if width >= column.since]
-    used = sum(_COLUMNS[key].width + 1 for key in shown)
-    left = width - used - 3
-    name = max(_NAME, min(_LONG_NAME, left // 2))
-    return shown, name, max(_TRACE, min(60, left - name))
+def _kind(line: _PartLine) -> Cell:
+    figures, part = line.row.figures, line.row.part
+    if figures is not None:
+        return figures.kind, "$winner" if figures.kind == "gate" else "$muted"
+    assert part is not None
+    return OFF if not part.enabled else "gate" if part.gate else "weighted", "$muted"
+
+
+def _weight(line: _PartLine) -> Cell:
+    figures, part = line.row.figures, line.row.part
+    if figures is not None:
+        return weight_text(figures), "" if figures.kind == "weighted" else "$faint"
+    assert part is not None
+    return UNKNOWN if part.gate else number(part.weight), "$muted"
+
+
+def _column(
+    title: str,
+    width: int,
+    read: Callable[[PartFigures], str | Cell],
+    tone: str = "$muted",
+    rank: int = 0,
+) -> Column[_PartLine]:
+    """Return a column of figures, which is empty before the first group."""
+
+    def text(line: _PartLine) -> str | Cell:
+        figures = line.row.figures
+        return "" if figures is None else read(figures)
+
+    return Column(title, width, text, tone, rank, right=True)
+
+
+def _decided(part: PartFigures) -> Cell:
+    return decided_text(part), "" if part.decided else "$faint"
+
+
+def _trace(line: _PartLine) -> str:
+    return "" if line.row.figures is None else f" {trace_text(line.row.figures, line.trace)}"
+
+
+_TABLE: Table[_PartLine] = Table(
+    (
+        Column("part", 12, _part_name, most=24),
+        Column("kind", 8, _kind),
+        Column("weight", 9, _weight, right=True),
+        _column("mean", 6, lambda part: brief(part.spread.mean), "bold"),
+        _column("±std", 6, lambda part: brief(part.spread.std), rank=1),
+        _column("min", 6, lambda part: brief(part.spread.low), rank=2),
+        _column("25%", 6, lambda part: brief(part.spread.first), rank=4),
+        _column("median", 6, lambda part: brief(part.spread.median), rank=4),
+        _column("75%", 6, lambda part: brief(part.spread.third), rank=4),
+        _column("max", 6, lambda part: brief(part.spread.high), rank=2),
+        _column("decided", 7, _decided),
+        _column("groups", 6, lambda part: str(part.groups), rank=3),
+        Column(" trace", 7, _trace, "$curve", most=61),
+    ),
+    start=" ",
+)
 
 
 def part_head(width: int) -> Line:
     """Return the titles of the table."""
-    shown, name, trace = _widths(width)
-    titles = "".join(
-        f"{fit(_COLUMNS[key].title, _COLUMNS[key].width, key != 'kind')} " for key in shown
-    )
-    return ((f" {fit('part', name)} {titles} {fit('trace', trace)}", "$muted"),)
-
-
-def part_line(part: PartFigures, width: int) -> Line:
-    """Return one part: kind, weight, distribution, how often it decided, its trace."""
-    shown, name, trace = _widths(width)
-    pieces = [(f" {fit(one_line(part.name, 60), name)} ", "bold" if part.kind != "noted" else "")]
-    for key in shown:
-        text, tone = _cell(part, key)
-        pieces.append((f"{fit(text, _COLUMNS[key].width, key != 'kind')} ", tone))
-    pieces.append((" ", ""))
-    pieces.append((trace_text(part, trace), "$curve"))
-    return tuple(pieces)
+    return _TABLE.head(width)
 
 
 def row_line(row: PartRow, width: int) -> Line:
-    """Return one row of the table; without a group only what the model sets."""
+    """Return one part: kind, weight, distribution, how often it decided, its trace.
+
+    Without a group there is only what the model sets.
+    """
+    trace = _TABLE.fitted(width)[-1][1] - 1
+    line = _TABLE.row(_PartLine(row, trace), width)
     if row.figures is not None:
-        return part_line(row.figures, width)
-    part = row.part
-    assert part is not None
-    shown, name, _ = _widths(width)
-    kind = OFF if not part.enabled else "gate" if part.gate else "weighted"
-    weight = UNKNOWN if part.gate else number(part.weight)
-    tone = "bold" if part.enabled else "$muted"
-    pieces = [(f" {fit(one_line(part.name, 60), name)} ", tone)]
-    for key, text in (("kind", kind), ("weight", weight)):
-        if key in shown:
-            pieces.append((f"{fit(text, _COLUMNS[key].width, key != 'kind')} ", "$muted"))
-    return (*pieces, ("  no group yet", "$faint"))
-
-
-def _cell(part: PartFigures, key: str) -> tuple[str, str]:
-    spread = part.spread
-    match key:
-        case "kind":
-            return part.kind, "$winner" if part.kind == "gate" else "$muted"
-        case "weight":
-            return weight_text(part), "" if part.kind == "weighted" else "$faint"
-        case "mean":
-            return brief(spread.mean), "bold"
-        case "std":
-            return brief(spread.std), "$muted"
-        case "decided":
-            return decided_text(part), "" if part.decided else "$faint"
-        case "groups":
-            return str(part.groups), "$muted"
-        case _:
-            values = {
-                "low": spread.low,
-                "first": spread.first,
-                "median": spread.median,
-                "third": spread.third,
-                "high": spread.high,
-            }
-            return brief(values[key]), "$muted"
+        return line
+    return (*line[:6], ("   no group yet", "$faint"))  # after name, kind and weight
 
 
 def brief(value: float) -> str:

@@ -139,20 +139,23 @@ class Judge:
         Raises:
             PartAbstained: the judge gave no verdict, or not in the requested form.
         """
-        failures = 1
         try:
-            if not group.context.answers:
-                raise PartAbstained("the group has no answers to judge")
+            values = await self._values(group)
+        except PartAbstained:
+            self._spend.add(groups=1, failures=1)
+            self._refresh()
+            raise
+        self._spend.add(groups=1)
+        return values
+
+    async def _values(self, group: PartInput) -> list[PartValue]:
+        if not group.context.answers:
+            raise PartAbstained("the group has no answers to judge")
+        try:
             runner = await self._open()
-            values = await GroupJudging(self.options, runner, self._spend, group.context).values()
-            failures = 0
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be used: {fault.text}") from None
-        finally:
-            self._spend.add(groups=1, failures=failures)
-            if failures:
-                self._refresh()
-        return values
+        return await GroupJudging(self.options, runner, self._spend, group.context).values()
 
     async def probe(self) -> JudgeProbe:
         """Check whether the judge can be used now: key, address, model.

@@ -19,6 +19,7 @@ from tests.support.console import (
     sample_state,
     state_of,
 )
+from tests.support.groups import text_of
 
 
 def offline() -> list[Event]:
@@ -74,7 +75,7 @@ def updated(source: str = "engine", **stats: float) -> Server:
 
 @pytest.mark.parametrize("width", [40, 75, 100, 150])
 def test_the_table_of_updates_has_the_columns_that_fit(width: int) -> None:
-    lines = [line.plain for line in step_table(updated(), NOW, width, 5)]
+    lines = [text_of([line]) for line in step_table(updated(), NOW, width, 5)]
     assert len(lines) == 6
     assert all(len(line) <= width for line in lines)
     wanted = {40: 5, 75: 9, 100: 13, 150: 16}[width]
@@ -92,14 +93,14 @@ def test_the_reward_of_other_clients_comes_from_the_update() -> None:
     server = updated()
     server.steps = server.steps[-1:]
     server.steps[0].rewards = server.steps[0].auto = 0
-    assert "0.70" in step_table(server, NOW, 75, 5)[1].plain
+    assert "0.70" in text_of(step_table(server, NOW, 75, 5))
 
 
 def test_figures_from_the_pool_are_marked() -> None:
-    lines = [one.plain for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
+    lines = [text_of([one]) for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
     assert "50%" in lines[1]
     assert "from the last reading of the pool" in lines[-1]
-    assert "of the pool" not in step_table(updated(), NOW, 75, 3)[-1].plain
+    assert "of the pool" not in text_of(step_table(updated(), NOW, 75, 3))
 
 
 def test_repeated_steps_are_timed_again() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ajet_swarm.runtime import Chance, Clock, Runtime
-from core.runtime.home import Home
+from core.runtime.home import Home, Role
 from core.settings import Settings
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
@@ -31,8 +31,27 @@ async def test_all_parts_have_one_runtime(observes: bool, tmp_path: Path) -> Non
             (handle,) = context.servers.values()
             assert context.bus.run_id == Chance(random.Random(1)).token(6)
             assert context.clock() == context.bus.clock() == handle.watcher.clock() == 7.0
-            for part in (handle.client, handle.claimer):
-                assert vars(part)["_chance"] is runtime.chance
+            assert vars(handle.client)["_runtime"] is runtime
+            assert vars(handle.claimer)["_chance"] is runtime.chance
+
+
+@pytest.mark.parametrize(
+    ("starts_by", "message"), [(30.0, "The engine is starting."), (10.0, "The engine is OFFLINE")]
+)
+async def test_an_own_engine_that_is_off_starts_if_that_was_announced(
+    starts_by: float, message: str, tmp_path: Path
+) -> None:
+    home = Home.open(tmp_path)
+    runtime = Runtime(Clock(wall=lambda: 20.0))
+    async with ScriptedSwarm(state="OFFLINE") as engine:
+        settings = msgspec.convert({"swarm_url": "embedded"}, Settings)
+        options = ProxyOptions(home, settings, runtime=runtime, engine_starts_by=starts_by)
+        with Role(home, "engine") as role:
+            role.publish(url=engine.url)
+            async with _open_context(options, "http://127.0.0.1:0") as (context, _):
+                (handle,) = context.servers.values()
+                await handle.watcher.poll()
+                assert handle.overloaded("", 1).message.startswith(message)
 
 
 async def test_the_ids_of_an_answer_are_drawn_by_the_runtime(tmp_path: Path) -> None:

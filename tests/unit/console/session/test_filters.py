@@ -11,7 +11,7 @@ from console.models.group_rows import RowModel
 from console.session.filter_completion import complete
 from console.session.filters import FilterError, parse
 from console.text.lines import line_width
-from console.views.group import columns_for, row_line
+from console.views.group import GroupRow, row_line
 from core.state import Rating
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
@@ -21,7 +21,7 @@ from tests.support.groups import HOSTILE_TEXTS, group, text_of
 def test_rows_have_the_lists_width_and_no_control_characters(query: str) -> None:
     one = group(query=query)
     for width, several in itertools.product((60, 80, 84, 120, 200), (False, True)):
-        line = row_line(one, columns_for(width, several), NOW)
+        line = row_line(GroupRow(one, NOW), width, several)
         assert line_width(line) == width, width
         text = text_of([line])
         assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in text), width
@@ -30,17 +30,17 @@ def test_rows_have_the_lists_width_and_no_control_characters(query: str) -> None
 
 
 def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
-    text = text_of([row_line(group(), columns_for(120, False), NOW)])
+    text = text_of([row_line(GroupRow(group(), NOW), 120, False)])
     for sign in ("◈ rate 0:20", "4/4", "0.90", "0.80", "#2"):
         assert sign in text
     assert "✂" not in text
     one = group(until="DONE", rewards=(0.5, 0.5, 0.5, 0.5))
     assert not parse("truncated:yes").matches(one)
     one.candidates[0].truncated = True
-    assert "✂ Why is" in text_of([row_line(one, columns_for(80, False), NOW)])
+    assert "✂ Why is" in text_of([row_line(GroupRow(one, NOW), 80, False)])
     assert parse("truncated:yes").matches(one)
     one.marked = True
-    text = text_of([row_line(one, columns_for(120, False), NOW)])
+    text = text_of([row_line(GroupRow(one, NOW), 120, False)])
     assert "○ dead" in text
     assert "★" in text
 
@@ -52,7 +52,7 @@ def test_a_skipped_group_is_not_found_as_rated() -> None:
     one.rating = Rating(rating="skip")
     assert parse("rated:no").matches(one)
     one.until = NOW + 3
-    assert "◈ skip 0:03" in text_of([row_line(one, columns_for(80, False), NOW)])
+    assert "◈ skip 0:03" in text_of([row_line(GroupRow(one, NOW), 80, False)])
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,8 @@ def test_twenty_thousand_groups_are_listed_and_filtered_quickly() -> None:
     model = RowModel()
     began = time.process_time()
     model.update(groups, frozenset({"*"}))
-    columns = columns_for(120, False)
     for key in model.ids[:50]:
-        row_line(groups[key], columns, NOW)
+        row_line(GroupRow(groups[key], NOW), 120, False)
     unfiltered = time.process_time() - began
     model.set_filter(parse("paris"))
     model.update(groups, frozenset({"*"}))

@@ -19,12 +19,13 @@ from console.models.reward_figures import (
 from console.text.lines import line_width
 from console.views.rewards.fault import fault_lines, last_fault
 from console.views.rewards.part import group_opinions, opinion_lines
+from console.views.rewards.rows import PartRow
 from console.views.rewards.table import (
     decided_text,
     head_lines,
     part_head,
-    part_line,
     part_words,
+    row_line,
     thinned,
     trace_text,
     weight_text,
@@ -269,7 +270,7 @@ def test_everything_fits_its_width(width: int) -> None:
     lines = [
         *head_lines(state, result, NOW, width, True),
         part_head(width),
-        *(part_line(part, width) for part in result.parts),
+        *(row_line(PartRow(part.name, None, part), width) for part in result.parts),
         *(line for value in group_opinions(state, HOSTILE) for line in opinion_lines(value, width)),
         *fault_lines(last_fault(state_of(broken(NOW, HOSTILE * 9))), NOW, width, True),
     ]

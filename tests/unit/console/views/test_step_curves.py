@@ -3,6 +3,7 @@
 import pytest
 from textual.content import Content
 
+from console.text.lines import line_width
 from console.views.step_curves import BESIDE, with_curves
 from console.views.step_table import step_table
 from core.events import UpdateDone
@@ -50,7 +51,7 @@ def test_a_long_fact_is_cut_where_the_curves_begin() -> None:
 
 def test_curves_are_drawn_below_a_narrow_table() -> None:
     server = trained(6, kl=0.02, entropy=0.3, response_tokens=20.0)
-    width = step_table(server, NOW, 150, 12)[0].cell_length + BESIDE
+    width = line_width(step_table(server, NOW, 150, 12)[0]) + BESIDE
     result = shown(server, width)
     table = next(at for at, line in enumerate(result) if "step groups" in line)
     titles = [at for at, line in enumerate(result) if "reward 0.40" in line]

@@ -296,6 +296,7 @@ async def test_a_cancelled_probe_question_lets_the_next_one_probe(
         await judge.until(1)
         scoring.cancel()
         await asyncio.wait([scoring])
+        assert (one.spent.groups, one.spent.failures) == (1, 1)  # a cancelled group is no failure
         assert await one.values(group("c q=4")) == [0.4]
 
 
