@@ -26,7 +26,6 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         JournalError: The intent could not be committed; nothing was claimed.
     """
     run.slots.reset()
-    run.generation_announced = False
     server = run.facts.server
     await identified(server)
 
@@ -96,9 +95,8 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     slot.later_step = None
     slot.training_run = 0 if known is None else known.run_number
     run.events.claimed(slot)
-    if is_first and len(run.events.claims) == run.slots.n:  # all came at about the same time
+    if is_first and all(candidate.uuid for candidate in run.slots.candidates):
         expires_at = run.context.clock() + run.slots.discard_timeout
-        run.generation_announced = True
         run.events.flush(expires_at, run.facts.server.info.damping)
 
 
@@ -107,7 +105,6 @@ def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
     if not slots:
         return
     run.events.flush()
-    run.generation_announced = False
     for candidate in slots:
         run.slots.release(candidate)
         candidate.attempt = 0

@@ -11,7 +11,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
-from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
+from core.events import AnsweredCandidate, CandidateFailed
 from core.events.causes import NoAnswers, TooFewAnswers
 from proxy.groups.claim import REFILL_WAIT, refill_slot
 from proxy.groups.run import Candidate, Run, Slots
@@ -58,16 +58,6 @@ async def generate(run: Run) -> None:
     are idle meanwhile) and by the straggler rule. A candidate that takes longer has failed.
     """
     limit = run.context.settings.proxy.stream_budget
-    if not run.generation_announced:
-        run.context.bus.publish(
-            GenerationStarted(
-                server=run.facts.server.name,
-                group_id=run.group_id,
-                n=run.slots.n,
-                expires_at=run.context.clock() + run.slots.discard_timeout,
-                damping=run.facts.server.info.damping,
-            )
-        )
     run.slots.cut_stragglers = False
     scope = asyncio.timeout(limit)
     calls = _CandidateCalls(run, scope, limit)

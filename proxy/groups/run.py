@@ -369,7 +369,6 @@ class Run(msgspec.Struct, eq=False):
     phase: str = "QUEUED"
     entry: QueueEntry | None = None
     """Its place in the queue of claims, left when no episode is held any more; None before."""
-    generation_announced: bool = False
     """Whether the event of its claims also announced the start of generation."""
     refill: Refill | None = None
     """The pending request for fresh candidates."""
