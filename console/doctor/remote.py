@@ -178,9 +178,8 @@ async def check_hooks(folder: Path) -> Finding:
         try:
             await child.start()
         except HookError as error:
-            fault = error.abstention
-            lines = [line for line in fault.traceback.strip().splitlines() if line.strip()]
-            text = one_line(f"{fault.cause} {lines[-1] if lines else ''}")
+            lines = [line for line in error.traceback.strip().splitlines() if line.strip()]
+            text = one_line(f"{error.cause} {lines[-1] if lines else ''}")
             return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
         finally:
             await child.close()

@@ -17,7 +17,14 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.plugins import REWARD_PARTS, Plugins
-from proxy.rewards.source import GroupContext, Listener, Part, RequestReport, SourceHealth
+from proxy.rewards.source import (
+    Abstention,
+    GroupContext,
+    Listener,
+    Part,
+    RequestReport,
+    SourceHealth,
+)
 from proxy.rewards.text import Reading
 
 ENTRY_POINTS = REWARD_PARTS
@@ -91,6 +98,10 @@ class PartAbstained(Exception):
         self.file = file
         self.line = line
         super().__init__(cause)
+
+    def by(self, part: str) -> Abstention:
+        """Return the abstention of the part of this name."""
+        return Abstention(part, self.cause, self.traceback, self.file, self.line, late=self.late)
 
 
 class SettingError(UsageError):

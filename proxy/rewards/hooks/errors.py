@@ -3,26 +3,16 @@
 import signal
 from dataclasses import dataclass
 
-from ajet_swarm.common.errors import AjetError
 from proxy.rewards.hooks.protocol import HookFault
-from proxy.rewards.source import Abstention
+from proxy.rewards.part import PartAbstained
 
 
-class HookError(AjetError):
+class HookError(PartAbstained):
     """A hook could not be loaded or called."""
 
     def __init__(self, fault: HookFault) -> None:
         self.fault = fault
-        where = f"{fault.file}:{fault.line}" if fault.file and fault.line else fault.file
-        super().__init__(fault.cause, where=where)
-
-    @property
-    def abstention(self) -> Abstention:
-        """The same fault as an abstention of the reward source."""
-        fault = self.fault
-        return Abstention(
-            "hook", fault.cause, fault.traceback, fault.file, fault.line, late=fault.late
-        )
+        super().__init__(fault.cause, fault.traceback, fault.file, fault.line, fault.late)
 
 
 class CrashError(HookError):

@@ -17,7 +17,6 @@ from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import digest, stamp, trim_log
 from proxy.rewards.hooks.protocol import (
     HookAnswer,
-    HookFault,
     Note,
     Noted,
     RequestCall,
@@ -147,8 +146,8 @@ class Hook:
         try:
             call = RequestCall(0, request_id, task_id, query, dict(metadata))
             reply = await self._call(child, call)
-        except HookError as error:
-            return RequestReport(metadata, None, error.abstention)
+        except PartAbstained as why:
+            return RequestReport(metadata, None, why.by("hook"))
         assert isinstance(reply, Noted)
         return RequestReport(reply.metadata, reply.repeat)
 
@@ -163,12 +162,8 @@ class Hook:
             HookAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
             for answer in context.answers
         ]
-        try:
-            child = await self._serving()
-            reply = await self._call(child, ScoreCall(0, context.query, answers))
-        except HookError as error:
-            why = error.abstention
-            raise PartAbstained(why.cause, why.traceback, why.file, why.line, why.late) from error
+        child = await self._serving()
+        reply = await self._call(child, ScoreCall(0, context.query, answers))
         assert isinstance(reply, Scored)
         return [_value(*row) for row in zip(reply.rewards, reply.notes, strict=True)]
 
@@ -200,7 +195,7 @@ class Hook:
             await self._wait_settled(max(self.limits.call_seconds, RESTART_WAIT))
         if self._child is None:
             error = self._error
-            raise HookError(HookFault(error.cause, error.traceback, error.file, error.line))
+            raise PartAbstained(error.cause, error.traceback, error.file, error.line)
         return self._child
 
     async def _wait_settled(self, seconds: float) -> None:
@@ -248,7 +243,7 @@ class Hook:
         except HookError as error:
             self._failures += 1
             self._retry_at = self._clock() + self._pause()
-            self._fail(error.abstention)
+            self._fail(error.by("hook"))
         else:
             self._loaded_at = self._clock()
             old, self._child = self._child, child

@@ -10,6 +10,7 @@ from ajet_swarm.runtime import Clock
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
 from core.openai.errors import retry_after
 from proxy.http.upstream_errors import LATER
+from proxy.http.upstream_transport import ModelList
 from proxy.rewards.judge.prompt import Messages
 from proxy.rewards.judge.settings import Options
 
@@ -102,10 +103,10 @@ class JudgeClient:
         if answer.status in (401, 403) or answer.status in LATER or answer.status >= 500:
             raise self._refused(answer)
         try:
-            listed = msgspec.json.decode(answer.body, type=_Listed)
+            listed = msgspec.json.decode(answer.body, type=ModelList)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        return [card.id for card in listed.data] if answer.status == 200 else None
+        return [model.id for model in listed.data] if answer.status == 200 else None
 
     async def ask(
         self, model: str, messages: Messages, schema: dict[str, Any], name: str
@@ -174,14 +175,6 @@ class JudgeClient:
         again = answer.status in _RETRIED_STATUSES or answer.status >= 500
         wait = retry_after(answer.headers, self._wall)
         return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
-
-
-class _Card(msgspec.Struct):
-    id: str
-
-
-class _Listed(msgspec.Struct):
-    data: list[_Card]
 
 
 class _Message(msgspec.Struct):

@@ -290,8 +290,7 @@ class Assembly:
 def _abstention(part: str, error: Exception) -> Abstention:
     """Return the abstention for a part that abstained, or failed."""
     if isinstance(error, PartAbstained):
-        why = error
-        return Abstention(part, why.cause, why.traceback, why.file, why.line, late=why.late)
+        return error.by(part)
     log.error("the part %s failed", part, exc_info=error)
     return fault_of(part, error)
 
