@@ -1,7 +1,7 @@
 """Faults of a judge's settings, key or address are reported before the first group."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,6 @@ from tests.support.scripted.judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group
 
 HOST = "https://judge.example/v1"
-
-
-@pytest.fixture
-async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as value:
-        yield value
 
 
 def test_the_judge_is_a_slow_part() -> None:
