@@ -83,8 +83,7 @@ class ComposedSource:
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
-        self._check_now = asyncio.Event()
-        self._loaded = asyncio.Event()
+        self._check_lock = asyncio.Lock()
         self.serving: Assembly | None = None
         """The assembly that scores; None while none does."""
         self._pending: Assembly | None = None
@@ -148,8 +147,8 @@ class ComposedSource:
             return
         await self._load()
         self._watching = True
-        watch = partial(self._watch, self.file)
-        self._tasks.spawn(keep_running(watch, "the watch over the rewards' files"), "watch")
+        watch = keep_running(self._watch, "the watch over the rewards' files")
+        self._tasks.spawn(watch, "watch")
 
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""
@@ -162,12 +161,9 @@ class ComposedSource:
 
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
-        if not self._watching:
-            return
-        self._loaded.clear()
-        self._check_now.set()
-        async with asyncio.timeout(self._environment.seconds):
-            await self._loaded.wait()
+        if self._watching:
+            check = self._tasks.spawn(self._check(), "reload")
+            await asyncio.wait([check], timeout=self._environment.seconds)
 
     def health(self) -> SourceHealth:
         """Return whether the newest save is the one that scores, and whether its parts work."""
@@ -235,17 +231,17 @@ class ComposedSource:
 
     # --- loading --------------------------------------------------------------------------------
 
-    async def _watch(self, file: Path) -> None:
+    async def _watch(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL):
-                    await self._check_now.wait()
-            requested = self._check_now.is_set()
-            self._check_now.clear()
-            if await asyncio.to_thread(self._stamp, file) != self._loaded_stamp:
+            await asyncio.sleep(POLL)
+            await self._check()
+
+    async def _check(self) -> None:
+        """Load the files if they have changed."""
+        assert self.file is not None
+        async with self._check_lock:
+            if await asyncio.to_thread(self._stamp, self.file) != self._loaded_stamp:
                 await self._load()
-            if requested:
-                self._loaded.set()
 
     def _stamp(self, file: Path) -> Stamp:
         newest = self._pending or self.serving
