@@ -22,9 +22,7 @@ import msgspec
 from bench.bars import Verdicts
 from core.bus import Bus
 from core.events import (
-    AnsweredCandidate,
     AnswerReturned,
-    CandidatesAnswered,
     CandidateScore,
     ClaimedEpisode,
     ClaimIntended,
@@ -112,23 +110,6 @@ def life(
                 step=26,
                 expires_at=1_795_370_369.1159794,
                 damping=0.2,
-            )
-        ],
-        [
-            CandidatesAnswered(
-                **names,
-                candidates=tuple(
-                    AnsweredCandidate(
-                        index=index,
-                        episode_uuid=uuids[index],
-                        message={"role": "assistant", "content": text},
-                        finish_reason="stop",
-                        seconds=1.029,
-                        prompt_tokens=413,
-                        completion_tokens=119,
-                    )
-                    for index, text in enumerate(answers)
-                ),
             )
         ],
         [

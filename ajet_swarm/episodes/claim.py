@@ -28,7 +28,7 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.common.tasks import Deadline, timeout_at
-from ajet_swarm.episodes.lane_queue import Lane
+from ajet_swarm.episodes.fair_queue import Origin
 from ajet_swarm.episodes.queue import ClaimQueue, QueueEntry
 from ajet_swarm.episodes.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
@@ -44,7 +44,7 @@ KEEP_AFTER = 1.0
 KEEP = (1.0, 3.0)
 """Range of the seconds of a window in which a group keeps each episode that it gets. The length is
 random: of two clients that each hold a part, one gives up first and the other gets all."""
-PACE = (0.003, 0.01)
+PACE = (0.02, 0.08)
 """Seconds between two claims in a window."""
 NO_ANSWER = "no answer to the claim"
 """Reason of a timeout when no other is known."""
@@ -163,7 +163,7 @@ class EpisodeClaimer:
         episode_type: str = "train",
         discard_timeout: float = 240.0,
         deadline: Deadline | None = None,
-        lane: Lane = (),
+        origin: Origin = (),
         entry: QueueEntry | None = None,
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
@@ -180,7 +180,7 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes an episode back.
             deadline: Time on the event loop's clock (`loop.time()`); None waits without end. A
                 function is called again at the time it returned, and may postpone it.
-            lane: Its sender, see `ClaimQueue.entry`; ignored with `entry`.
+            origin: Its sender, see `ClaimQueue.entry`; ignored with `entry`.
             entry: Its place in the queue, which the caller lets leave afterwards; None for one that
                 ends with this call.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
@@ -198,7 +198,7 @@ class EpisodeClaimer:
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned)
-        place = entry or self.queue.entry(lane)
+        place = entry or self.queue.entry(origin)
         place.size = n
         try:
             async with timeout_at(deadline):

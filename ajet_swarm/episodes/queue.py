@@ -4,8 +4,8 @@ Example: 64 requests wait, each for a group of four episodes. The first two clai
 together; each group that gets its four widens the queue by four, so that 4, 8 and then 16 groups
 claim at once. After a refusal a single group claims, until `START` episodes are granted.
 
-The order is that of a `LaneQueue`: senders alternate, so that one with a hundred requests does not
-delay one with a single request. A caller without senders uses one lane.
+The order is that of a `FairQueue`: senders alternate, so that one with a hundred requests does not
+delay one with a single request. A caller without senders uses one origin.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from ajet_swarm.common.tasks import Deadline, timeout_at
-from ajet_swarm.episodes.lane_queue import Lane, LaneQueue
+from ajet_swarm.episodes.fair_queue import FairQueue, Origin
 
 START = 8
 """Number of episodes claimed at a time at first, and when the engine begins to roll."""
@@ -51,7 +51,7 @@ class ClaimQueue:
         """Entries that claim or wait, and whose last claim was refused as no episode was free."""
         self._refused: list[QueueEntry] = []
         """Entries that claimed together in vain; once the others have ended, these go first."""
-        self._waiting: LaneQueue[QueueEntry] = LaneQueue()
+        self._waiting: FairQueue[QueueEntry] = FairQueue()
         self._smaller_first = (0, 0)
         """Size of an entry that let smaller ones go first, and the number of these."""
         self._admitted = 0
@@ -72,19 +72,19 @@ class ClaimQueue:
         return bool(self._starving)
 
     def entry(
-        self, lane: Lane = (), size: int = 1, newcomer: bool = False, arrived: float = math.inf
+        self, origin: Origin = (), size: int = 1, newcomer: bool = False, arrived: float = math.inf
     ) -> "QueueEntry":
         """Return a new entry, which does not claim yet.
 
         Args:
-            lane: Its sender: key, address and session, or fewer names. All lanes of a queue have
-                the same number of names.
+            origin: Its sender: key, address and session, or fewer names. All origins of a queue
+                have the same number of names.
             size: Number of episodes.
             newcomer: Whether it may overtake others of its key and address in every second place.
             arrived: Time of its arrival, on any clock that is the same for all; of newcomers, the
                 newest overtakes. Infinity counts as the latest.
         """
-        return QueueEntry(self, lane, size, newcomer, arrived)
+        return QueueEntry(self, origin, size, newcomer, arrived)
 
     def widen(self, granted: int) -> None:
         """Record that episodes were granted: more may be claimed at a time.
@@ -139,16 +139,16 @@ class ClaimQueue:
     def _admit(self) -> None:
         if self._refused and not self._claiming:
             for refused in sorted(self._refused, key=lambda entry: -entry.number):
-                self._waiting.put_back(refused.lane, refused, refused.newcomer, refused.arrived)
+                self._waiting.put_back(refused.origin, refused, refused.newcomer, refused.arrived)
             self._refused.clear()
         while (entry := self._next()) is not None and self._may_claim(entry):
             if entry.opened.done():  # cancelled, and about to leave
-                self._waiting.remove(entry.lane, entry)
+                self._waiting.remove(entry.origin, entry)
                 continue
             size, count = self._smaller_first
             self._smaller_first = (size, count - 1) if count else (0, 0)
-            entry.overtook = self._waiting.end_turn(entry.lane, entry)
-            self._waiting.remove(entry.lane, entry)
+            entry.overtook = self._waiting.end_turn(entry.origin, entry)
+            self._waiting.remove(entry.origin, entry)
             self._start(entry)
             entry.opened.set_result(None)
 
@@ -165,7 +165,7 @@ class ClaimQueue:
                 if entry in self._refused:
                     self._refused.remove(entry)
                 else:
-                    self._waiting.remove(entry.lane, entry)
+                    self._waiting.remove(entry.origin, entry)
                 self._admit()
             raise
 
@@ -183,7 +183,7 @@ class QueueEntry:
     """One group in the queue, or a single episode.
 
     Attributes:
-        lane, newcomer, arrived: See `ClaimQueue.entry`.
+        origin, newcomer, arrived: See `ClaimQueue.entry`.
         size: Number of its episodes.
         claims: Whether it may claim now.
         inside: Whether it claims or holds episodes.
@@ -193,10 +193,10 @@ class QueueEntry:
     """
 
     def __init__(
-        self, queue: ClaimQueue, lane: Lane, size: int, newcomer: bool, arrived: float
+        self, queue: ClaimQueue, origin: Origin, size: int, newcomer: bool, arrived: float
     ) -> None:
         self._queue = queue
-        self.lane = lane
+        self.origin = origin
         self.size = size
         self.newcomer = newcomer
         self.arrived = arrived
@@ -212,7 +212,7 @@ class QueueEntry:
             return True
         if queue.waiting or not queue._may_claim(self):
             return False
-        queue._waiting.end_turn(self.lane)
+        queue._waiting.end_turn(self.origin)
         queue._start(self)
         return True
 
@@ -232,7 +232,7 @@ class QueueEntry:
 
     async def _queue_up(self) -> None:
         self.opened = asyncio.get_running_loop().create_future()
-        self._queue._waiting.push(self.lane, self, self.newcomer, self.arrived)
+        self._queue._waiting.push(self.origin, self, self.newcomer, self.arrived)
         await self._queue._wait(self)
 
     def refused(self, none_free: bool) -> None:

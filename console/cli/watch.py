@@ -31,9 +31,7 @@ from console.views.events import event_line
 from core.events import (
     EVENT_KINDS,
     AlertRaised,
-    EpisodesClaimed,
     Event,
-    GenerationStarted,
     GroupEvent,
     UpdateDone,
 )
@@ -258,28 +256,11 @@ class JsonOutput:
         if isinstance(event, AlertRaised):
             context = advice_context(self._keys, watch_only=state.watch_only)
             event = in_words(event, context)
-        lines = [encode_full(event)]
-        if isinstance(event, EpisodesClaimed) and event.expires_at:
-            lines.append(encode_full(_started(event)))  # a script may wait for this kind
-        return lines
+        return [encode_full(event)]
 
     def lost(self, cause: str) -> list[bytes]:
         data = {"kind": "lost", "at": time.time(), "cause": cause}
         return [msgspec.json.encode(data)]
-
-
-def _started(event: EpisodesClaimed) -> GenerationStarted:
-    """Return the start of generation that is part of the claim of all episodes."""
-    return GenerationStarted(
-        seq=event.seq,
-        at=event.at,
-        run_id=event.run_id,
-        server=event.server,
-        group_id=event.group_id,
-        n=len(event.episodes),
-        expires_at=event.expires_at,
-        damping=event.damping,
-    )
 
 
 class TextOutput:

@@ -102,16 +102,18 @@ class ClaimedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
-    """Episodes were granted; generation starts once the group has all N."""
+    """One or several episodes were granted; with the last of all N generation starts."""
 
     episodes: tuple[ClaimedEpisode, ...]
     step: int | None = None
     run: int = 0
     """Number of the training run, see `core.events.weights`; 0 if unknown."""
     expires_at: float = 0.0
-    """As `GenerationStarted.expires_at`, if these are all the episodes of the group: generation
-    starts with this event and no `GenerationStarted` follows. Else 0."""
+    """Unix seconds after which the server takes an idle episode back, if the group has all its
+    episodes: phase GENERATING. Else 0."""
     damping: float = 0.0
+    """With `expires_at`: term that the engine adds to the standard deviation of a group's rewards;
+    0 if unknown."""
 
 
 class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
@@ -119,16 +121,6 @@ class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
 
     episode_uuids: tuple[str, ...]
     cause: str
-
-
-class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
-    """All episodes are claimed and the request was sent: phase GENERATING."""
-
-    n: int
-    expires_at: float
-    """Unix seconds after which the server takes an idle episode back."""
-    damping: float = 0.0
-    """Term that the engine adds to the standard deviation of a group's rewards; 0 if unknown."""
 
 
 class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -239,8 +231,8 @@ class GroupSealed(GroupEvent, frozen=True, kw_only=True):
     """The automatic reward is the fallback of a rating mode: nobody rated or accepted the group."""
 
 
-class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
-    """An `end_episode` call was answered, or its outcome is unknown."""
+class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One of `EpisodesEnded`."""
 
     index: int
     episode_uuid: str
@@ -250,18 +242,8 @@ class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
     text: str = ""
 
 
-class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One of `EpisodesEnded`; the fields are those of `EpisodeEnded`."""
-
-    index: int
-    episode_uuid: str
-    reward: float
-    outcome: str
-    text: str = ""
-
-
 class EpisodesEnded(GroupEvent, frozen=True, kw_only=True):
-    """Several `end_episode` calls were answered at once."""
+    """One or several `end_episode` calls were answered, or their outcome is unknown."""
 
     episodes: tuple[EndedEpisode, ...]
 

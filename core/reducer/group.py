@@ -13,12 +13,9 @@ from core.events import (
     CandidatesAnswered,
     ClaimIntended,
     ClaimsReturned,
-    EndedEpisode,
     EpisodeAborted,
-    EpisodeEnded,
     EpisodesClaimed,
     EpisodesEnded,
-    GenerationStarted,
     GroupClosed,
     GroupEvent,
     GroupLost,
@@ -105,18 +102,16 @@ def _claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.attempt = one.attempt
         candidate.error = candidate.failure = candidate.failure_text = ""
         candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
-    _note_step(state, group, event)
-    if event.expires_at:
-        group.n = len(event.episodes)
-        _generating(state, group, event)
-
-
-def _note_step(state: State, group: Group, event: EpisodesClaimed) -> None:
     group.run = event.run
     if event.step is not None:
         group.step = event.step
         server = state.servers.get(group.server)
         group.engine_run = server.engine_run if server is not None else 0
+    if event.expires_at:
+        group.phase = "GENERATING"
+        group.cause = ""
+        group.generating_at = event.at
+        group.damping = event.damping
 
 
 def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
@@ -125,13 +120,6 @@ def _returned_claims(state: State, group: Group, event: ClaimsReturned) -> None:
             candidate.episode_uuid = ""
             candidate.phase = "waiting"
     group.cause = event.cause
-
-
-def _generating(state: State, group: Group, event: GenerationStarted | EpisodesClaimed) -> None:
-    group.phase = "GENERATING"
-    group.cause = ""
-    group.generating_at = event.at
-    group.damping = event.damping
 
 
 def _answered(state: State, group: Group, event: CandidatesAnswered) -> None:
@@ -255,19 +243,11 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
 
 
-def _all_ended(state: State, group: Group, event: EpisodesEnded) -> None:
-    for candidate, one in _places(group, event.episodes):
-        _note_end(candidate, one)
-
-
-def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
-    _note_end(_candidate(group, event.index), event)
-
-
-def _note_end(candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
-    candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
-    if event.outcome != "ended":
-        candidate.error, candidate.failure, candidate.failure_text = event.text, "", ""
+def _ended(state: State, group: Group, event: EpisodesEnded) -> None:
+    for candidate, ended in _places(group, event.episodes):
+        candidate.phase = _OUTCOMES.get(ended.outcome, ended.outcome)
+        if ended.outcome != "ended":
+            candidate.error, candidate.failure, candidate.failure_text = ended.text, "", ""
 
 
 def _aborted(state: State, group: Group, event: EpisodeAborted) -> None:
@@ -312,7 +292,6 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     ClaimIntended: _intended,
     EpisodesClaimed: _claimed,
     ClaimsReturned: _returned_claims,
-    GenerationStarted: _generating,
     CandidatesAnswered: _answered,
     CandidateFailed: _failed,
     GroupScored: _scored,
@@ -320,8 +299,7 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     RatingAwaited: _awaited,
     AnswerReturned: _answer,
     GroupSealed: _sealed,
-    EpisodeEnded: _ended,
-    EpisodesEnded: _all_ended,
+    EpisodesEnded: _ended,
     EpisodeAborted: _aborted,
     GroupClosed: _closed,
     GroupLost: _lost,

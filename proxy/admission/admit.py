@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.common.text import one_line
-from ajet_swarm.episodes.lane_queue import Lane
+from ajet_swarm.episodes.fair_queue import Origin
 from core.events import GroupOpened, RequestJoined, RequestRefused, RequestReplayed
 from core.events.alerts import AlertParams, params_of
 from core.settings import ProxySettings
@@ -111,7 +111,7 @@ class AdmittedRequest(msgspec.Struct, frozen=True):
     """With its session, and marked as a helper call if it is one."""
     turn: int
     """Its number within its session, from 1; 0 for helper calls and without a session."""
-    lane: Lane
+    origin: Origin
     """Fairness key: API key, address, session."""
     newcomer: bool
     """It is the first request of its session, and its connection lets it overtake."""
@@ -214,7 +214,7 @@ class Admission:
         if self._groups.is_full:
             if request.connection is not None:
                 request.connection.waited = True
-            displaced = self._groups.next_displaced(self._lane(request), request.lag is not None)
+            displaced = self._groups.next_displaced(self._origin(request), request.lag is not None)
         facts = self._groups.server_facts[server.name]
         check_servable(request, server, settings)
         row = context.rows.match(request.headers, request.query)
@@ -236,7 +236,7 @@ class Admission:
         self._groups.begin(run)
         return waiter
 
-    def _lane(self, request: ChatRequest) -> tuple[str, str, str]:
+    def _origin(self, request: ChatRequest) -> tuple[str, str, str]:
         """Return API key, address and named session of a request.
 
         If the proxy requires its API key, the key is empty: all requests have the same.
@@ -261,7 +261,7 @@ class Admission:
             ApiError: The request's API key or session is over a limit.
         """
         headers, body = request.headers, request.body
-        key, address, named_session = self._lane(request)
+        key, address, named_session = self._origin(request)
         session = named_session
         helper = "judge" if JUDGE_HEADER in headers else ""
         excluded = _demands_training(headers) or (row is not None and HEADER in headers)
@@ -283,10 +283,10 @@ class Admission:
         if request.train and server.run_samples and not RUN_SAMPLING.isdisjoint(body):
             remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
             request = replace(request, body=remaining)
-        # New conversations without a named session share a lane: else each would get its own share.
+        # New conversations without a named session share an origin: else each would have its share.
         name = session if named_session or turn > 1 else ""
-        lane = (key, address, f"{name} {helper}" if helper else name)
-        return AdmittedRequest(request, turn, lane, request.lag is not None and turn == 1)
+        origin = (key, address, f"{name} {helper}" if helper else name)
+        return AdmittedRequest(request, turn, origin, request.lag is not None and turn == 1)
 
     def _open(self, admitted: AdmittedRequest, row: Row | None, facts: ServerFacts) -> Run:
         request, context, server = admitted.request, self._context, facts.server
@@ -308,7 +308,7 @@ class Admission:
             request=request,
             task=GroupTask(task_id, {**known, "task_id": task_id}, row, kind),
             slots=Slots(facts, repeats),
-            lane=admitted.lane,
+            origin=admitted.origin,
             newcomer=admitted.newcomer,
             on_abandoned=self._groups.abandoned,
             on_answer=self._answered,
@@ -349,7 +349,7 @@ class Admission:
         count = self._counts.pop(run.group_id)
         if run.request.session:
             self.sessions.close(run.request.session, count)
-        self.keys.close(run.lane[0], count)
+        self.keys.close(run.origin[0], count)
 
     # --- limits and refusals --------------------------------------------------------------------
 

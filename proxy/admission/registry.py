@@ -7,7 +7,7 @@ from functools import partial
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.lane_queue import Lane, item_to_displace
+from ajet_swarm.episodes.fair_queue import Origin, item_to_displace
 from core.events import (
     ConsoleAttached,
     ConsoleDetached,
@@ -99,21 +99,21 @@ class Groups:
         limit = self.limits.queue
         return len(self.runs) >= limit and self.waiting >= limit
 
-    def next_displaced(self, lane: Lane, overtakes: bool) -> Run:
-        """Return the waiting run that ends in favour of a new request of `lane`.
+    def next_displaced(self, origin: Origin, overtakes: bool) -> Run:
+        """Return the waiting run that ends in favour of a new request of `origin`.
 
         If the sender already has its share of the queue, a request that may overtake replaces the
-        middle run of its lane, or of its key and address if the lane has none: the oldest and the
-        newest runs wait least, and the older half keeps its places.
+        middle run of its origin, or of its key and address if the origin has none: the oldest and
+        the newest runs wait least, and the older half keeps its places.
 
         Raises:
             ApiError: The sender already has its share of the queue.
         """
-        waiting = [(run.lane, run) for run in self.runs.values() if _is_waiting(run)]
-        if (displaced := item_to_displace(waiting, lane)) is not None:
+        waiting = [(run.origin, run) for run in self.runs.values() if _is_waiting(run)]
+        if (displaced := item_to_displace(waiting, origin)) is not None:
             return displaced
-        same_sender = [run for other, run in waiting if other == lane]
-        same_sender = same_sender or [run for other, run in waiting if other[:-1] == lane[:-1]]
+        same_sender = [run for other, run in waiting if other == origin]
+        same_sender = same_sender or [run for other, run in waiting if other[:-1] == origin[:-1]]
         if not overtakes or len(same_sender) < 3:
             raise overloaded(2)
         return same_sender[len(same_sender) // 2]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
-from core.events import EpisodeAborted, EpisodeEnded, EpisodesEnded, Event, GroupClosed, GroupSealed
+from core.events import EpisodeAborted, EpisodesEnded, Event, GroupClosed, GroupSealed
 from core.reducer.common import Dirty
 from core.state import State
 from proxy.api.prometheus import Labels, by, counter, family, gauge, line, number
@@ -25,7 +25,7 @@ _HELD_PHASES = frozenset({"claimed", "answered", "failed", "unknown"})
 _OPEN_PHASES = ("QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING")
 
 
-COUNTED_EVENTS = (EpisodeEnded, EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed)
+COUNTED_EVENTS = (EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed)
 """Events that `RequestMetrics` counts."""
 
 
@@ -66,9 +66,7 @@ class RequestMetrics:
 
     def listen(self, event: Event, _: Dirty) -> None:
         """Count one event; a listener for `Bus.listen`."""
-        if isinstance(event, EpisodeEnded):
-            self.ends[event.outcome] += 1
-        elif isinstance(event, EpisodesEnded):
+        if isinstance(event, EpisodesEnded):
             for episode in event.episodes:
                 self.ends[episode.outcome] += 1
         elif isinstance(event, EpisodeAborted):

@@ -32,7 +32,8 @@ class MultiPromptWaiter:
         self.keepalives = 0
         self._each = each
         self._replies: list[FinalAnswer] = []
-        self._left = False
+        self.left = False
+        """Whether the user has disconnected."""
 
     @property
     def age(self) -> float:
@@ -44,11 +45,6 @@ class MultiPromptWaiter:
         """Versions of the weights of all prompts; None if soon known, empty if not."""
         each = dict.fromkeys(waiter.weights for waiter in self.waiters)
         return "" if "" in each else None if None in each else ", ".join(filter(None, each))
-
-    @property
-    def left(self) -> bool:
-        """Whether the user has disconnected."""
-        return self._left
 
     def expire_now(self) -> None:
         """End every wait because the proxy stops."""
@@ -81,7 +77,7 @@ class MultiPromptWaiter:
 
     def leave(self) -> None:
         """End the wait: the user has disconnected or got an error."""
-        self._left = True
+        self.left = True
         for waiter in self.waiters:
             waiter.leave()
 

@@ -51,7 +51,7 @@ class GroupCommands(RatingCommands):
     """
 
     def __init__(self, groups: Groups) -> None:
-        super().__init__(groups)
+        super().__init__(groups.context, groups.runs)
         self._groups = groups
         self.table = {
             **self.table,
@@ -147,7 +147,7 @@ class GroupCommands(RatingCommands):
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
-        run = find_open(self._groups, group_id)
+        run = find_open(self._runs, group_id)
         if run.stop is not None and run.stop.phase == "ABORTED":
             return f"group {run.group_id} is aborted already"
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
@@ -161,13 +161,13 @@ class GroupCommands(RatingCommands):
 
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""
-        run = find_open(self._groups, group_id)
+        run = find_open(self._runs, group_id)
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Request the candidates that a scored group lacks, and score it again with them."""
-        return await request_refill(find_open(self._groups, group_id))
+        return await request_refill(find_open(self._runs, group_id))
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""

@@ -288,7 +288,7 @@ class EpisodeSampler:
 
     async def _until_allowed(self) -> None:
         while not self._left and (  # noqa: ASYNC110 - there is no event for it
-            self._facts.crowded or self._user_waits()
+            self._facts.contended or self._user_waits()
         ):
             await asyncio.sleep(USERS_PAUSE)
         self._check()

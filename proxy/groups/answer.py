@@ -1,6 +1,7 @@
 """A user's wait for an answer: the deltas, the final answer, the deadline."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -94,22 +95,6 @@ class GroupAnswer(msgspec.Struct, eq=False):
 class AnswerWaiter:
     """One user who waits for the answer of a group. Only one task reads it."""
 
-    __slots__ = (
-        "_left",
-        "_loop",
-        "_position",
-        "_reply",
-        "_wakeup",
-        "deadline",
-        "keepalives",
-        "late_error",
-        "limit",
-        "on_delivered",
-        "owner",
-        "started_at",
-        "stream",
-    )  # fmt: skip
-
     def __init__(
         self,
         owner: WaiterOwner,
@@ -138,9 +123,10 @@ class AnswerWaiter:
         self.late_error: ApiError | None = None
         """The error at the deadline; None for the usual one."""
         self._position = 0
-        self._left = False
+        self.left = False
+        """Whether the user has disconnected."""
         self._reply: FinalAnswer | None = None
-        self._wakeup: asyncio.Future[None] | None = None
+        self._wakeup = asyncio.Event()
 
     @property
     def group_id(self) -> str:
@@ -157,11 +143,6 @@ class AnswerWaiter:
         return self._loop.time() - self.started_at
 
     @property
-    def left(self) -> bool:
-        """Whether the user has disconnected."""
-        return self._left
-
-    @property
     def has_streamed(self) -> bool:
         """Whether deltas were returned: the stream then ends with `finish` or an error, never with
         another answer."""
@@ -173,20 +154,22 @@ class AnswerWaiter:
         Deltas come before the final answer, and only on a stream. From the deadline on the
         provisional best is the answer; without any, see `Run.spend_budget`.
         """
-        loop = self._loop
-        until = loop.time() + seconds
-        while not self._left:
+        until = self._loop.time() + seconds
+        while not self.left:
             if self.stream and self._position < len(self.owner.deltas):
                 return self._next_delta()
             if self._reply is not None:
                 return self._reply
-            now, end = loop.time(), self.deadline
+            now, end = self._loop.time(), self.deadline
             if now >= end:
                 end = self.owner.spend_budget(self)
             if self._reply is None:
                 if now >= until:
                     return None
-                await self._wait(min(until, end))
+                self._wakeup.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(until, end)):
+                        await self._wakeup.wait()
         return None
 
     def count_keepalive(self) -> None:
@@ -195,8 +178,8 @@ class AnswerWaiter:
 
     def leave(self) -> None:
         """End the wait: the user has disconnected or got an error. The last waiter ends the run."""
-        if self._reply is None and not self._left:
-            self._left = True
+        if self._reply is None and not self.left:
+            self.left = True
             self.wake()
             self.owner.waiter_left(self)
 
@@ -218,14 +201,13 @@ class AnswerWaiter:
 
     def deliver(self, reply: FinalAnswer) -> None:
         """Hand over the final answer; only the first one counts."""
-        if self._reply is None and not self._left:
+        if self._reply is None and not self.left:
             self._reply = reply
             self.wake()
 
     def wake(self) -> None:
         """Wake the reading task."""
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
+        self._wakeup.set()
 
     def _next_delta(self) -> Delta:
         """Return the next delta; pending text is joined into one."""
@@ -240,13 +222,3 @@ class AnswerWaiter:
             texts.append(deltas[self._position][name])
             self._position += 1
         return Delta(first if len(texts) == 1 else {name: "".join(texts)})
-
-    async def _wait(self, until: float) -> None:
-        loop = self._loop
-        self._wakeup = loop.create_future()
-        timer = loop.call_at(until, self.wake)
-        try:
-            await self._wakeup
-        finally:
-            timer.cancel()
-            self._wakeup = None

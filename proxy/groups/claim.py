@@ -26,7 +26,6 @@ async def claim(run: Run, *, durable: bool = True) -> None:
         JournalError: The intent could not be committed; nothing was claimed.
     """
     run.slots.reset()
-    run.generation_announced = False
     server = run.facts.server
     await identified(server)
 
@@ -91,20 +90,14 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     is_first = slot is None
     slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
     run.slots.record_claim(slot, uuid)
-    _note_weights(run, slot)
-    run.events.claimed(slot)
-    if is_first and len(run.events.claims) == run.slots.n:  # all came at about the same time
-        expires_at = run.context.clock() + run.slots.discard_timeout
-        run.generation_announced = True
-        run.events.flush(expires_at, run.facts.server.info.damping)
-
-
-def _note_weights(run: Run, slot: Candidate) -> None:
-    """Record the weights that the server has when it grants the episode of a slot."""
     known = run.context.bus.state.servers.get(run.facts.server.name)
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
     slot.later_step = None
     slot.training_run = 0 if known is None else known.run_number
+    run.events.claimed(slot)
+    if is_first and all(candidate.uuid for candidate in run.slots.candidates):
+        expires_at = run.context.clock() + run.slots.discard_timeout
+        run.events.flush(expires_at, run.facts.server.info.damping)
 
 
 def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
@@ -112,7 +105,6 @@ def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
     if not slots:
         return
     run.events.flush()
-    run.generation_announced = False
     for candidate in slots:
         run.slots.release(candidate)
         candidate.attempt = 0

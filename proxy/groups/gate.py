@@ -27,7 +27,7 @@ from proxy.dialects.request import ChatRequest
 from proxy.groups.run import Run
 from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, bad_request
-from proxy.servers.facts import CROWDED_AFTER, ROLLING_POST, ServerFacts
+from proxy.servers.facts import CONTENDED_AFTER, ROLLING_POST, ServerFacts
 
 _FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
 CALM = 20
@@ -36,9 +36,9 @@ AGAIN = 2.0
 """Seconds after which another group ends for a request that still waits: the server may offer the
 episodes of the first one late, or another client may take them."""
 ACTIVE = 20.0
-"""Seconds after his last key during which the group that a rater has on screen is spared."""
-SPARED = 10.0
-"""Maximum number of seconds for which a group is spared."""
+"""Seconds after his last key during which the group that a rater has on screen is kept."""
+KEPT = 10.0
+"""Maximum number of seconds for which a group is kept."""
 
 
 def capacity_of(server: ServerHandle) -> int | None:
@@ -153,7 +153,7 @@ async def enter_queue(run: Run) -> None:
     arrived = run.opened_at - (run.request.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
-    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
+    run.entry = entry = queue.entry(run.origin, size, run.newcomer, arrived)
     if entry.take_at_once():
         return
     use = run.request.connection or ConnectionUse()
@@ -185,7 +185,7 @@ class GivingWay:
             timer = run.clocks.loop.call_later(AGAIN, check)
             self._still_waits(run)
 
-        timer = run.clocks.loop.call_later(CROWDED_AFTER, check)
+        timer = run.clocks.loop.call_later(CONTENDED_AFTER, check)
         try:
             yield
         finally:
@@ -213,7 +213,7 @@ class GivingWay:
         if facts.server.watcher.current.is_in(ROLLING_POST):
             for run in self._groups(facts):
                 _end(run)
-        elif facts.crowded and not facts.recovering:
+        elif facts.contended and not facts.recovering:
             for request in requests:
                 now = request.clocks.loop.time()
                 if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
@@ -241,15 +241,15 @@ class GivingWay:
         return sorted(groups, key=lambda run: (not run.votes.ballots, run.opened_at))
 
     def _oldest(self, facts: ServerFacts) -> Run | None:
-        """Return the group that ends next; record which ones are spared for their raters."""
+        """Return the group that ends next; record which ones are kept for their raters."""
         groups = self._groups(facts)
-        chosen = next((run for run in groups if not _is_spared(run)), None)
+        chosen = next((run for run in groups if not _is_kept(run)), None)
         if chosen is None:
             return groups[0] if groups else None
-        for spared in groups[: groups.index(chosen)]:
-            if not spared.votes.kept_until:
-                spared.votes.kept_until = spared.context.clock() + SPARED
-                spared.wake.set()
+        for kept in groups[: groups.index(chosen)]:
+            if not kept.votes.kept_until:
+                kept.votes.kept_until = kept.context.clock() + KEPT
+                kept.wake.set()
         return chosen
 
 
@@ -276,7 +276,7 @@ def _is_full_of_unrated(facts: ServerFacts, runs: list[Run], rows: int) -> bool:
     groups hold."""
     if not any(run.phase == "AWAITING_RATING" and run.votes.rating is None for run in runs):
         return False
-    if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
+    if facts.contended or facts.server.watcher.current.is_in(ROLLING_POST):
         return True
     context = runs[0].context
     room = capacity_of(facts.server)
@@ -295,7 +295,7 @@ def _is_row(run: Run) -> bool:
     return run.task.row is not None and bool(run.task.row.mock_id) and mock_waits
 
 
-def _is_spared(run: Run) -> bool:
+def _is_kept(run: Run) -> bool:
     """Return whether a rater has the group on screen and is active."""
     now = run.context.clock()
     if run.votes.kept_until and now >= run.votes.kept_until:

@@ -10,7 +10,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
-from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
+from core.events import AnsweredCandidate, CandidateFailed
 from core.events.causes import NoAnswers, TooFewAnswers
 from proxy.groups.claim import REFILL_WAIT, refill_slot
 from proxy.groups.run import Candidate, Run, Slots
@@ -57,16 +57,6 @@ async def generate(run: Run) -> None:
     are idle meanwhile) and by the straggler rule. A candidate that takes longer has failed.
     """
     limit = run.context.settings.proxy.stream_budget
-    if not run.generation_announced:
-        run.context.bus.publish(
-            GenerationStarted(
-                server=run.facts.server.name,
-                group_id=run.group_id,
-                n=run.slots.n,
-                expires_at=run.context.clock() + run.slots.discard_timeout,
-                damping=run.facts.server.info.damping,
-            )
-        )
     run.slots.cut_stragglers = False
     scope = asyncio.timeout(limit)
     calls = _CandidateCalls(run, scope, limit)
@@ -77,7 +67,7 @@ async def generate(run: Run) -> None:
         calls.cut_off()
     finally:
         run.events.flush()
-    if times := [one.seconds for one in run.slots.usable]:
+    if times := [slot.seconds for slot in run.slots.usable]:
         run.clocks.latency["slowest"] = round(max(times), 6)
 
 
@@ -120,21 +110,19 @@ class _CandidateCalls:
 
     async def _fill(self, candidate: Candidate) -> None:
         """Get the answer of one candidate: an episode, its call, a fresh episode if it fails."""
-        retries = self.run.context.settings.rewards.retries
-        while True:
-            failure = await self._call(candidate)
-            if failure is None:
-                return
-            used_up = "" if failure is LATE or candidate.attempt <= retries else _used_up(retries)
-            unretried = used_up or self._why_final(failure)
+        while (failure := await self._call(candidate)) is not None:
+            unretried = self._why_final(candidate, failure)
             self._failed(candidate, failure, unretried)
             if unretried:
                 self.run.slots.give_back(release(self.run, [candidate], failure.text))
                 break
             await release(self.run, [candidate], failure.text)
             if not await refill_slot(self.run, candidate, self.deadline):
-                candidate.unretried = self._why_none_free()
+                none_free = f"no episode was free in {REFILL_WAIT:g} s"
+                candidate.unretried = self._why_no_refill() or none_free
                 break
+        else:
+            return
         self._stragglers.failed()
 
     async def _call(self, candidate: Candidate) -> ChatError | None:
@@ -223,7 +211,7 @@ class _CandidateCalls:
 
     def _hedge(self) -> bool:
         """Start fresh episodes in place of the late ones; False if disabled or already done."""
-        if not self.run.context.settings.proxy.hedge or self._hedged or not self._can_refill():
+        if not self.run.context.settings.proxy.hedge or self._hedged or self._why_no_refill():
             return False
         self._hedged = True
         self._give_up(LATE)
@@ -262,9 +250,13 @@ class _CandidateCalls:
 
     # --- failures ------------------------------------------------------------------------------
 
-    def _why_final(self, failure: ChatError) -> str:
+    def _why_final(self, candidate: Candidate, failure: ChatError) -> str:
         """Return why no fresh episode can replace a candidate with this failure; empty if one
         can."""
+        retries = self.run.context.settings.rewards.retries
+        if failure is not LATE and candidate.attempt > retries:
+            several = f"all {retries} retries are used up"
+            return {0: "retries are off", 1: "the retry is used up"}.get(retries, several)
         if failure.kind is ChatErrorKind.OVERFLOW:
             # One overflow may be a fault of its episode; after a second one the prompt is too long.
             self.overflows += 1
@@ -279,15 +271,7 @@ class _CandidateCalls:
         status = self.run.facts.server.watcher.current
         if not status.is_in(ROLLING):
             return f"the engine is {status.display_state.value}"
-        return "" if self._can_refill() else NO_TIME
-
-    def _why_none_free(self) -> str:
-        return self._why_no_refill() or f"no episode was free in {REFILL_WAIT:g} s"
-
-    def _can_refill(self) -> bool:
-        """Return whether a fresh episode can be used: the engine is rolling and time remains."""
-        rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
-        return rolling and self.run.clocks.loop.time() < self.deadline - LAST_TRY
+        return "" if self.run.clocks.loop.time() < self.deadline - LAST_TRY else NO_TIME
 
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
         """Record a failure; `unretried` says why no fresh episode follows, empty if one does."""
@@ -304,9 +288,7 @@ class _CandidateCalls:
                 group_id=run.group_id,
                 index=candidate.index,
                 episode_uuid=candidate.uuid,
-                cause=f"{failure.kind.value}: {failure.text}"
-                if failure.text
-                else failure.kind.value,
+                cause=": ".join(filter(None, (failure.kind.value, failure.text))),
                 failure=failure.kind.value,
                 failure_text=failure.text,
                 retried=not unretried,
@@ -317,12 +299,6 @@ class _CandidateCalls:
             run.refuse(overloaded(1, "The answer broke off. Please try again."))
         elif run.answer.live and candidate.index == 0 and run.slots.usable:
             run.resolve(run.slots.usable[0], "live")
-
-
-def _used_up(retries: int) -> str:
-    if not retries:
-        return "retries are off"
-    return "the retry is used up" if retries == 1 else f"all {retries} retries are used up"
 
 
 def incomplete(answer: ChatAnswer) -> str:
@@ -372,13 +348,13 @@ def may_start_again(run: Run) -> bool:
     """
     retries = run.context.settings.rewards.retries
     return run.slots.cut_stragglers or any(
-        one.error in GONE
+        slot.error in GONE
         or (
-            one.failure is not None
-            and one.failure.kind in _RETRIED_IN_NEW_ROUND
-            and one.attempt <= retries
+            slot.failure is not None
+            and slot.failure.kind in _RETRIED_IN_NEW_ROUND
+            and slot.attempt <= retries
         )
-        for one in run.slots.candidates
+        for slot in run.slots.candidates
     )
 
 
@@ -487,9 +463,9 @@ def _why_failed(slot: Candidate) -> str:
 
 def no_answer_error(run: Run) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
-    if (refusal := refusal_of(one.failure for one in run.slots.candidates)) is not None:
+    if (refusal := refusal_of(slot.failure for slot in run.slots.candidates)) is not None:
         return refusal
-    errors = {one.error for one in run.slots.candidates}
+    errors = {slot.error for slot in run.slots.candidates}
     if errors == {ChatErrorKind.OVERFLOW.value}:
         text = (
             "This model's maximum context length is exceeded by your prompt. "

@@ -129,6 +129,7 @@ class Lifecycle:
         await self._score(run)
         self._drop_cut(run)
         decision = await self._sealing.decided(run)
+        run.clocks.mark("rate")
         if isinstance(decision, Drop):
             self._drop_group(run, decision)
         else:
@@ -179,9 +180,10 @@ class Lifecycle:
             run.answer.live = live and not rated and run.request.n == 1
             await generate(run)
             run.clocks.mark("generate")
+            if run.slots.usable:
+                break
             in_time = run.clocks.loop.time() < run.deadline - 1.0
-            again = run.answer.final is None and in_time and may_start_again(run)
-            if run.slots.usable or not again:
+            if run.answer.final is not None or not in_time or not may_start_again(run):
                 break
             await run.slots.returned()  # an aborted episode may be claimed again, under the same id
         if not run.slots.usable:
@@ -296,7 +298,6 @@ class Lifecycle:
     def _drop_group(self, run: Run, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
-        run.clocks.mark("rate")
         for slot in run.slots.candidates:
             slot.lost = slot.lost or has_lost_all(run.facts.server.watcher.current)
         if not decision.unscored:
@@ -308,13 +309,28 @@ class Lifecycle:
 
     async def _seal_and_send(self, run: Run, seal: Seal) -> None:
         rewards = run.votes.rewards if seal.source == "human" else run.scores.rewards
+        server, sheet = run.facts.server, run.scores.sheet
         winner = ranked(run.slots.usable, rewards)[0]
         run.phase = "SUBMITTING"
         run.sealed = True
-        event = sealed(run, rewards, winner.index, seal.source, unrated=seal.unrated)
+        event = sealed(
+            server.name,
+            run.group_id,
+            # The reward of a superseded candidate cannot be sent.
+            [
+                (slot.index, slot.uuid, rewards[slot.index])
+                for slot in run.slots.usable
+                if not slot.superseded
+            ],
+            winner.index,
+            seal.source,
+            server.info.damping,
+            sheet.version if sheet is not None else "",
+            seal.unrated,
+        )
         run.resolve(winner, "winner" if len(run.slots.usable) > 1 else "only")
         try:
-            if run.facts.server.intent_is_durable:
+            if server.intent_is_durable:
                 await run.context.bus.publish_durable(event)
             else:
                 run.context.bus.publish_checked(event)

@@ -46,7 +46,7 @@ from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Rating
 from proxy.context import ProxyContext
-from proxy.groups.run import OpenGroups, Run, find_open
+from proxy.groups.run import Run, find_open
 from proxy.groups.seal_policy import undo_deadline
 from proxy.servers.facts import ROLLING
 
@@ -64,12 +64,13 @@ class RatingCommands:
     raised, and they count while the proxy runs.
 
     Args:
-        groups: The registry of open groups.
+        context: The shared parts of the proxy.
+        runs: The open groups by id.
     """
 
-    def __init__(self, groups: OpenGroups) -> None:
-        self.context = groups.context
-        self._open = groups
+    def __init__(self, context: ProxyContext, runs: Mapping[str, Run]) -> None:
+        self.context = context
+        self._runs = runs
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": lambda args: self.rate(
                 vote_of(args), args.get("holder", ""), args.get("override", False)
@@ -96,7 +97,7 @@ class RatingCommands:
                 `MAX_VOTES` times, or another rater has rated it differently.
             RatingError: The rating does not fit the group.
         """
-        run = find_open(self._open, vote.group_id)
+        run = find_open(self._runs, vote.group_id)
         self._require_journal()
         _require_no_refill(run)
         if run.votes.counts[vote.rater or holder] >= MAX_VOTES:
@@ -152,7 +153,7 @@ class RatingCommands:
         Raises:
             NotNow: The journal cannot be written.
         """
-        run = find_open(self._open, group_id)
+        run = find_open(self._runs, group_id)
         self._require_journal()
         withdraw(run, rater, holder)
         await self._committed(run)
@@ -167,14 +168,16 @@ class RatingCommands:
         """
         group = await self.find_any(vote.group_id)
         self._require_journal()
-        name, run = f"group {group.group_id}", self._open.runs.get(group.group_id)
+        name, run = f"group {group.group_id}", self._runs.get(group.group_id)
         if run is not None and (run.sealed or run.closing):
             run = None
         if run is not None:
             _require_no_refill(run)
             indices = [candidate.index for candidate in run.slots.usable]
         else:
-            indices = [one.index for one in group.candidates if one.reward is not None]
+            indices = [
+                candidate.index for candidate in group.candidates if candidate.reward is not None
+            ]
         rewards = rewards_of(self.context, group, indices, group.n, vote)
         event = record_of(
             DisagreementSettled, vote, server=group.server, rewards=rewards, sent=run is None
@@ -190,7 +193,7 @@ class RatingCommands:
 
     async def accept(self, group_id: str) -> str:
         """Seal the group now: with its rating, or else with the automatic reward."""
-        run = find_open(self._open, group_id)
+        run = find_open(self._runs, group_id)
         _require_no_refill(run)
         run.votes.accepted = True
         run.wake.set()
@@ -270,7 +273,7 @@ def rewards_of(
             raise NotNow(
                 f"candidate {index + 1} has no answer",
                 "rating.order",
-                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
+                f"Those with one, counted from 1: {', '.join(str(index + 1) for index in indices)}",
             )
     positions, scores = tuple([indices.index(index) for index in vote.order]), vote.scores
     if scores and len(scores) == n:

@@ -15,16 +15,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.common.text import content_text
-from ajet_swarm.episodes.lane_queue import Lane
+from ajet_swarm.episodes.fair_queue import Origin
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.bus import Bus
@@ -353,7 +353,7 @@ class Run(msgspec.Struct, eq=False):
     request: ChatRequest
     task: GroupTask
     slots: Slots
-    lane: Lane
+    origin: Origin
     """Fairness key: API key, address, session."""
     newcomer: bool
     """It overtakes others of its key and address in every second place."""
@@ -369,7 +369,6 @@ class Run(msgspec.Struct, eq=False):
     phase: str = "QUEUED"
     entry: QueueEntry | None = None
     """Its place in the queue of claims, left when no episode is held any more; None before."""
-    generation_announced: bool = False
     """Whether the event of its claims also announced the start of generation."""
     refill: Refill | None = None
     """The pending request for fresh candidates."""
@@ -574,21 +573,13 @@ def ranked(candidates: Iterable[Candidate], rewards: dict[int, float]) -> list[C
     return sorted(candidates, key=lambda slot: (-rewards.get(slot.index, worst), slot.index))
 
 
-class OpenGroups(Protocol):
-    """The registry of open groups."""
-
-    context: ProxyContext
-    runs: dict[str, Run]
-    """By id."""
-
-
-def find_open(groups: OpenGroups, group_id: str) -> Run:
-    """Return an open group that can still change.
+def find_open(runs: Mapping[str, Run], group_id: str) -> Run:
+    """Return the open group of that id, which can still change.
 
     Raises:
         NotNow: There is no such group, or it is finished.
     """
-    run = groups.runs.get(group_id)
+    run = runs.get(group_id)
     if run is None or run.closing or run.sealed:
         raise NotNow(f"group {group_id} is already finished")
     return run

@@ -53,15 +53,15 @@ def context_of(run: Run) -> GroupContext:
         answers=tuple(
             [
                 Answer(
-                    index=one.index,
-                    message=one.answer.message,
-                    finish_reason=one.answer.finish_reason,
-                    episode_uuid=one.uuid,
-                    seconds=one.seconds,
-                    completion=one.answer.parsed,
+                    index=slot.index,
+                    message=slot.answer.message,
+                    finish_reason=slot.answer.finish_reason,
+                    episode_uuid=slot.uuid,
+                    seconds=slot.seconds,
+                    completion=slot.answer.parsed,
                 )
-                for one in run.slots.usable
-                if one.answer is not None
+                for slot in run.slots.usable
+                if slot.answer is not None
             ]
         ),
         tools=tools if isinstance(tools := run.request.body.get("tools"), list) else (),
@@ -137,7 +137,7 @@ async def rescore(run: Run) -> None:
             f"the rewards abstain from group {run.group_id} ({sheet.part}: {sheet.cause})",
             todo="It stays as it is: correct the rewards, or rate it by hand",
         )
-    if [one.index for one in run.slots.usable] != sorted(score.index for score in sheet.scores):
+    if [slot.index for slot in run.slots.usable] != sorted(score.index for score in sheet.scores):
         raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
     record(run, sheet)
     run.wake.set()

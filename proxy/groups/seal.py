@@ -16,7 +16,7 @@ from proxy.groups.gate import GivingWay, capacity_of
 from proxy.groups.rating import rate_with, waits_for_decision
 from proxy.groups.run import Run
 from proxy.groups.score import carry_out
-from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
+from proxy.groups.seal_policy import Decision, Drop, Seal, Situation, Wait, decide, seals_at_once
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
 
 
@@ -46,46 +46,47 @@ class Sealing:
 
     async def decided(self, run: Run) -> Seal | Drop:
         """Wait for the operator as long as the rules allow; return what to do with the group."""
+        published: tuple[float, str, str, float] | None = None
         try:
-            return await self._decided(run)
+            while True:
+                run.wake.clear()
+                if run.refill is not None:
+                    await carry_out(run)
+                    published = None
+                now = run.context.clock()
+                decision = self._decision(run, now)
+                if isinstance(decision, Seal | Drop):
+                    return decision
+                run.phase = "AWAITING_RATING"
+                shown = (decision.until, decision.fallback, decision.why, run.votes.kept_until)
+                if shown != published:
+                    published = shown
+                    self._publish_wait(run, decision)
+                with (
+                    run.facts.window(run.wake),
+                    self.giving_way.open(run),
+                    contextlib.suppress(TimeoutError),
+                ):
+                    async with asyncio.timeout(max(decision.wake - now, 0.001)):
+                        await run.wake.wait()
         finally:
             run.facts.unscored.pop(run.group_id, None)
 
-    async def _decided(self, run: Run) -> Seal | Drop:
-        published: tuple[float, str, str, float] | None = None
-        while True:
-            run.wake.clear()
-            if run.refill is not None:
-                await carry_out(run)
-                published = None
-            now, state = run.context.clock(), run.context.bus.state
-            unattended = seals_at_once(
-                mode=state.rating_mode,
-                consoles=state.consoles,
-                scored=run.scores.sheet is not None,
-                voted=bool(run.votes.ballots),
-                gone=has_lost_all(run.facts.server.watcher.current),
-            )
-            decision = Seal("auto") if unattended else decide(self._situation(run, now))
-            if isinstance(decision, Seal):
-                if decision.source == "human" and run.votes.rating is None:
-                    rate_with(run, run.votes.ballots)
-                run.clocks.mark("rate")
-                return decision
-            if isinstance(decision, Drop):
-                return decision
-            run.phase = "AWAITING_RATING"
-            key = (decision.until, decision.fallback, decision.why, run.votes.kept_until)
-            if key != published:
-                published = key
-                self._publish_wait(run, decision)
-            with (
-                run.facts.window(run.wake),
-                self.giving_way.open(run),
-                contextlib.suppress(TimeoutError),
-            ):
-                async with asyncio.timeout(max(decision.wake - now, 0.001)):
-                    await run.wake.wait()
+    def _decision(self, run: Run, now: float) -> Decision:
+        """Return what the rules say now; the votes so far are the rating if they are sent."""
+        state = run.context.bus.state
+        if seals_at_once(
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            scored=run.scores.sheet is not None,
+            voted=bool(run.votes.ballots),
+            gone=has_lost_all(run.facts.server.watcher.current),
+        ):
+            return Seal("auto")
+        decision = decide(self._situation(run, now))
+        if decision == Seal("human") and run.votes.rating is None:
+            rate_with(run, run.votes.ballots)
+        return decision
 
     def _publish_wait(self, run: Run, decision: Wait) -> None:
         run.context.bus.publish(
@@ -109,7 +110,7 @@ class Sealing:
             consoles=state.consoles,
             attended_until=self._attended_until(),
             rolling=status.is_in(ROLLING) and not self._draining(),
-            crowded=run.facts.crowded,
+            contended=run.facts.contended,
             gone=has_lost_all(status),
             closing=self._closing(),
             scored=run.scores.sheet is not None,
@@ -158,20 +159,45 @@ def _only_skips(run: Run) -> bool:
 
 
 def sealed(
-    run: Run, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
+    server: str,
+    group_id: str,
+    values: Sequence[tuple[int, str, float]],
+    best: int,
+    source: str,
+    damping: float,
+    version: str,
+    unrated: bool = False,
 ) -> GroupSealed:
-    """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
-    # The reward of a superseded candidate cannot be sent.
-    sendable = [candidate for candidate in run.slots.usable if not candidate.superseded]
-    return _seal(
-        run.facts.server.name,
-        run.group_id,
-        [(candidate.index, candidate.uuid, rewards[candidate.index]) for candidate in sendable],
-        best,
-        source,
-        run.facts.server.info.damping,
-        run.scores.sheet.version if run.scores.sheet is not None else "",
-        unrated,
+    """Return the event that fixes the rewards of a group; see `GroupSealed`.
+
+    Args:
+        server: Server of the group.
+        group_id: Its id.
+        values: Index, episode and reward of each candidate.
+        best: Index of the best one.
+        source: human or auto.
+        damping: Term that the engine adds to the standard deviation of the rewards.
+        version: Version of the automatic rewards.
+        unrated: Whether nobody rated or accepted it in a rating mode.
+    """
+    rewards = [reward for _, _, reward in values]
+    return GroupSealed(
+        server=server,
+        group_id=group_id,
+        rewards=tuple(
+            [
+                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
+                for (index, uuid, reward), advantage in zip(
+                    values, advantages(rewards, damping), strict=True
+                )
+            ]
+        ),
+        best=best,
+        source=source,
+        dead=lacks_signal(rewards, damping),
+        spread=spread(rewards),
+        version=version,
+        unrated=unrated,
     )
 
 
@@ -192,39 +218,8 @@ def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
     if any(candidate.episode_uuid not in held for candidate in answered):
         return None
     values = [
-        (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
+        (candidate.index, candidate.episode_uuid, reward)
+        for candidate, reward in zip(answered, rewards, strict=True)
     ]
     best = max(values, key=lambda value: (value[2], -value[0]))[0]
-    return _seal(group.server, group.group_id, values, best, "human", group.damping, group.version)
-
-
-def _seal(
-    server: str,
-    group_id: str,
-    values: Sequence[tuple[int, str, float]],
-    best: int,
-    source: str,
-    damping: float,
-    version: str,
-    unrated: bool = False,
-) -> GroupSealed:
-    """Return the event; `values` are candidate index, episode and reward."""
-    rewards = [reward for _, _, reward in values]
-    return GroupSealed(
-        server=server,
-        group_id=group_id,
-        rewards=tuple(
-            [
-                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
-                for (index, uuid, reward), advantage in zip(
-                    values, advantages(rewards, damping), strict=True
-                )
-            ]
-        ),
-        best=best,
-        source=source,
-        dead=lacks_signal(rewards, damping),
-        spread=spread(rewards),
-        version=version,
-        unrated=unrated,
-    )
+    return sealed(group.server, group.group_id, values, best, "human", group.damping, group.version)

@@ -44,7 +44,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Until then an operator is assumed to be at a console that was detached."""
     rolling: bool
     """The server is ROLLING and no drain is under way."""
-    crowded: bool
+    contended: bool
     """Another request waits for its turn or for a free episode."""
     gone: bool
     """The engine has wiped its episodes."""
@@ -119,7 +119,7 @@ def decide(situation: Situation) -> Decision:
         watched = (
             situation.consoles > 0
             and situation.rolling
-            and not (situation.closing or situation.crowded)
+            and not (situation.closing or situation.contended)
         )
         if watched and situation.now < end:
             return Wait(end, end, "accept", "window")

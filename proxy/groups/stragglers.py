@@ -8,7 +8,7 @@ from proxy.groups.run import Run
 from proxy.servers.facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
-CROWD_CHECK = 1.0
+CONTENTION_CHECK = 1.0
 """Seconds between two checks whether other requests wait for the episode of a late candidate."""
 SLACK = 2.0
 """A candidate is late at the earliest after this many times the usual answer time of its server."""
@@ -158,10 +158,10 @@ class StragglerRule:
             best = run.best()
             assert best is not None
             run.resolve(best, "provisional")
-            if run.facts.crowded:
+            if run.facts.contended:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
-                self._schedule_at(run.clocks.loop.time() + CROWD_CHECK)
+                self._schedule_at(run.clocks.loop.time() + CONTENTION_CHECK)
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their

@@ -22,7 +22,7 @@ from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
-from core.events import EndedEpisode, EpisodeAborted, EpisodeEnded
+from core.events import EndedEpisode, EpisodeAborted, EpisodesEnded
 from proxy.context import ServerHandle
 from proxy.groups.run import Candidate, Run
 from proxy.servers.facts import EpisodeOwner
@@ -149,7 +149,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
-        One outcome for each reward, as in `EpisodeEnded`.
+        One outcome for each reward, as in `EndedEpisode`.
     """
     return await run_all(
         *(_end_and_record(run, one, rewards[one.index]) for one in run.slots.usable if one.uuid)
@@ -177,23 +177,21 @@ async def _end_and_record(run: Run, candidate: Candidate, reward: float) -> str:
     """Send one reward with retries and checks; return its outcome."""
     ending = _ending(run, candidate, reward)
     outcome, text = await end(run.facts.server, ending, run.context.clock())
-    run.events.add(EndedEpisode(ending.index, ending.uuid, ending.reward, outcome, text))
+    run.events.add(_ended(ending, outcome, text))
     run.slots.release(candidate)
     run.slots.needs_sweep = run.slots.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
 
+def _ended(ending: PendingReward, outcome: str, text: str) -> EndedEpisode:
+    return EndedEpisode(ending.index, ending.uuid, ending.reward, outcome, text)
+
+
 def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text: str) -> None:
     """Publish the outcome of one reward."""
     bus.publish(
-        EpisodeEnded(
-            server=server,
-            group_id=ending.group_id,
-            index=ending.index,
-            episode_uuid=ending.uuid,
-            reward=ending.reward,
-            outcome=outcome,
-            text=text,
+        EpisodesEnded(
+            server=server, group_id=ending.group_id, episodes=(_ended(ending, outcome, text),)
         )
     )
 

@@ -20,8 +20,8 @@ DEFAULT_REPEATS = 4
 """Number of candidates if the server does not report how many a task needs."""
 REPEATS_TIMEOUT = 2.0
 """Seconds for which a server that starts to roll is polled for the number of candidates."""
-CROWDED_AFTER = 0.25
-"""Seconds that a request waits for its turn before the server counts as crowded."""
+CONTENDED_AFTER = 0.25
+"""Seconds that a request waits for its turn before the server counts as contended."""
 CLEAN_UP = 10.0
 """Seconds that claims wait, once the engine rolls, for the clean-up after a killed proxy."""
 
@@ -130,7 +130,7 @@ class ServerFacts:
     # --- who waits for episodes ----------------------------------------------------------------
 
     @property
-    def crowded(self) -> bool:
+    def contended(self) -> bool:
         """Whether a request waits for what others hold: for its turn, or for a free episode."""
         return self._queueing > 0 or self.server.claimer.queue.starved
 
@@ -139,13 +139,13 @@ class ServerFacts:
         """Context in which a request waits for its turn; most turns come at once."""
         waits = False
 
-        def crowd() -> None:
+        def contend() -> None:
             nonlocal waits
             waits = True
             self._queueing += 1
             self._close_windows()
 
-        alarm = asyncio.get_running_loop().call_later(CROWDED_AFTER, crowd)
+        alarm = asyncio.get_running_loop().call_later(CONTENDED_AFTER, contend)
         try:
             yield
         finally:
@@ -155,7 +155,7 @@ class ServerFacts:
     @contextlib.contextmanager
     def window(self, wake: asyncio.Event) -> Iterator[None]:
         """Context in which a group is open to the operator; `wake` is set when the server gets
-        crowded."""
+        contended."""
         self._windows.add(wake)
         try:
             yield

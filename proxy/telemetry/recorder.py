@@ -16,7 +16,6 @@ from core.events import (
     EpisodeAborted,
     EpisodesClaimed,
     Event,
-    GenerationStarted,
     GroupClosed,
     GroupEvent,
     GroupOpened,
@@ -31,7 +30,6 @@ from core.reducer.common import Dirty
 
 FOLLOWED = (
     EpisodesClaimed,
-    GenerationStarted,
     CandidatesAnswered,
     CandidateFailed,
     EpisodeAborted,

@@ -17,7 +17,6 @@ from core.events import (
     EpisodeAborted,
     EpisodesClaimed,
     Event,
-    GenerationStarted,
     GroupClosed,
     GroupOpened,
     GroupRated,
@@ -297,8 +296,6 @@ def _read(record: GroupRecord) -> _Group:
         match event:
             case EpisodesClaimed():
                 _read_claims(group, event)
-            case GenerationStarted():
-                group.started = event.at
             case CandidatesAnswered():
                 for answered in event.candidates:
                     _read_answer(group, answered, event.at)

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from ajet_swarm import SwarmClient
-from core.events import EpisodeEnded, Event, GroupSealed
+from core.events import Event, GroupSealed
 from core.journal.writer import Journal
 from core.runtime.home import Home, RunInfo, running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, until
-from tests.support.proxy.singles import singles
+from tests.support.proxy.singles import EpisodeEnded, singles
 
 ROOT = Path(__file__).resolve().parents[2]
 END = 150.0

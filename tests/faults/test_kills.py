@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.events import EpisodeEnded, GroupSealed
+from core.events import GroupSealed
 from core.journal.writer import Journal
 from core.runtime.home import running
-from tests.support.proxy.singles import singles
+from tests.support.proxy.singles import EpisodeEnded, singles
 from tests.support.pty.terminal import Terminal
 from tests.support.stack import Stack, loop_up, rows_file, until
 

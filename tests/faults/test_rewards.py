@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-from core.events import EpisodeEnded, GroupScored, GroupSealed, ScoringAbstained
+from core.events import GroupScored, GroupSealed, ScoringAbstained
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.judge import question
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
 from tests.support.proxy.hooks import HookRewards
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted.swarm import ScriptedSwarm

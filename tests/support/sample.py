@@ -14,11 +14,11 @@ from core.events import (
     CandidateScore,
     ClaimedEpisode,
     ClaimIntended,
+    EndedEpisode,
     EngineChanged,
-    EpisodeEnded,
     EpisodesClaimed,
+    EpisodesEnded,
     Event,
-    GenerationStarted,
     GroupClosed,
     GroupOpened,
     GroupScored,
@@ -111,7 +111,14 @@ def group_events(
                     )
                     for index in range(n)
                 ),
-                GenerationStarted(**names, n=n, expires_at=at + 240, damping=damping, at=at + 0.3),
+                EpisodesClaimed(
+                    **names,
+                    episodes=(),
+                    step=step,
+                    expires_at=at + 240,
+                    damping=damping,
+                    at=at + 0.3,
+                ),
             ],
         ),
         (
@@ -181,12 +188,9 @@ def group_events(
                     at=at + 9,
                 ),
                 *(
-                    EpisodeEnded(
+                    EpisodesEnded(
                         **names,
-                        index=index,
-                        episode_uuid=uuids[index],
-                        reward=reward,
-                        outcome="ended",
+                        episodes=(EndedEpisode(index, uuids[index], reward, "ended"),),
                         at=at + 9.2,
                     )
                     for index, reward in enumerate(rewards)

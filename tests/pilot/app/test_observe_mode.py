@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from core.events import AlertRaised, EngineChanged, EpisodeEnded, Event, GroupOpened, PoolChanged
+from core.events import AlertRaised, EngineChanged, EpisodesEnded, Event, GroupOpened, PoolChanged
 from tests.support.console import group_events, run_console, state_of
+from tests.support.proxy.singles import with_outcome
 from tests.support.sample import NOW
 
 
@@ -23,8 +24,8 @@ def observed() -> list[Event]:
     for event in group_events(1, at=NOW):
         if isinstance(event, GroupOpened):
             event = msgspec.structs.replace(event, episode_type="observe")
-        elif isinstance(event, EpisodeEnded):
-            event = msgspec.structs.replace(event, outcome="recorded")
+        elif isinstance(event, EpisodesEnded):
+            event = with_outcome(event, "recorded")
         events.append(event)
     return events
 

@@ -1,11 +1,11 @@
 """The detail of a group: votes, marks, folding, whole texts."""
 
-import msgspec
+from typing import cast
 
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
-from core.events import CandidateFailed, EpisodeEnded, GroupClosed, GroupRated
+from core.events import CandidateFailed, EpisodesEnded, GroupClosed, GroupRated
 from core.events.causes import NoEpisodes
 from tests.support.console import (
     HOSTILE,
@@ -15,6 +15,7 @@ from tests.support.console import (
     run_console,
     state_of,
 )
+from tests.support.proxy.singles import with_outcome
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 NOTE = "open; shown 1 2 3 4"
@@ -142,8 +143,8 @@ async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() ->
 
 async def test_unconfirmed_rewards_are_shown() -> None:
     events = group_events(1)
-    at = next(place for place, one in enumerate(events) if isinstance(one, EpisodeEnded))
-    events[at] = msgspec.structs.replace(events[at], outcome="unknown")
+    at = next(place for place, one in enumerate(events) if isinstance(one, EpisodesEnded))
+    events[at] = with_outcome(cast(EpisodesEnded, events[at]), "unknown")
     async with run_console(state_of(*events), places=PLACES, at="requests") as console:
         assert "≈ unconfirmed" in console.text()
         await opened(console)

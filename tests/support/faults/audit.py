@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-from core.events import EpisodeEnded, GroupOpened, GroupSealed
+from core.events import GroupOpened, GroupSealed
 from core.journal.writer import Journal
 from tests.support.faults.load import Load
-from tests.support.proxy.singles import singles
+from tests.support.proxy.singles import EpisodeEnded, singles
 from tests.support.scripted.pool import ScriptedPool
 
 _UUID = re.compile("[0-9a-f]{32}")

@@ -1,13 +1,15 @@
 """A server whose chat route floods its client; all other requests go to a server behind it.
 
 with flooding(behind=swarm.port) as flood:    # `flood.url`
-    flood.mode = "endless body"               # `flood.calls`
+    ...                                       # a chat request with `user`: "endless body"
+    flood.calls["endless body"]
 """
 
 import asyncio
 import contextlib
 import json
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -48,13 +50,20 @@ MODES = tuple(_PIECES)
 """What the chat route sends."""
 
 
+def _length(head: bytes) -> int:
+    """Return the length of the body that follows a head."""
+    lines = head.lower().split(b"\r\n")
+    return next(
+        int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:")
+    )
+
+
 class Flood:
     """See `flooding`."""
 
     def __init__(self, behind: int) -> None:
-        self.mode = MODES[0]
-        self.calls = 0
-        """Chat requests so far."""
+        self.calls: Counter[str] = Counter()
+        """Chat requests so far, by the mode that their `user` names: one may arrive late."""
         self.port = 0
         self._behind = behind
 
@@ -67,8 +76,9 @@ class Flood:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 head = await reader.readuntil(b"\r\n\r\n")
                 if b"/chat/completions " in head.partition(b"\r\n")[0]:
-                    self.calls += 1
-                    first, piece = _PIECES[self.mode]
+                    mode = json.loads(await reader.readexactly(_length(head)))["user"]
+                    self.calls[mode] += 1
+                    first, piece = _PIECES[mode]
                     writer.write(first)
                     while True:
                         writer.write(piece)

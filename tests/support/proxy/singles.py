@@ -1,30 +1,49 @@
 """Events about several episodes, split into one for each."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from core.events import EpisodeEnded, EpisodesClaimed, EpisodesEnded, Event, GenerationStarted
+from core.events import EndedEpisode, EpisodesEnded, Event
 
 
-def singles(event: Event) -> Iterator[Event]:
-    """Yield the event; with the start of generation that it includes, split if it ends episodes."""
+@dataclass(frozen=True)
+class EpisodeEnded:
+    """One of `EpisodesEnded`, with its group."""
+
+    group_id: str
+    index: int
+    episode_uuid: str
+    reward: float
+    outcome: str
+    text: str = ""
+
+
+def singles(event: Event) -> Iterator[Event | EpisodeEnded]:
+    """Yield the event, split if it ends episodes."""
     if isinstance(event, EpisodesEnded):
         for ended in event.episodes:
-            yield EpisodeEnded(**_envelope(event), **asdict(ended))
-        return
-    yield event
-    if isinstance(event, EpisodesClaimed) and event.expires_at:
-        n, until, damping = len(event.episodes), event.expires_at, event.damping
-        yield GenerationStarted(**_envelope(event), n=n, expires_at=until, damping=damping)
+            yield EpisodeEnded(event.group_id, **asdict(ended))
+    else:
+        yield event
 
 
-def _envelope(event: EpisodesEnded | EpisodesClaimed) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "at": event.at,
-        "run_id": event.run_id,
-        "server": event.server,
-        "group_id": event.group_id,
-    }
+def episode_ended(
+    group_id: str,
+    index: int,
+    uuid: str,
+    reward: float,
+    outcome: str = "ended",
+    at: float = 0.0,
+    server: str = "",
+) -> EpisodesEnded:
+    """Return the end of one episode."""
+    ended = EndedEpisode(index, uuid, reward, outcome)
+    return EpisodesEnded(server=server, group_id=group_id, episodes=(ended,), at=at)
+
+
+def with_outcome(event: EpisodesEnded, outcome: str) -> EpisodesEnded:
+    """Return `EpisodesEnded` with another outcome of all episodes."""
+    episodes = tuple(replace(ended, outcome=outcome) for ended in event.episodes)
+    return replace(event, episodes=episodes)

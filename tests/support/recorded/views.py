@@ -3,11 +3,11 @@
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from core.events import AnyEvent, Event
+from core.events import AnyEvent
 from core.jsonio import every_field
 from core.reducer import reduce
 from core.state import State
@@ -18,11 +18,38 @@ STRIDE = 250
 
 Fields = dict[str, Any]
 
-MAPPED: Mapping[str, Callable[[Fields], Fields]] = {}
+
+def _generating(line: Fields) -> Fields:
+    """The start of generation is part of a claim; a group kept step and run of its last one."""
+    step, run = _CLAIMED[line["group_id"]]
+    del line["n"]
+    return line | {"kind": "episodes_claimed", "episodes": [], "step": step, "run": run}
+
+
+def _claimed(line: Fields) -> Fields:
+    _CLAIMED[line["group_id"]] = line.get("step"), line.get("run", 0)
+    return line
+
+
+_CLAIMED: dict[str, tuple[int | None, int]] = {}
+"""Step and run of the last claim of each group that was read."""
+
+
+def _ended(line: Fields) -> Fields:
+    names = ("index", "episode_uuid", "reward", "outcome", "text")
+    episode = {name: line.pop(name) for name in names if name in line}
+    return line | {"kind": "episodes_ended", "episodes": [episode]}
+
+
+MAPPED: Mapping[str, Callable[[Fields], Fields]] = {
+    "episodes_claimed": _claimed,
+    "generation_started": _generating,
+    "episode_ended": _ended,
+}
 """Recorded kind of event -> the same event in its present form, where that differs.
 
-For a field with another name: `lambda line: line | {"new": line["old"]}`; for a kind with another
-name: `lambda line: line | {"kind": "new"}`. The program never reads the recorded form.
+For a field with another name: `lambda line: line | {"new": line["old"]}`. The program
+never reads the recorded form.
 """
 
 GONE = frozenset({"weight_sync_checked"})
@@ -65,28 +92,33 @@ def write_lines(name: str, what: str, lines: Iterable[bytes]) -> None:
     (FOLDER / f"{name}.{what}.jsonl.xz").write_bytes(data)
 
 
-def recorded_events(name: str) -> list[AnyEvent | None]:
-    """Return the events of a recorded run in their present form; None for a kind in `GONE`."""
-    events: list[AnyEvent | None] = []
+class Recorded(NamedTuple):
+    """A recorded event: its kind then, and its present form; None for a kind in `GONE`."""
+
+    kind: str
+    event: AnyEvent | None
+
+
+def recorded_events(name: str) -> list[Recorded]:
+    """Return the events of a recorded run."""
+    found = []
     for line in read_lines(name, "events"):
-        if line["kind"] in GONE:
-            events.append(None)
-            continue
-        present = MAPPED.get(line["kind"])
-        events.append(msgspec.convert(present(line) if present else line, AnyEvent))
-    return events
+        kind = line["kind"]
+        present = MAPPED[kind](line) if kind in MAPPED else line
+        found.append(Recorded(kind, None if kind in GONE else msgspec.convert(present, AnyEvent)))
+    return found
 
 
-def views(events: Sequence[Event | None]) -> Iterator[Fields]:
+def views(events: Sequence[Recorded]) -> Iterator[Fields]:
     """Replay the events; yield what changed in the view at some of them, see the module."""
     state = State()
-    seen: set[type[Event | None]] = set()
+    seen: set[str] = set()
     before: dict[str, bytes] = {}
-    for number, event in enumerate(events, 1):
-        if event is not None:
-            reduce(state, event)
-        if number % STRIDE == 0 or number == len(events) or type(event) not in seen:
-            seen.add(type(event))
+    for number, recorded in enumerate(events, 1):
+        if recorded.event is not None:
+            reduce(state, recorded.event)
+        if number % STRIDE == 0 or number == len(events) or recorded.kind not in seen:
+            seen.add(recorded.kind)
             records = _records(state)
             now = {name: msgspec.json.encode(record) for name, record in records.items()}
             changed = {

@@ -38,8 +38,8 @@ class Line:
         self.inside: list[QueueEntry] = []
         self.order: list[str] = []
 
-    async def claim(self, name: str, lane: str) -> None:
-        entry = self.queue.entry((lane,))
+    async def claim(self, name: str, origin: str) -> None:
+        entry = self.queue.entry((origin,))
         await entry.take(soon())
         entry.claimed()
         self.order.append(name)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,9 +14,7 @@ from console.cli.watch import EventFilter, Follower, JsonOutput, TextOutput, kno
 from core.events import (
     EVENT_KINDS,
     CandidateScore,
-    ClaimedEpisode,
     EngineChanged,
-    EpisodesClaimed,
     Event,
     GroupEvent,
     GroupNoted,
@@ -197,21 +194,10 @@ async def test_text_output_has_one_safe_line_per_event() -> None:
     assert all(len(line.decode()) < 260 for line in recorder.lines)
 
 
-def test_json_reports_generation_started_from_either_event() -> None:
-    whole = EpisodesClaimed(
-        group_id="g", episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")), expires_at=9.0
-    )
-    result = [msgspec.json.decode(line) for line in JsonOutput().event(whole, State())]
-    assert [one["kind"] for one in result] == ["episodes_claimed", "generation_started"]
-    assert (result[1]["n"], result[1]["expires_at"]) == (2, 9.0)
-    part = msgspec.structs.replace(whole, expires_at=0.0)
-    assert len(JsonOutput().event(part, State())) == 1
-
-
 def test_every_event_has_a_line_or_is_omitted_on_purpose() -> None:
     from console.views.events import _LINES
 
-    silent = {"claim_intended", "generation_started", "episode_ended"}
+    silent = {"claim_intended"}
     silent |= {"episodes_claimed", "episodes_ended", "group_leased"}
     result = {str(one.__struct_config__.tag) for one in _LINES}
     others = set(known_kinds()) - result - silent

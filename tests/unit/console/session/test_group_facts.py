@@ -13,7 +13,7 @@ from console.widgets.recent_groups import newest_items
 from core.events import (
     CandidatesAnswered,
     EngineChanged,
-    EpisodeEnded,
+    EpisodesEnded,
     Event,
     GroupLost,
     GroupOpened,
@@ -23,6 +23,7 @@ from core.events import (
 from core.state import STEP_CAP
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import text_of
+from tests.support.proxy.singles import with_outcome
 
 STATS = {"kl": 0.1}
 
@@ -133,8 +134,8 @@ def test_a_server_that_was_removed_proves_nothing() -> None:
 
 def test_a_single_reward_that_was_taken_trains_nothing() -> None:
     events = [
-        replace(event, outcome="expired" if event.index else "ended")
-        if isinstance(event, EpisodeEnded)
+        with_outcome(event, "expired" if event.episodes[0].index else "ended")
+        if isinstance(event, EpisodesEnded)
         else event
         for event in GROUP
     ]
@@ -163,8 +164,8 @@ def test_other_groups_keep_their_verdict_after_the_update() -> None:
         return [
             replace(event, episode_type=kind)
             if isinstance(event, GroupOpened)
-            else replace(event, outcome=outcome)
-            if isinstance(event, EpisodeEnded)
+            else with_outcome(event, outcome)
+            if isinstance(event, EpisodesEnded)
             else event
             for event in GROUP
         ]

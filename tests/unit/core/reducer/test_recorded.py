@@ -28,17 +28,17 @@ def test_a_recorded_run_replays_to_its_views(name: str) -> None:
         gone = view["gone"]
         whole = {key: old for key, old in whole.items() if key not in gone} | view["changed"]
     state = State()
-    for event in events:
-        if event is not None:
-            reduce(state, event)
+    for recorded in events:
+        if recorded.event is not None:
+            reduce(state, recorded.event)
     assert json_view(state) == whole
 
 
 def test_every_kind_of_event_that_the_program_publishes_is_recorded() -> None:
     recorded = {
-        event.kind
+        line.event.kind
         for name in recorded_runs()
-        for event in recorded_events(name)
-        if event is not None
+        for line in recorded_events(name)
+        if line.event is not None
     }
     assert {str(kind.__struct_config__.tag) for kind in EVENT_KINDS} <= recorded

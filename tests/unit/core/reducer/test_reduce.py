@@ -20,10 +20,8 @@ from core.events import (
     EngineChanged,
     EngineLost,
     EpisodeAborted,
-    EpisodeEnded,
     EpisodesClaimed,
     Event,
-    GenerationStarted,
     GroupClosed,
     GroupLost,
     GroupOpened,
@@ -48,6 +46,7 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
+from tests.support.proxy.singles import episode_ended
 from tests.support.sample import group_events
 
 
@@ -81,8 +80,7 @@ GENERATED = (
     OPEN,
     ClaimIntended(group_id="g", n=2, discard_timeout=240),
     EpisodesClaimed(group_id="g", episodes=(ClaimedEpisode(0, "e0"),), step=3),
-    EpisodesClaimed(group_id="g", episodes=(ClaimedEpisode(1, "e1"),), step=3),
-    GenerationStarted(group_id="g", n=2, expires_at=99),
+    EpisodesClaimed(group_id="g", episodes=(ClaimedEpisode(1, "e1"),), step=3, expires_at=99),
 )
 SCORED = GroupScored(
     group_id="g",
@@ -115,8 +113,8 @@ def test_a_group_goes_through_its_phases() -> None:
         SCORED,
         RatingAwaited(group_id="g", until=50, fallback="accept", why="window"),
         SEALED,
-        EpisodeEnded(group_id="g", index=0, episode_uuid="e0", reward=0.2, outcome="ended"),
-        EpisodeEnded(group_id="g", index=1, episode_uuid="e1", reward=0.8, outcome="ended"),
+        episode_ended("g", 0, "e0", 0.2),
+        episode_ended("g", 1, "e1", 0.8),
         GroupClosed(group_id="g", phase="DONE"),
     )
     for event in steps:
@@ -325,21 +323,6 @@ def test_the_mock_user() -> None:
 def test_events_of_an_unknown_group_change_nothing() -> None:
     state = made(START, SCORED)
     assert not state.groups
-
-
-def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
-    whole = EpisodesClaimed(
-        group_id="g",
-        episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")),
-        step=3,
-        expires_at=99,
-        damping=0.5,
-    )
-    apart = GenerationStarted(group_id="g", n=2, expires_at=99, damping=0.5, at=7.0)
-    begun = made(START, OPEN, replace(whole, at=7.0))
-    state = made(START, OPEN, replace(whole, expires_at=0.0, damping=0.0, at=7.0), apart)
-    assert begun.groups == state.groups
-    assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
 
 
 def _sealed_under(group: str, step: int) -> list[Event]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.events import AlertRaised, GenerationStarted
+from core.events import AlertRaised, EpisodesClaimed
 from proxy.admission.admit import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
@@ -18,7 +18,6 @@ from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
 from tests.support.capped_clock import loop_time
-from tests.support.proxy.singles import singles
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -68,8 +67,8 @@ def served_before(w: World, ticket: AnswerWaiter, asked: int) -> int:
     Args:
         asked: Number of events when it was asked.
     """
-    events = [one for event in w.events[asked:] for one in singles(event)]
-    started = [one.group_id for one in events if isinstance(one, GenerationStarted)]
+    claims = [event for event in w.events[asked:] if isinstance(event, EpisodesClaimed)]
+    started = [claim.group_id for claim in claims if claim.expires_at]
     return started.index(ticket.group_id)
 
 
@@ -157,7 +156,7 @@ async def test_newcomers_of_a_sender_do_not_displace_its_older_half(tmp_path: Pa
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
     ):
         flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
-        one = await say(w, "mine", session="s")  # of another lane: the newest gives way
+        one = await say(w, "mine", session="s")  # of another origin: the newest gives way
         for ticket in flood[3:9] + flood[11:]:
             reply = await w.reply(ticket)
             assert reply.error is not None

@@ -6,8 +6,9 @@ import pytest
 
 import core.journal.writer
 from core.commands.refusal import NotNow
-from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
+from core.events import GroupClosed, GroupRated, GroupSealed, RatingUndone
 from tests.support.alerts import cause_of
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.proxy.world import settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

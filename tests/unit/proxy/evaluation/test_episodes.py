@@ -96,7 +96,7 @@ async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
             await sampler_of(w).sample(QUESTION, 1)
         w.swarm.requests[CLAIM] -= 1
         assert not wake.is_set(), "the window of an operator is closed for users only"
-        assert not facts.crowded
+        assert not facts.contended
         assert w.swarm.requests[CLAIM] == sampling.REFUSALS
 
 

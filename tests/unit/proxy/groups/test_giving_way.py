@@ -24,7 +24,7 @@ from mock.run.runner import Runner
 from mock.targets.openai import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
-from proxy.groups.gate import ACTIVE, SPARED
+from proxy.groups.gate import ACTIVE, KEPT
 from proxy.servers.facts import ROLLING_POST
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, settings, world
@@ -211,9 +211,9 @@ async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(
         await w.reply(await w.ask("one more"))
         await w.until(lambda: second.phase == "DONE")
         assert shown.phase == "AWAITING_RATING"
-        assert 0 < shown.spared - w.context.clock() <= SPARED  # the rater sees it
+        assert 0 < shown.spared - w.context.clock() <= KEPT  # the rater sees it
         assert shown.spared in [event.spared for event in w.kinds(RatingAwaited)]
-        await let(SPARED, w)
+        await let(KEPT, w)
         await show(w, "ada", shown)
         await w.reply(await w.ask("and another"))
         await w.until(lambda: shown.phase == "DONE")

@@ -12,7 +12,6 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.events import (
     AnswerReturned,
     ClaimIntended,
-    EpisodeEnded,
     EpisodesClaimed,
     GroupClosed,
     GroupOpened,
@@ -23,6 +22,7 @@ from proxy.dataset_rows import Row
 from proxy.groups.answer import FinalAnswer
 from proxy.rewards.source import RequestReport
 from tests.support.capped_clock import loop_time, skip
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.proxy.world import FAST, sent, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

@@ -348,7 +348,7 @@ async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> 
 async def test_a_request_that_waits_for_its_turn_closes_rating_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.servers.facts.CROWDED_AFTER", 0.02)
+    monkeypatch.setattr("proxy.servers.facts.CONTENDED_AFTER", 0.02)
     async with world(tmp_path, configured=settings(rating={"window": 30.0})) as w:
         w.console()
         first = await w.ask("first")

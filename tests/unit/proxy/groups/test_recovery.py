@@ -9,7 +9,6 @@ import proxy.servers.facts
 from core.events import (
     ClaimedEpisode,
     ClaimIntended,
-    EpisodeEnded,
     EpisodesClaimed,
     GroupOpened,
     GroupSealed,
@@ -18,6 +17,7 @@ from core.events import (
 from core.state import Group
 from tests.support.alerts import cause_of
 from tests.support.capped_clock import loop_time
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

@@ -26,7 +26,7 @@ def at(now: float = 100.5, **changed: Any) -> Decision:
         "consoles": 1,
         "attended_until": 0.0,
         "rolling": True,
-        "crowded": False,
+        "contended": False,
         "gone": False,
         "closing": False,
         "scored": True,
@@ -47,11 +47,11 @@ def test_mode_off_keeps_a_window_open_only_while_a_console_is_attached() -> None
     assert at(consoles=0) == Seal("auto")
     assert at(rolling=False) == Seal("auto")
     assert at(closing=True) == Seal("auto")
-    assert at(crowded=True) == Seal("auto")
+    assert at(contended=True) == Seal("auto")
     assert at(window=0.0) == Seal("auto")
 
 
-@pytest.mark.parametrize("name", ["rolling", "crowded", "closing", "accepted", "over_half"])
+@pytest.mark.parametrize("name", ["rolling", "contended", "closing", "accepted", "over_half"])
 def test_an_unattended_group_is_sealed_whatever_else_is_the_case(name: str) -> None:
     modes, consoles, flags = ("off", "answer_first", "hold"), (0, 1), (False, True)
     sealed = 0
@@ -69,9 +69,9 @@ def test_an_unattended_group_is_sealed_whatever_else_is_the_case(name: str) -> N
 
 
 def test_a_request_that_waits_for_episodes_does_not_end_a_rating() -> None:
-    assert at(101.0, rated_at=100.6, crowded=True) == Wait(103.0, 103.0, "accept", "window")
-    assert at(mode="hold", crowded=True) == Wait(CLOCK, CLOCK, "accept", "hold")
-    assert at(scored=False, crowded=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
+    assert at(101.0, rated_at=100.6, contended=True) == Wait(103.0, 103.0, "accept", "window")
+    assert at(mode="hold", contended=True) == Wait(CLOCK, CLOCK, "accept", "hold")
+    assert at(scored=False, contended=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
 
 
 @pytest.mark.parametrize("mode", ["answer_first", "hold"])

@@ -11,13 +11,14 @@ import pytest
 import proxy.groups.submit
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
-from core.events import EpisodeEnded, Event, GroupSealed
+from core.events import Event, GroupSealed
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.run import RunEnded
 from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import loop_time, skip
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

@@ -19,12 +19,12 @@ from core.events import (
     AnswerReturned,
     CandidateFailed,
     EngineLost,
-    EpisodeEnded,
     GroupClosed,
     GroupSealed,
 )
 from tests.support.alerts import cause_of
 from tests.support.proxy.observed import observed
+from tests.support.proxy.singles import EpisodeEnded
 from tests.support.scripted.openai import Failure, ScriptedOpenAI
 from tests.support.stored import stored_bytes
 

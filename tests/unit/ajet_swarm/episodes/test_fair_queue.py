@@ -1,34 +1,34 @@
-"""The order of a lane queue, and the item that a full one removes."""
+"""The order of an origin queue, and the item that a full one removes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.episodes.lane_queue import Lane, LaneQueue, item_to_displace
+from ajet_swarm.episodes.fair_queue import FairQueue, Origin, item_to_displace
 
 
-def drained(queue: LaneQueue[str]) -> list[str]:
+def drained(queue: FairQueue[str]) -> list[str]:
     """Return all items in the order of their turns; the queue is empty afterwards."""
     items = []
     while queue:
-        lane, item = next(iter(queue))
+        origin, item = next(iter(queue))
         assert queue.first() == item
-        queue.end_turn(lane, item)
-        assert queue.remove(lane, item)
+        queue.end_turn(origin, item)
+        assert queue.remove(origin, item)
         items.append(item)
     return items
 
 
 def test_keys_take_turns_then_addresses_then_sessions() -> None:
-    queue: LaneQueue[str] = LaneQueue()
-    for lane in ("AxS", "AxS", "AxT", "AyS", "BxS", "BxS"):
-        queue.push(tuple(lane), lane)
+    queue: FairQueue[str] = FairQueue()
+    for origin in ("AxS", "AxS", "AxT", "AyS", "BxS", "BxS"):
+        queue.push(tuple(origin), origin)
     queue.push(("C", "x", "S"), "CxS")
     assert drained(queue) == ["AxS", "BxS", "CxS", "AyS", "BxS", "AxT", "AxS"]
 
 
 def test_an_item_put_back_is_the_next() -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     for name in ("a1", "b1", "a2"):
         queue.push((name[0],), name)
     first = [next(iter(queue))]
@@ -40,7 +40,7 @@ def test_an_item_put_back_is_the_next() -> None:
 
 
 def test_the_newest_newcomer_of_a_sender_gets_every_second_turn() -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     for number in range(6):
         queue.push(("A", ""), f"A{number}", newcomer=True)
     for number in range(2):
@@ -55,7 +55,7 @@ def test_the_newest_newcomer_of_a_sender_gets_every_second_turn() -> None:
 
 
 def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     for number in range(100):
         queue.push(("A", ""), f"old {number}")
     queue.end_turn(*next(iter(queue)))
@@ -63,17 +63,17 @@ def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None
     assert next(iter(queue))[1] == "one"
 
 
-def take(queue: LaneQueue[str]) -> str:
+def take(queue: FairQueue[str]) -> str:
     """Give the next item its turn, and return it."""
-    lane, item = next(iter(queue))
+    origin, item = next(iter(queue))
     assert queue.first() == item
-    queue.end_turn(lane, item)
-    queue.remove(lane, item)
+    queue.end_turn(origin, item)
+    queue.remove(origin, item)
     return item
 
 
 def test_newcomers_that_are_added_later_do_not_overtake_one_that_arrived_later() -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     for number in range(4):
         queue.push(("A", ""), f"old {number}", newcomer=True, arrived=float(number))
     assert take(queue) == "old 3"
@@ -89,7 +89,7 @@ def test_newcomers_that_are_added_later_do_not_overtake_one_that_arrived_later()
 
 
 def test_a_turn_of_an_item_that_is_put_back_does_not_count() -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     for number in range(3):
         queue.push(("A", ""), f"old {number}")
     queue.push(("A", ""), "new 0", newcomer=True, arrived=1.0)
@@ -114,7 +114,7 @@ coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.bo
 def test_each_item_gets_one_turn_despite_overtaking(
     items: list[tuple[str, str, bool]],
 ) -> None:
-    queue: LaneQueue[str] = LaneQueue()
+    queue: FairQueue[str] = FairQueue()
     names = [f"item {number}" for number in range(len(items))]
     for name, (sender, session, newcomer) in zip(names, items, strict=True):
         queue.push((sender, session), name, newcomer)
@@ -122,16 +122,18 @@ def test_each_item_gets_one_turn_despite_overtaking(
     assert sorted(drained(queue)) == sorted(names)
 
 
-lanes = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
+origins = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
 
 
 @pytest.mark.slow
-@given(lanes, st.tuples(*[st.sampled_from("abc")] * 3))
-def test_no_sender_keeps_more_than_half_while_others_wait(waiting: list[Lane], lane: Lane) -> None:
+@given(origins, st.tuples(*[st.sampled_from("abc")] * 3))
+def test_no_sender_keeps_more_than_half_while_others_wait(
+    waiting: list[Origin], origin: Origin
+) -> None:
     """A new item of a sender with fewer items always displaces one of the sender with the most."""
-    pairs = [(lane, number) for number, lane in enumerate(waiting)]
-    displaced = item_to_displace(pairs, lane)
-    own = sum(other[0] == lane[0] for other in waiting)
+    pairs = [(origin, number) for number, origin in enumerate(waiting)]
+    displaced = item_to_displace(pairs, origin)
+    own = sum(other[0] == origin[0] for other in waiting)
     most = max((sum(other[0] == key for other in waiting) for key in "abc"), default=0)
     assert (displaced is not None) or most <= own + 1
     if displaced is not None and most > own + 1:
