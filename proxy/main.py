@@ -61,7 +61,7 @@ from proxy.control.watch_only import (
 )
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
@@ -195,13 +195,13 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
 
 def _progress_services(
     options: ProxyOptions, context: ProxyContext, groups: Groups | None
-) -> dict[str, ProgressService]:
+) -> dict[str, MeasurementService]:
     """Return the progress measurement of each server that is trained."""
     if groups is None:
         return {}
     targets = options.settings.servers()
     return {
-        name: ProgressService(
+        name: MeasurementService(
             context,
             server,
             groups.server_facts[name],

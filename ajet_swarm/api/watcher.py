@@ -24,15 +24,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 NORMAL = 0.5
-"""Seconds between polls while no change is expected."""
+"""Seconds between polls while no change is expected, or of an unreachable server."""
 FAST = 0.1
 """Seconds between polls near a boundary, or while a caller waits."""
-SLOW = 2.0
-"""Largest number of seconds between polls of an unreachable server."""
-DEMAND = 0.25
-"""Seconds between those polls while requests are rejected because the server is unreachable."""
-DEMAND_FOR = 30.0
-"""Seconds for which a rejected request shortens the period; clients retry sooner than that."""
 POOL = 1.0
 """Seconds between readings of the pool while the engine rolls."""
 POLL_TIMEOUT = 3.0
@@ -135,10 +129,6 @@ class Watcher:
         self._missed_at = 0.0
         """Time of the first failure in a row, on the loop's monotonic clock."""
         self._eager = 0
-        self._demand_until = 0.0
-        """On the loop's clock."""
-        self._polled_at = 0.0
-        """Time on the loop's clock at which the last poll ended."""
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
@@ -149,14 +139,9 @@ class Watcher:
     @property
     def period(self) -> float:
         """Seconds until the next poll."""
-        if self._failures >= LOST_AFTER:
-            late = min(SLOW, NORMAL * 2.0 ** min(self._failures - LOST_AFTER, 4))
-            if asyncio.get_running_loop().time() < self._demand_until:
-                return min(late, DEMAND)
-            return min(late, NORMAL) if self._eager else late
-        if self._eager or self._failures or self.current.state in _BOUNDARY:
-            return FAST
-        return NORMAL
+        lost = self._failures >= LOST_AFTER
+        near = self._eager or self._failures or self.current.state in _BOUNDARY
+        return FAST if near and not lost else NORMAL
 
     def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
         """Call `listener` with every changed status, in the loop's thread; return its remover.
@@ -183,18 +168,6 @@ class Watcher:
     def nudge(self) -> None:
         """Poll now: this client has just changed something on the server."""
         self._awake.set()
-
-    def in_demand(self) -> None:
-        """Poll an unreachable server more often, since a request was rejected because of it.
-
-        Polls stay at least `DEMAND` seconds apart, however many requests are rejected.
-        """
-        if self._failures < LOST_AFTER:
-            return
-        loop = asyncio.get_running_loop()
-        known, self._demand_until = self._demand_until, loop.time() + DEMAND_FOR
-        if known <= loop.time():  # the current pause may be a long one
-            loop.call_at(self._polled_at + DEMAND, self._awake.set)
 
     async def wait_for(
         self, expected: Predicate | Collection[EngineState], timeout: float | None = None
@@ -256,7 +229,6 @@ class Watcher:
                 self._fail_waits(SwarmError(seen.error, self.client.name))
         finally:
             self._polling = 0
-            self._polled_at = asyncio.get_running_loop().time()
             self._polls += 1
         self._notify(seen)
         return seen

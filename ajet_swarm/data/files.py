@@ -123,29 +123,27 @@ def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
     Raises:
         DatasetError: there are none; the text lists the existing splits.
     """
-    roots = [folder / name, folder / name / "data"] if name else [folder, folder / "data"]
-    if not name:  # the name may be omitted if there is a single configuration
-        inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and one not in roots]
-        holding = [one for one in inner if any(map(_is_data, one.iterdir()))]
-        if not any(map(_is_data, folder.iterdir())) and len(holding) == 1:
-            roots.append(holding[0])
-    there = [one for root in roots if root.is_dir() for one in sorted(root.iterdir())]
-    matches = [one for one in there if _is_data(one) and _split_of(one) == split]
-    for root in roots:
-        if not matches and (root / split).is_dir():
-            matches = [one for one in sorted((root / split).iterdir()) if _is_data(one)]
-    if not matches:
-        splits = sorted({_split_of(one) for one in there if _is_data(one)})
-        folders = sorted(one.name for one in folder.iterdir() if one.is_dir())
-        existing = f"splits {', '.join(splits)}" if splits else "no data file"
-        if folders and not name:
-            existing += f"; dataset_name may be one of {', '.join(folders[:8])}"
-        raise DatasetError(f"no split `{split}`; there is {existing}", str(folder))
-    return matches
+    base = folder / name if name else folder
+    data = [path for path in sorted(base.rglob("*")) if _is_data(path, base)]
+    found: dict[str, list[Path]] = {}
+    for path in data:
+        if split in (_split_of(path), path.parent.name):
+            *above, _ = path.relative_to(base).parts
+            configuration = "" if not above or above[0] in ("data", split) else above[0]
+            found.setdefault(configuration, []).append(path)
+    if "" in found or len(found) == 1:  # the name may be omitted if there is a single configuration
+        return found.get("") or next(iter(found.values()))
+    splits = sorted({_split_of(path) for path in data})
+    existing = f"splits {', '.join(splits)}" if splits else "no data file"
+    folders = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    if folders and not name:
+        existing += f"; dataset_name may be one of {', '.join(folders[:8])}"
+    raise DatasetError(f"no split `{split}`; there is {existing}", str(folder))
 
 
-def _is_data(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in READERS and path.name[0] not in "._"
+def _is_data(path: Path, base: Path) -> bool:
+    hidden = any(part[0] in "._" for part in path.relative_to(base).parts)
+    return path.suffix.lower() in READERS and not hidden and path.is_file()
 
 
 def _split_of(path: Path) -> str:

@@ -192,9 +192,10 @@ class MockScreen(ConsoleScreen):
 
     # --- results -----------------------------------------------------------------------------
 
-    def on_result_list_opened(self, event: ResultList.Opened) -> None:
+    def on_item_list_opened(self, event: ResultList.Opened) -> None:
         """Open the group of a row."""
-        group_id = self._group_of(event.row)
+        row = self.query_one(ResultList).row_of(event.key)
+        group_id = self._group_of(row) if row is not None else ""
         if not group_id:
             self.notify(
                 "There is no group for this row: it went to another target, or never arrived",

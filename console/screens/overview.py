@@ -200,9 +200,9 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def target_group(self) -> str | None:
-        """The group under the cursor, once the cursor was moved there."""
+        """The group under the cursor; None while the cursor follows the newest."""
         newest = self.query_one(RecentGroups)
-        return newest.cursor or None if not newest.follow else None
+        return newest.cursor if newest.place else None
 
     def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
         """Open one of the newest groups."""

@@ -21,7 +21,12 @@ class ListItem:
 
 
 class ItemList(TextPane, can_focus=True):
-    """Shows items; the cursor stays on its item while others are added above it."""
+    """Shows items; the cursor stays on its item while others are added above it.
+
+    Args:
+        id: See `Widget`.
+        newest_first: Whether the cursor, while it is on the first item, stays on the first one.
+    """
 
     DEFAULT_CSS = """
     ItemList { height: auto; }
@@ -55,8 +60,14 @@ class ItemList(TextPane, can_focus=True):
             super().__init__()
             self.key = key
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+    def __init__(
+        self,
+        id: str | None = None,  # noqa: A002 - Textual's own name
+        *,
+        newest_first: bool = False,
+    ) -> None:
         super().__init__(id=id)
+        self._newest_first = newest_first
         self._keys: list[str] = []
         self._spans: list[range] = []
         self._cursor = ""
@@ -92,7 +103,9 @@ class ItemList(TextPane, can_focus=True):
         index_before, top = self.place, self.scroll_offset.y
         line = self._spans[index_before].start if self._spans else 0
         self.show(source, lambda width: self._flat(build(width)))
-        if self._keys and self._cursor not in self._keys:
+        if self._newest_first and not index_before and not top:
+            self._point(0)
+        elif self._keys and self._cursor not in self._keys:
             self._point(min(index_before, len(self._keys) - 1))
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
@@ -127,7 +140,7 @@ class ItemList(TextPane, can_focus=True):
         line, extra = super().row(y)
         head = self._head is not None
         at = y + self.scroll_offset.y - head
-        if not line or not self._spans or (head and y == 0):
+        if not line or not self.cursor or (head and y == 0):
             return line, extra
         span = self._spans[self.place]
         if at not in span:
@@ -136,7 +149,7 @@ class ItemList(TextPane, can_focus=True):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is an item."""
-        return action != "open" or bool(self._keys)
+        return action != "open" or bool(self.cursor)
 
     def action_move(self, by: int) -> None:
         """Move up or down."""

@@ -24,7 +24,7 @@ SHOWN = 50
 
 
 class RecentGroups(ItemList):
-    """The cursor follows the newest until it is moved; then it stays on its group."""
+    """The newest groups; the cursor is shown only while the list has the focus."""
 
     HELP = (
         "Enter or a second click opens the group under the cursor. The cursor follows the "
@@ -42,8 +42,7 @@ class RecentGroups(ItemList):
     ]
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
-        super().__init__(id=id)
-        self.follow = True
+        super().__init__(id=id, newest_first=True)
 
     def paint_groups(self, session: Session) -> None:
         """List the newest groups of the session."""
@@ -53,33 +52,25 @@ class RecentGroups(ItemList):
         self.show_title(newest_head(session, width or self.app.size.width))  # 0 before the layout
         now_shown = newest_items(session, groups, now, width)
         self.show_items(tuple(now_shown), lambda width: newest_items(session, groups, now, width))
-        if self.follow and self.place:
-            self._point(0)
 
     def row(self, y: int) -> tuple[Line, str]:
         """Highlight the row under the cursor only while the list has the focus."""
         line, extra = super().row(y)
-        return line, extra if self.has_focus and self.cursor else ""
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer Enter only when there is a group."""
-        return action != "open" or bool(self.cursor)
+        return line, extra if self.has_focus else ""
 
     def action_move(self, by: int) -> None:
         """Move up or down; above the first line scroll the page."""
         if by < 0 and not self.place:
             self._page.scroll_relative(y=by, animate=False)
             return
-        self.follow = False
         self._page.scroll_to_widget(self, animate=False)
         super().action_move(by)
 
     def action_edge(self, place: int) -> None:
-        """Move to the newest and follow it, or to the last."""
+        """Move to the newest, or to the last."""
         if not place:
             self._page.scroll_home(animate=False)
         super().action_edge(place)
-        self.follow = not place
 
     @property
     def _page(self) -> VerticalScroll:

@@ -1,32 +1,16 @@
 """A model of transformers as a policy: one worker thread samples and trains it."""
 
-import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
-from engine.interface import (
-    CheckpointError,
-    Completion,
-    Hardware,
-    Hyperparameters,
-    NoSnapshots,
-    Prompt,
-    SamplingParams,
-    TrainingRun,
-    TrainSample,
-    UnknownTokenError,
-    UpdateStats,
-)
+from engine.interface import LATEST, Hardware, Hyperparameters, TrainSample, UpdateStats
+from engine.policy.local import LocalPolicy
 from engine.policy.snapshots import LocalSnapshots
-from engine.policy.worker import PolicyWorker
-from engine.storage.training_run import new_run
 from engine.torch.hardware import budgets
 from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.learner import Optimizer, TorchLearner
@@ -40,7 +24,7 @@ from engine.torch.store import TorchState, TorchStore
 from engine.torch.text import ModelText
 
 
-class TorchPolicy:
+class TorchPolicy(LocalPolicy):
     """A transformers model, trained in place.
 
     Args:
@@ -54,12 +38,9 @@ class TorchPolicy:
         self, loaded: Loaded, store: TorchStore | None, name: str, decay: float = 0.0
     ) -> None:
         self._loaded, self._store, self._decay = loaded, store, decay
-        self._name = name
         self._step = 0
-        self.run: TrainingRun = new_run() if store is None else store.run
-        """The training run of the current weights."""
-        self._text = ModelText(loaded.tokenizer)
-        flat = torch.cat([one.detach().float().reshape(-1) for one in loaded.trained])
+        text = ModelText(loaded.tokenizer)
+        flat = torch.cat([weights.detach().float().reshape(-1) for weights in loaded.trained])
         optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
         self._learner = TorchLearner(loaded.model, loaded.trained, optimizer, loaded.memory)
         self._budget_key = _budget_key(loaded)
@@ -67,46 +48,23 @@ class TorchPolicy:
             self._learner.budget = min(self._learner.budget, known)
         self._saved = store is not None
         """The store holds the current state."""
-        self._restore(self._stored())
+        self._restore(None if store is None else store.load(loaded.description))
         self._batch = new_batch(loaded)
         self._sampler = TorchSampler(
-            self._batch, self._text, loaded.ends, loaded.context, loaded.memory.slots
+            self._batch, text, loaded.ends, loaded.context, loaded.memory.slots
         )
-        self._worker = PolicyWorker(self._sampler, lambda: self._step)
+        vocab = loaded.model.config.vocab_size
+        super().__init__(name, loaded.context, vocab, text, self._sampler, store)
         self._copies: TorchCopies | None = None
-        self._snapshots: LocalSnapshots | NoSnapshots = NoSnapshots(
-            f"The policy {name} takes no snapshots: all of its weights are trained, and a copy of "
-            "them takes too much memory. Eval episodes sample it."
-        )
         if loaded.description.kind == "lora":
-            self._copies = TorchCopies(loaded, self._text, self._worker.call)
-            check = partial(self._check_ids, limit=loaded.context - 1)
-            self._snapshots = LocalSnapshots(
-                self._copies, self._worker, lambda: self._step, check, LONGEST_YIELD
-            )
+            self._copies = TorchCopies(loaded, text, self._worker.call)
         self._update_seconds: float | None = None
         self._sync_seconds: float | None = None
-        self._worker.start()
-
-    @property
-    def name(self) -> str:
-        """Display name of the policy."""
-        return self._name
-
-    @property
-    def context(self) -> int:
-        """Window in tokens."""
-        return self._loaded.context
+        self._start(self._copies, LONGEST_YIELD)
 
     @property
     def step(self) -> int:
-        """Number of policy updates in the current weights."""
         return self._step
-
-    @property
-    def snapshots(self) -> LocalSnapshots | NoSnapshots:
-        """Copies of the weights of LoRA; none where all weights are trained."""
-        return self._snapshots
 
     @property
     def hardware(self) -> Hardware:
@@ -140,62 +98,15 @@ class TorchPolicy:
             sync_seconds=self._sync_seconds,
         )
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        max_tokens: int,
-    ) -> Prompt:
-        """Convert chat messages to a prompt by the model's own template."""
-        return self._text.render(messages, tools, max_tokens, self.context)
-
-    def token_texts(self, tokens: Sequence[int]) -> list[str]:
-        """Return the display text of each token."""
-        return self._text.token_texts(tokens)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of `tokens`; control tokens decode to nothing."""
-        return self._text.decode(tokens)
-
-    async def sample(
-        self,
-        prompt: Prompt,
-        params: SamplingParams,
-        on_text: Callable[[str], None] | None = None,
-    ) -> Completion:
-        """Sample one answer; concurrent calls are batched. Cancelling frees the slot.
-
-        Raises:
-            ValueError: the prompt is empty, leaves no room for an answer, or contains unknown ids.
-            PolicyClosedError: the policy was closed meanwhile.
-        """
-        self._check_ids(prompt.tokens, self.context - 1)
-        return await self._worker.sample(prompt, params, on_text)
-
-    async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Return the log-prob of each of `tokens` after those before it, by the current weights.
-
-        Raises:
-            ValueError: no prompt, too many tokens, or unknown ids.
-            OutOfSpaceError: the memory is too small, even without the answers being sampled.
-            PolicyClosedError: the policy was closed meanwhile.
-        """
-        self._check_ids((*prompt_tokens, *tokens), self.context)
-        if not prompt_tokens:
-            raise ValueError("the prompt has no tokens")
-        zeros = (0.0,) * len(tokens)
-        sample = TrainSample("", tuple(prompt_tokens), tuple(tokens), zeros, 0.0)
-        values = await self._worker.run(lambda: self._scored(sample), alone=False)
-        scored: list[float] = values.tolist()
-        return scored
-
-    def _scored(self, sample: TrainSample) -> Any:
-        """Return the log-probs of a sample; when the memory runs out, try again without the keys
-        and values of the answers being sampled, which continue afterwards."""
+    def _score(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
+        """Return the log-probs; when the memory runs out, try again without the keys and values of
+        the answers being sampled, which continue afterwards."""
+        sample = TrainSample("", prompt, tokens, (0.0,) * len(tokens), 0.0)
         reason = ""
         for _ in range(2):
             try:
-                return self._learner.logprobs([sample])[0]
+                scored: list[float] = self._learner.logprobs([sample])[0].tolist()
+                return scored
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -205,26 +116,19 @@ class TorchPolicy:
                 self._copies.interrupt()
         raise OutOfSpaceError(
             f"The memory of the device is too small for the log-probs of "
-            f"{len(sample.prompt_tokens) + len(sample.tokens)} tokens ({reason})",
+            f"{len(prompt) + len(tokens)} tokens ({reason})",
             todo="Use a smaller --context or a smaller model, or free memory of the device",
         )
 
-    async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        """Run one update on the batch; it is saved before this returns. A failed update leaves the
-        weights as they were.
-
-        Raises:
-            ValueError: the batch is invalid.
-            SaveError: the update ran but could not be written; it stays in memory.
-        """
-        stats: UpdateStats = await self._worker.run(
-            lambda: self._update(samples, hyper), alone=True
-        )
-        return stats
-
     def _update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        large = self._saved and self._loaded.description.kind == "full"
+        store, description = self._store, self._loaded.description
+        large = self._saved and description.kind == "full"
         before = None if large else self._state()  # a large state is read from the store
+
+        def restore() -> None:
+            saved = store.load(description) if large and store is not None else before
+            self._restore(saved)
+
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         self._sampler.grow()
         if self._loaded.memory.shared:
@@ -233,7 +137,7 @@ class TorchPolicy:
                 self._copies.interrupt()
         budget = self._learner.budget
         with contextlib.ExitStack() as failed:
-            failed.callback(lambda: self._restore(self._stored() if before is None else before))
+            failed.callback(restore)
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
             failed.pop_all()
         if self._store is not None and self._learner.budget < budget:
@@ -244,47 +148,19 @@ class TorchPolicy:
         self._update_seconds = stats.seconds
         began = time.perf_counter()
         if self._store is not None:
-            self._store.save(self._state(), self._loaded.description)
+            self._save(LATEST)
             self._saved = True
         saved = time.perf_counter() - began
         self._sync_seconds = stats.extra["publish_seconds"] + saved
         return replace(stats, extra={**stats.extra, "save_seconds": saved})
 
-    async def checkpoint(self, name: str) -> None:
-        """Save the current state under a name.
-
-        Raises:
-            SaveError: it could not be written; everything saved before is intact.
-            AjetError: the name is invalid, or the policy saves nothing.
-        """
-        store = self._store
-        if store is None:
-            raise CheckpointError(
-                "This policy saves nothing", name, "Give the engine a home to save in."
-            )
-        description = self._loaded.description
-        await self._worker.run(lambda: store.save(self._state(), description, name), alone=False)
-
-    async def reset(self) -> None:
-        """Restore the base weights and step 0; the saved state is set aside."""
-
-        def back() -> None:
-            if self._store is not None:
-                self._store.reset()
-            self.run = new_run() if self._store is None else self._store.run
-            self._saved = self._store is not None
-            self._restore(None)
-
-        await self._worker.run(back, alone=True)
-
-    async def close(self) -> None:
-        """Stop the worker; pending callers get `PolicyClosedError`. Safe to call again."""
-        self._worker.begin_closing()
-        if isinstance(self._snapshots, LocalSnapshots):
-            await asyncio.to_thread(self._snapshots.close)
-        await self._worker.join()
+    def _save(self, name: str) -> None:
         if self._store is not None:
-            self._store.close()
+            self._store.save(self._state(), self._loaded.description, name)
+
+    def _restore_base(self) -> None:
+        self._saved = self._store is not None
+        self._restore(None)
 
     def _state(self) -> TorchState:
         optimizer = self._learner.optimizer
@@ -292,10 +168,6 @@ class TorchPolicy:
             one.cpu().numpy().copy() for one in (optimizer.flat, optimizer.m, optimizer.v)
         )
         return TorchState(flat, m, v, optimizer.t, self._step)
-
-    def _stored(self) -> TorchState | None:
-        """Return the saved state; None when there is none, which is the base."""
-        return None if self._store is None else self._store.load(self._loaded.description)
 
     def _restore(self, state: TorchState | None) -> None:
         """Continue from a state; None is the base."""
@@ -314,15 +186,6 @@ class TorchPolicy:
                 mine.copy_(torch.from_numpy(np.array(saved)))
             optimizer.t, self._step = state.t, state.step
         self._learner.publish()
-
-    def _check_ids(self, ids: Sequence[int], limit: int) -> None:
-        if not 0 < len(ids) <= limit:
-            raise ValueError(f"{len(ids)} tokens, the policy reads 1 to {limit}")
-        vocab = self._loaded.model.config.vocab_size
-        if unknown := [token for token in ids if not 0 <= token < vocab]:
-            raise UnknownTokenError(
-                f"Token id {unknown[0]} is out of vocabulary: token ids range from 0 to {vocab - 1}"
-            )
 
 
 def _budget_key(loaded: Loaded) -> str:

@@ -8,8 +8,7 @@ a `Run`. Nothing here claims an episode or waits.
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,10 +17,10 @@ from msgspec.structs import replace
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.fair_queue import Origin
 from core.events import GroupOpened, RequestJoined, RequestRefused, RequestReplayed
-from core.events.alerts import AlertParams, params_of
-from core.settings import ProxySettings
+from core.events.alerts import params_of
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
+from proxy.admission.limits import LimitExceeded, Limits, RequestCount, RequestLimits
 from proxy.admission.replay_cache import ReplayCache, is_retry, may_join
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -46,62 +45,6 @@ JUDGE_HEADER = "x-ajet-judge"
 """Marks a request that one of our judges sends to the fake vLLM: not trained on, not judged."""
 RUN_SAMPLING = frozenset({"temperature", "seed"})
 """Fields that the run decides itself in training: with one seed all candidates would be equal."""
-MINUTE = 60.0
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """All bounds of admission. A number of 0 is no bound; times are in seconds."""
-
-    queue: int
-    """Requests that wait for their episodes; a further one takes the place of another, if any."""
-    queue_timeout: float
-    """How long a request may wait for its episodes."""
-    groups: int
-    """Groups of one server that hold episodes."""
-    session_open: int
-    """Open requests of one session."""
-    session_minute: int
-    """Requests of one session in a minute."""
-    key_open: int
-    key_minute: int
-    names: int = 4096
-    """Sessions whose requests are counted, and as many API keys."""
-    conversations: int = 2048
-    """Conversations that are found again by their content."""
-    replay_window: float
-    """How long an answer is kept for a client that did not receive it."""
-    replays: int = 1024
-    replay_bytes: int = 16 << 20
-    alerts: int = 20
-    """Sessions and API keys over their limit that have an alert."""
-    alert_time: float = 60.0
-    """How long such an alert stays after the last refusal."""
-    leave_grace: float = 0.4
-    """How long a group stays open after its client has disconnected, so that a retry can join."""
-    down_grace: float = 10.0
-    """How long a server may be down before requests that wait for it are refused."""
-    console_grace: float = 10.0
-    """How long a detached console still counts as attached."""
-    recover: float = 1.0
-    """How long recovery may delay the start; it then continues in the background, and claims wait
-    for it."""
-    last_ends: float = 5.0
-    """How long sealed groups may send their rewards after a drain."""
-
-    @classmethod
-    def of(cls, settings: ProxySettings, **others: float) -> "Limits":
-        """Return the limits by the settings; `others` are those that no setting has."""
-        return cls(
-            queue=settings.queue_limit,
-            queue_timeout=settings.queue_timeout,
-            groups=settings.max_groups,
-            session_open=settings.session_cap,
-            session_minute=settings.session_calls,
-            key_open=settings.key_cap,
-            key_minute=settings.key_calls,
-            replay_window=settings.replay_window,
-            **others,  # type: ignore[arg-type]
-        )
 
 
 class AdmittedRequest(msgspec.Struct, frozen=True):
@@ -151,7 +94,7 @@ class Admission:
         self._alerts: dict[str, asyncio.TimerHandle] = {}
         """Alert key of a session or API key over its limit -> when the alert is cleared."""
 
-    def admit(self, request: ChatRequest, count: "RequestCount | None" = None) -> AnswerWaiter:
+    def admit(self, request: ChatRequest, count: RequestCount | None = None) -> AnswerWaiter:
         """Open a group for a request, or join the one that it repeats.
 
         Args:
@@ -202,7 +145,7 @@ class Admission:
 
     # --- new requests ---------------------------------------------------------------------------
 
-    def _new(self, request: ChatRequest, count: "RequestCount") -> AnswerWaiter:
+    def _new(self, request: ChatRequest, count: RequestCount) -> AnswerWaiter:
         context, settings = self._context, self._context.settings
         self._groups.check_model(request.model)
         if self._groups.draining:
@@ -246,7 +189,7 @@ class Admission:
         return (key, request.address, session)
 
     def classify(
-        self, request: ChatRequest, row: Row | None, server: ServerHandle, count: "RequestCount"
+        self, request: ChatRequest, row: Row | None, server: ServerHandle, count: RequestCount
     ) -> AdmittedRequest:
         """Determine a new request's session, and whether it is a helper call; count it.
 
@@ -275,11 +218,11 @@ class Admission:
                 session = self._conversations.find(request.messages, sender, trace)
             else:
                 session = self._conversations.match(request.messages, sender, trace).session
-        turn = self._count(count, key, session, request, helper, server.name)
         if helper:
             request = replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = replace(request, session=session)
+        turn = self._count(count, key, request, server.name)
         if request.train and server.run_samples and not RUN_SAMPLING.isdisjoint(body):
             remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
             request = replace(request, body=remaining)
@@ -353,52 +296,41 @@ class Admission:
 
     # --- limits and refusals --------------------------------------------------------------------
 
-    def _count(
-        self,
-        count: "RequestCount",
-        key: str,
-        session: str,
-        request: ChatRequest,
-        helper: str,
-        server: str,
-    ) -> int:
+    def _count(self, count: RequestCount, key: str, request: ChatRequest, server: str) -> int:
         """Count a request for its key and its session; return its turn within the session."""
-        query = one_line(request.query, 60)
+        session, helper = request.session, bool(request.helper)
         try:
             self.keys.open(key, count)
         except LimitExceeded as exceeded:
-            name = key[:8] or "none"
-            by_key = params_of("key", name=name, limit=exceeded.limit, query=query)
-            self._raise_limit_alert(f"key:{name}", by_key, server)
-            raise _too_many("with this key", exceeded) from None
+            raise self._over_limit("key", key[:8] or "none", exceeded, request, server) from None
         if not session:
             return 0
         try:
             tools = bool(request.body.get("tools"))
-            return self.sessions.open(session, count, helper=bool(helper), tools=tools)
+            return self.sessions.open(session, count, helper=helper, tools=tools)
         except LimitExceeded as exceeded:
             self.keys.close(key, count)
-            name = one_line(session, 60)
-            limited = params_of("session", name=name, limit=exceeded.limit, query=query)
-            self._raise_limit_alert(f"session:{session}", limited, server, session)
-            raise _too_many("in this session", exceeded) from None
+            raise self._over_limit("session", session, exceeded, request, server) from None
 
-    def _raise_limit_alert(
-        self, alert: str, params: AlertParams, server: str, session: str = ""
-    ) -> None:
-        """Show that a session or key is over its limit; `alert` is the key of the alert."""
-        if (timer := self._alerts.get(alert)) is not None:
+    def _over_limit(
+        self, kind: str, name: str, exceeded: LimitExceeded, request: ChatRequest, server: str
+    ) -> ApiError:
+        """Show for a while that a session or key is over its limit; return the refusal."""
+        alert, timer = f"{kind}:{name}", self._alerts.get(f"{kind}:{name}")
+        if timer is not None:
             timer.cancel()
-        elif len(self._alerts) >= self._limits.alerts:
-            return
-        else:
-            groups = self._bus.state.groups.values() if session else ()
-            affected = [group.group_id for group in groups if group.session == session]
+        elif len(self._alerts) < self._limits.alerts:
+            groups = self._bus.state.groups.values() if kind == "session" else ()
+            affected = [group.group_id for group in groups if group.session == name]
+            shown, query = one_line(name, 60), one_line(request.query, 60)
+            params = params_of(kind, name=shown, limit=exceeded.limit, query=query)
             show_alert(self._bus, alert, params, groups=affected, server=server)
-        loop = asyncio.get_running_loop()
-        self._alerts[alert] = loop.call_later(
-            self._limits.alert_time, self._clear_limit_alert, alert
-        )
+        if timer is not None or alert in self._bus.state.alerts:
+            later = asyncio.get_running_loop().call_later
+            self._alerts[alert] = later(self._limits.alert_time, self._clear_limit_alert, alert)
+        where = "with this key" if kind == "key" else "in this session"
+        text = f"Too many requests {where}: {exceeded.limit}. Please try again later."
+        return ApiError(429, exceeded.retry_after, text, kind="Too Many Requests")
 
     def _clear_limit_alert(self, alert: str) -> None:
         del self._alerts[alert]
@@ -408,7 +340,6 @@ class Admission:
         """Publish the refusal, so that the operator sees that users get errors."""
         server, bus = self._context.server_of(request.model), self._bus
         status = server.watcher.current
-        server.watcher.in_demand()
         bus.publish(
             RequestRefused(
                 server=server.name,
@@ -450,134 +381,3 @@ def _end_for_another(run: Run) -> None:
     assert run.work is not None
     run.stop = RunEnded("ABORTED", "gave way to another sender", refusal=run.overloaded(2))
     asyncio.get_running_loop().call_soon(run.work.cancel)
-
-
-# --- requests of one session or API key ----------------------------------------------------------
-
-
-class LimitExceeded(Exception):
-    """A session or an API key has reached a limit.
-
-    Attributes:
-        retry_after: Whole seconds after which the next request is accepted.
-        limit: The limit in words, such as "8 open requests".
-    """
-
-    def __init__(self, limit: str, retry_after: int) -> None:
-        super().__init__(limit)
-        self.limit = limit
-        self.retry_after = retry_after
-
-
-def _too_many(where: str, exceeded: LimitExceeded) -> ApiError:
-    text = f"Too many requests {where}: {exceeded.limit}. Please try again later."
-    return ApiError(429, exceeded.retry_after, text, kind="Too Many Requests")
-
-
-class RequestCount(Counter[tuple["RequestLimits", str]]):
-    """Open groups of one request by limits and name: each of its prompts makes a group."""
-
-
-class _Session(msgspec.Struct, eq=False, gc=False):
-    calls: list[float] = []
-    """Times of its newest requests, at most as many as are allowed per minute."""
-    open: int = 0
-    turn: int = 0
-    tools: bool = False
-
-
-class RequestLimits:
-    """Counters of the requests per session: open ones, and those of the last minute.
-
-    Args:
-        max_open: Requests open at once; 0 is no limit.
-        calls_per_minute: Requests per minute; 0 is no limit.
-        clock: Monotonic clock in seconds.
-        max_sessions: Number of sessions that are remembered.
-    """
-
-    def __init__(
-        self,
-        max_open: int,
-        calls_per_minute: int,
-        clock: Callable[[], float],
-        max_sessions: int = 4096,
-    ) -> None:
-        self._max_open = max_open
-        self._calls_per_minute = calls_per_minute
-        self._clock = clock
-        self._max_sessions = max_sessions
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def open(
-        self,
-        session: str,
-        count: RequestCount | None = None,
-        *,
-        helper: bool = False,
-        tools: bool = False,
-    ) -> int:
-        """Count one more open request; call `close` when it ends.
-
-        Args:
-            session: Name of the session.
-            count: The request, which counts once, however many groups it makes; None for one group.
-            helper: The request is a helper call, not a turn of the conversation.
-            tools: The request offers tools, so the session is an agent's.
-
-        Returns:
-            Number of the turn within the session, from 1; 0 for a helper call.
-
-        Raises:
-            LimitExceeded: A limit is reached; the request is not counted.
-        """
-        record = self._sessions.get(session)
-        if record is None:
-            record = self._sessions[session] = _Session()
-        self._sessions.move_to_end(session)
-        groups = 0 if count is None else count[self, session]
-        if not groups:
-            self._check(record)
-            record.calls.append(self._clock())
-            if len(record.calls) > self._calls_per_minute:
-                del record.calls[0]
-            record.open += 1
-            record.tools = record.tools or tools
-            record.turn += not helper
-            self._prune()
-        if count is not None:
-            count[self, session] = groups + 1
-        return 0 if helper else record.turn
-
-    def close(self, session: str, count: RequestCount | None = None) -> None:
-        """Record that a request of the session has ended, or one of its groups."""
-        if count is not None:
-            count[self, session] -= 1
-            if count[self, session]:
-                return
-        if (record := self._sessions.get(session)) is not None:
-            record.open -= 1
-
-    def has_tools(self, session: str) -> bool:
-        """Return whether the session has sent requests with tools."""
-        record = self._sessions.get(session)
-        return record is not None and record.tools
-
-    def _check(self, record: _Session) -> None:
-        if self._max_open and record.open >= self._max_open:
-            raise LimitExceeded(f"{self._max_open} open requests", 2)
-        if self._calls_per_minute and len(record.calls) >= self._calls_per_minute:
-            wait = record.calls[0] + MINUTE - self._clock()
-            if wait > 0:
-                raise LimitExceeded(f"{self._calls_per_minute} requests a minute", int(wait) + 1)
-
-    def _prune(self) -> None:
-        """Drop the least recently used sessions without open requests."""
-        excess = len(self._sessions) - self._max_sessions
-        if excess > 0:
-            idle = (name for name, record in self._sessions.items() if not record.open)
-            for name in [next(idle, "") for _ in range(excess)]:
-                self._sessions.pop(name, None)

@@ -193,7 +193,7 @@ class Conversations:
         conversation = self._conversations.get(session)
         if conversation is not None:
             part = normal_form({**message, "role": "assistant"})
-            self._add(conversation, _extend_chain(conversation.tail, part))
+            self._add(conversation, _digest(conversation.tail, part))
             if len(part) >= MIN_DISTINCT_BYTES:
                 self._add(conversation, _digest("a", conversation.opening, part))
 
@@ -250,10 +250,6 @@ def _digest(*parts: str | bytes | int) -> int:
     return hash(parts)
 
 
-def _extend_chain(chain: int, part: bytes) -> int:
-    return hash((chain, part))
-
-
 def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
     turns: list[Mapping[str, Any]] = []
     parts: list[bytes] = []
@@ -269,7 +265,7 @@ def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt
                 system = content_text(message.get("content"))[:400]
             continue
         part = normal_form(message, budget)
-        digest = _extend_chain(digest, part)
+        digest = _digest(digest, part)
         if first_user is None and role == "user":
             first_user = part
         turns.append(message)

@@ -14,7 +14,6 @@ A client can mark other helper calls with `X-Ajet-Train: no`.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,6 +60,8 @@ def _read_rules() -> tuple[Rule, ...]:
 RULES = _read_rules()
 
 _Matcher = Callable[[str], re.Match[str] | None]
+_Named = tuple[str, _Matcher]
+"""Name of a rule, and what matches the user's text."""
 
 
 def _matcher(pattern: str) -> _Matcher:
@@ -73,12 +74,7 @@ def _matcher(pattern: str) -> _Matcher:
 
 
 _COMPILED = tuple(
-    (
-        rule,
-        re.compile(rule.system, re.IGNORECASE) if rule.system else None,
-        _matcher(rule.user) if rule.user else None,
-    )
-    for rule in RULES
+    (rule, re.compile(rule.system, re.IGNORECASE).search, _matcher(rule.user)) for rule in RULES
 )
 
 
@@ -94,47 +90,38 @@ def helper_of(
         agent: Whether the request's session has sent requests with tools.
     """
     system, user = _system(body.get("messages")), query[:_USER]
-    candidates = _candidate_rules(system, bool(body.get("tools")), stream, agent)
-    begins = candidates.begins
-    rules = candidates.others if begins is None or begins(user) is None else candidates.rules
-    for name, in_user in rules:
-        if in_user is None or in_user(user):
+    begins, rules, others = _candidates(system, bool(body.get("tools")), stream, agent)
+    for name, matches in rules if begins(user) else others:
+        if matches(user):
             return name
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _CandidateRules:
-    """The rules whose conditions hold, except for the user's text: (name, matcher of that text)."""
-
-    rules: tuple[tuple[str, _Matcher | None], ...]
-    others: tuple[tuple[str, _Matcher | None], ...]
-    """The rules that do not depend on the beginning of the user's text."""
-    begins: _Matcher | None
-    """Matches the beginning of any other rule; most texts match none, so this is fast."""
-
-
 @lru_cache(maxsize=256)
-def _candidate_rules(system: str, tools: bool, stream: bool, agent: bool) -> _CandidateRules:
-    """Return the rules that match these properties of a request.
+def _candidates(
+    system: str, tools: bool, stream: bool, agent: bool
+) -> tuple[_Matcher, tuple[_Named, ...], tuple[_Named, ...]]:
+    """Return the rules whose conditions hold, except for the user's text.
 
     Cached, as all requests of an application have the same system prompt.
+
+    Returns:
+        What matches the beginning of a text by any rule that depends on it, which is fast, since
+        most texts match none; all rules; the rules that do not depend on that beginning.
     """
     candidates = [
-        (rule, matcher)
-        for rule, system_pattern, matcher in _COMPILED
+        (rule, matches)
+        for rule, in_system, matches in _COMPILED
         if rule.tools in (None, tools)
         and rule.stream in (None, stream)
         and (agent or not rule.agent)
-        and (system_pattern is None or (system and system_pattern.search(system)))
+        and (not rule.system or (system and in_system(system)))
     ]
-    beginnings = "|".join(f"(?:{rule.user})" for rule, _ in candidates if rule.user.startswith("^"))
-    return _CandidateRules(
-        rules=tuple((rule.name, matcher) for rule, matcher in candidates),
-        others=tuple(
-            (rule.name, matcher) for rule, matcher in candidates if not rule.user.startswith("^")
-        ),
-        begins=re.compile(beginnings, re.IGNORECASE).match if beginnings else None,
+    beginnings = [rule.user for rule, _ in candidates if rule.user.startswith("^")]
+    return (
+        re.compile("|".join(f"(?:{part})" for part in beginnings) or "(?!)", re.I).match,
+        tuple((rule.name, matches) for rule, matches in candidates),
+        tuple((rule.name, matches) for rule, matches in candidates if rule.user[:1] != "^"),
     )
 
 

@@ -16,7 +16,8 @@ from core.events import (
     RatingModeChanged,
 )
 from core.reducer.common import Dirty
-from proxy.admission.admit import Admission, Limits
+from proxy.admission.admit import Admission
+from proxy.admission.limits import Limits
 from proxy.context import ProxyContext
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
@@ -77,11 +78,6 @@ class Groups:
     # --- queries -------------------------------------------------------------------------------
 
     @property
-    def open_count(self) -> int:
-        """Number of open groups."""
-        return len(self.runs)
-
-    @property
     def waiting(self) -> int:
         """Number of requests that wait for their episodes."""
         return sum(map(_is_waiting, self.runs.values()))
@@ -135,11 +131,6 @@ class Groups:
         served = self.context.settings.proxy.served_model_name
         if served and model and model not in self.models():
             raise no_model(model, self.models())
-
-    def context_of(self, model: str) -> int | None:
-        """Return the window in tokens of the server behind a model name; None if unknown."""
-        server = self.context.server_of(model)
-        return server.window
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.

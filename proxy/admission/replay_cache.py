@@ -141,16 +141,11 @@ class ReplayCache:
             return cached
         if self._mode == "marked":
             return None
-        owed = cached.undelivered > 0 or self._is_immediate(cached, headers, body or {})
-        return cached if owed else None
-
-    def _is_immediate(
-        self, cached: CachedAnswer, headers: Mapping[str, str], body: Mapping[str, Any]
-    ) -> bool:
-        """Return whether a session that the client names repeats its request immediately."""
-        if self._clock() - cached.at > IMMEDIATE or ROW in headers or not may_join(headers):
-            return False
-        return bool(session_of(headers, body))
+        immediate = self._clock() - cached.at <= IMMEDIATE and ROW not in headers
+        if cached.undelivered > 0:
+            return cached
+        repeats = immediate and may_join(headers) and bool(session_of(headers, body or {}))
+        return cached if repeats else None
 
     def waiter(self, cached: CachedAnswer, stream: bool) -> AnswerWaiter:
         """Return a waiter that already has the answer."""

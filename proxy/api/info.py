@@ -96,7 +96,7 @@ class InfoRoutes:
         await send_json(send, 200, _encode(self._card(name)))
 
     def _card(self, name: str) -> dict[str, Any]:
-        window = self._groups.context_of(name)
+        window = self._groups.context.server_of(name).window
         return model_card(name, self._started, window, self._context.runtime)
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ajet_swarm.api.outcomes import ChatAnswer, answer_of
-from proxy.admission.admit import RequestCount
+from proxy.admission.limits import RequestCount
 from proxy.admission.registry import Groups
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value

@@ -13,7 +13,7 @@ from core.journal.writer import JournalError
 from proxy.control.group_commands import GroupCommands, opened_by
 from proxy.control.rewind import Rewinder
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
@@ -85,7 +85,7 @@ class ProgressCommands:
         pairs = self._service(args).pairs
         return await pairs.vote(args["pair_id"], args["choice"], args.get("rater", ""))
 
-    def _service(self, args: Mapping[str, Any]) -> ProgressService:
+    def _service(self, args: Mapping[str, Any]) -> MeasurementService:
         name = args.get("server") or next(iter(self._services), "")
         if name not in self._services:
             raise CommandError(

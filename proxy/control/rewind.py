@@ -31,7 +31,7 @@ from proxy.evaluation.saved_weights import (
     merge_command,
     step_of,
 )
-from proxy.evaluation.service import ProgressService
+from proxy.evaluation.service import MeasurementService
 from proxy.servers.extensions import CHECKPOINTS, offers
 
 EXPERIMENT_OF_DEFAULT = "ajet-console"
@@ -301,7 +301,7 @@ class Rewinder:
         self._context = context
         self._execute = execute
 
-    async def rewind(self, service: ProgressService, path: str = "", plan_id: str = "") -> str:
+    async def rewind(self, service: MeasurementService, path: str = "", plan_id: str = "") -> str:
         """Rewind the server of a service; return a message.
 
         Args:
@@ -327,7 +327,7 @@ class Rewinder:
             )
         if not plan.job:
             return await service.reaction.rewind()
-        with service.reaction.hold_looks():
+        with service.reaction.hold_measurements():
             args = {"server": server.name, "job": plan.job}
             result, _ = await self._execute("engine.apply", args)
             service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)

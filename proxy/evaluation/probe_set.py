@@ -44,8 +44,9 @@ class ProbeSet:
         Looks of one version are paired by the ids, so another id is another prompt.
         """
         total = hashlib.sha256()
-        for one in self.prompts:
-            total.update(json.dumps([one.id, one.prompt, one.reference, *one.before]).encode())
+        for prompt in self.prompts:
+            parts = [prompt.id, prompt.prompt, prompt.reference, *prompt.before]
+            total.update(json.dumps(parts).encode())
         return total.hexdigest()[:12]
 
 
@@ -79,90 +80,105 @@ def read_prompts(path: Path) -> tuple[ProbePrompt, ...]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ProbeSetError(
-            "the probe set is not UTF-8 text", f"{path}, byte {error.start}", "Save it as UTF-8"
-        ) from None
+        where = f"{path}, byte {error.start}"
+        raise ProbeSetError("the probe set is not UTF-8 text", where, "Save it as UTF-8") from None
     except OSError as error:
-        raise ProbeSetError(
-            f"the probe set cannot be read: {error.strerror or error}",
-            str(path),
-            "Set `probe.file` to a JSONL file",
-        ) from error
+        cause = f"the probe set cannot be read: {error.strerror or error}"
+        raise ProbeSetError(cause, str(path), "Set `probe.file` to a JSONL file") from error
     prompts: list[ProbePrompt] = []
-    first_lines: dict[str, int] = {}
-    ids: dict[str, int] = {}
+    lines: dict[tuple[str, str], int] = {}
+    """Line of each prompt and of each id."""
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        where = f"{path}:{number}"
-        one = _prompt(line, where, number)
-        for key, lines, what in (
-            (key_of(one), first_lines, "prompt"),
-            (one.id, ids, "id"),
-        ):
-            if key in lines:
-                raise ProbeSetError(
-                    f"the {what} is that of line {lines[key]}", where, f"Give each {what} once"
-                )
-            lines[key] = number
-        prompts.append(one)
-        if len(prompts) > MOST_PROMPTS:
-            raise ProbeSetError(
-                f"a probe set has at most {MOST_PROMPTS} prompts", where, "Remove some"
-            )
+        try:
+            prompts.append(_prompt(line, number, lines))
+        except _Fault as fault:
+            raise ProbeSetError(fault.what, f"{path}:{number}", fault.todo) from None
     if not prompts:
-        raise ProbeSetError(
-            "the probe set is empty",
-            str(path),
-            'Add lines as {"prompt": "...", "reference": "..."}',
-        )
+        todo = 'Add lines as {"prompt": "...", "reference": "..."}'
+        raise ProbeSetError("the probe set is empty", str(path), todo)
     return tuple(prompts)
 
 
-def _prompt(line: str, where: str, number: int) -> ProbePrompt:
+class _Fault(AjetError):
+    """A line is no prompt; without the file."""
+
+
+def _prompt(line: str, number: int, lines: dict[tuple[str, str], int]) -> ProbePrompt:
+    """Return the prompt of a line, and note its number.
+
+    Args:
+        line: The line.
+        number: Its number.
+        lines: The number of the line by prompt and by id of those before.
+
+    Raises:
+        _Fault: It is no prompt, or a second one.
+    """
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ProbeSetError(f"the line is not JSON: {error}", where, "Repair the line") from None
+        raise _Fault(f"the line is not JSON: {error}", todo="Repair the line") from None
     if not isinstance(row, dict):
-        raise ProbeSetError("the line is not a JSON object", where, 'Write {"prompt": "..."}')
-    unknown = [name for name in row if name not in _KNOWN]
-    if unknown:
-        raise ProbeSetError(
-            f"there is no field `{unknown[0]:.60}`", where, f"Known: {', '.join(sorted(_KNOWN))}"
-        )
+        raise _Fault("the line is not a JSON object", todo='Write {"prompt": "..."}')
+    if unknown := [name for name in row if name not in _KNOWN]:
+        todo = f"Known: {', '.join(sorted(_KNOWN))}"
+        raise _Fault(f"there is no field `{unknown[0]:.60}`", todo=todo)
     before: tuple[dict[str, Any], ...] = ()
     if "messages" in row:
-        before, prompt = _conversation(row, where)
+        before, text = _conversation(row)
     else:
-        prompt = _text(row, _PROMPT_FIELDS, where)
-    if not prompt.strip() or not normalised(prompt):
-        raise ProbeSetError("the line has no prompt", where, f"Give `{_PROMPT_FIELDS[0]}`")
+        text = _text(row, _PROMPT_FIELDS)
+    if not normalised(text):
+        raise _Fault("the line has no prompt", todo=f"Give `{_PROMPT_FIELDS[0]}`")
     name = row.get("id", f"line-{number}")
     if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
-        raise ProbeSetError("`id` is neither a text nor a number", where, "Give a text, or none")
-    return ProbePrompt(
-        id=str(name)[:100],
-        prompt=prompt,
-        before=before,
-        reference=_text(row, _REFERENCE_FIELDS, where),
-    )
+        raise _Fault("`id` is neither a text nor a number", todo="Give a text, or none")
+    reference = _text(row, _REFERENCE_FIELDS)
+    prompt = ProbePrompt(id=str(name)[:100], prompt=text, before=before, reference=reference)
+    for what, value in (("prompt", key_of(prompt)), ("id", prompt.id)):
+        if earlier := lines.get((what, value)):
+            raise _Fault(f"the {what} is that of line {earlier}", todo=f"Give each {what} once")
+        lines[what, value] = number
+    if len(lines) > 2 * MOST_PROMPTS:
+        raise _Fault(f"a probe set has at most {MOST_PROMPTS} prompts", todo="Remove some")
+    return prompt
 
 
-def _conversation(row: Mapping[str, Any], where: str) -> tuple[tuple[dict[str, Any], ...], str]:
+def _conversation(row: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], str]:
     """Return the messages before the last one, and the text of that one."""
     messages = row["messages"]
     if any(name in row for name in _PROMPT_FIELDS):
-        raise ProbeSetError("`messages` and `prompt` are given", where, "Give one of them")
+        raise _Fault("`messages` and `prompt` are given", todo="Give one of them")
     if not isinstance(messages, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages
+        isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages
     ):
-        raise ProbeSetError("`messages` is not a list of messages", where, "Each has a `role`")
+        raise _Fault("`messages` is not a list of messages", todo="Each has a `role`")
     if not messages or messages[-1]["role"] != "user":
-        raise ProbeSetError("`messages` does not end with a user message", where, "Cut the rest")
+        raise _Fault("`messages` does not end with a user message", todo="Cut the rest")
     if len(json.dumps(messages)) > LONGEST:
-        raise ProbeSetError(f"`messages` has over {LONGEST} characters", where, "Shorten it")
+        raise _Fault(f"`messages` has over {LONGEST} characters", todo="Shorten it")
     return tuple(messages[:-1]), content_text(messages[-1].get("content"))
+
+
+def _text(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Return the text of the first of these fields that the row has; empty without one."""
+    present = [name for name in names if row.get(name) is not None]
+    if not present:
+        return ""
+    if len(present) > 1:
+        both = f"`{present[0]}` and `{present[1]}`"
+        raise _Fault(f"{both} are two names of one field", todo="Give one")
+    value = row[present[0]]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = f"{value}"
+    if not isinstance(value, str):
+        raise _Fault(f"`{present[0]}` is not a text", todo="Give a text")
+    if len(value) > LONGEST:
+        cause = f"`{present[0]}` has {len(value)} characters, at most {LONGEST} are allowed"
+        raise _Fault(cause, todo="Shorten it")
+    return value
 
 
 def with_prompts(
@@ -173,12 +189,13 @@ def with_prompts(
     Raises:
         ProbeSetError: A prompt is in it already.
     """
-    known = {key_of(one) for one in probe_set.prompts} if probe_set is not None else set()
-    for one in prompts:
-        if key_of(one) in known:
-            raise ProbeSetError("the prompt is in the probe set already", one.id, "Leave it out")
-        known.add(key_of(one))
-    return (*(probe_set.prompts if probe_set is not None else ()), *prompts)
+    combined = (*(probe_set.prompts if probe_set is not None else ()), *prompts)
+    known: set[str] = set()
+    for prompt in combined:
+        if (key := key_of(prompt)) in known:
+            raise ProbeSetError("the prompt is in the probe set already", prompt.id, "Leave it out")
+        known.add(key)
+    return combined
 
 
 def write_prompts(file: Path, prompts: Sequence[ProbePrompt]) -> None:
@@ -188,41 +205,16 @@ def write_prompts(file: Path, prompts: Sequence[ProbePrompt]) -> None:
         ProbeSetError: It cannot be written; the earlier file is intact.
     """
     lines = []
-    for one in prompts:
-        row: dict[str, Any] = {"id": one.id, "prompt": one.prompt}
-        if one.before:
-            last = {"role": "user", "content": one.prompt}
-            row = {"id": one.id, "messages": [*one.before, last]}
-        if one.reference:
-            row["reference"] = one.reference
+    for prompt in prompts:
+        row: dict[str, Any] = {"id": prompt.id, "prompt": prompt.prompt}
+        if prompt.before:
+            last = {"role": "user", "content": prompt.prompt}
+            row = {"id": prompt.id, "messages": [*prompt.before, last]}
+        if prompt.reference:
+            row["reference"] = prompt.reference
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     try:
         replace_file(file, "".join(lines).encode("utf-8", "surrogatepass"), 0o600)
     except OSError as error:
-        raise ProbeSetError(
-            f"the probe set cannot be written: {error}",
-            str(file),
-            "Free space, or correct its mode",
-        ) from error
-
-
-def _text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str:
-    """Return the text of the first of these fields that the row has; empty without one."""
-    present = [name for name in names if row.get(name) is not None]
-    if len(present) > 1:
-        raise ProbeSetError(
-            f"`{present[0]}` and `{present[1]}` are two names of one field", where, "Give one"
-        )
-    if not present:
-        return ""
-    value = row[present[0]]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = f"{value}"
-    if not isinstance(value, str):
-        raise ProbeSetError(f"`{present[0]}` is not a text", where, "Give a text")
-    if len(value) > LONGEST:
-        raise ProbeSetError(
-            f"`{present[0]}` has {len(value)} characters, at most {LONGEST} are allowed", where,
-            "Shorten it",
-        )  # fmt: skip
-    return value
+        cause = f"the probe set cannot be written: {error}"
+        raise ProbeSetError(cause, str(file), "Free space, or correct its mode") from error

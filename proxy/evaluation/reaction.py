@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import params_of
+from core.events.alerts import AlertParams, params_of
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -65,14 +65,14 @@ class Reaction:
         require_verified(self._server.name, self._progress, "", by_engine=True)
         assert best is not None
         assert self.restore is not None
-        with self.hold_looks():
+        with self.hold_measurements():
             result = await self.restore(best.checkpoint)
             self.rewound(best.look_id, best.checkpoint)
         return f"{result}; {step_words(best.step, effect_of(best))}"
 
     @contextlib.contextmanager
-    def hold_looks(self) -> Iterator[None]:
-        """Begin no look while the weights are replaced."""
+    def hold_measurements(self) -> Iterator[None]:
+        """Begin no measurement while the weights are replaced."""
         self.rewinding = True
         try:
             yield
@@ -89,7 +89,7 @@ class Reaction:
             model: Model of the job that was sent for it; empty for a checkpoint.
         """
         progress, name = self._progress, self._server.name
-        look = next((one for one in progress.looks if one.look_id == look_id), None)
+        look = next((look for look in progress.looks if look.look_id == look_id), None)
         self._context.bus.publish(
             Rewound(
                 server=name,
@@ -112,6 +112,14 @@ class Reaction:
         for kind in ("worse", "below_best", "worse_parts"):
             clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
+    def _alert(self, kind: str, params: AlertParams | None) -> None:
+        """Raise the alert of a kind; clear it if there are no parameters."""
+        name = self._server.name
+        if params is None:
+            clear_alert(self._context.bus, f"{kind}:{name}")
+        else:
+            show_alert(self._context.bus, f"{kind}:{name}", params, server=name)
+
     def pause(self, cause: str) -> str:
         """Stop training on requests; return a message."""
         if not self._server.paused:
@@ -123,10 +131,8 @@ class Reaction:
 
     def alert_of_pause(self) -> None:
         """Raise the alert about a pause; do nothing if training is not paused."""
-        name, reason = self._server.name, self._server.paused
-        if reason:
-            alert = params_of("paused", server=name, reason=reason)
-            show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
+        if reason := self._server.paused:
+            self._alert("paused", params_of("paused", server=self._server.name, reason=reason))
 
     def resume(self) -> str:
         """Train on requests again; return a message."""
@@ -135,81 +141,62 @@ class Reaction:
         self._server.paused = ""
         self._context.bus.publish(TrainingResumed(server=self._server.name))
         log.info("%s: training is resumed", self._server.name)
-        clear_alert(self._context.bus, f"paused:{self._server.name}")
+        self._alert("paused", None)
         return f"{self._server.name}: requests are trained on again"
 
     async def take(self, ended: LookEnded) -> None:
         """Raise or clear the alerts; pause or rewind after `worse`, as the settings demand."""
         if ended.outcome != "complete":
             return
-        self._compare_with_best(ended)
-        self._compare_parts(ended)
-        verdict, reaction = ended.verdict, self._context.settings.probe.on_worse
+        name, verdict = self._server.name, ended.verdict
+        best, progress = self._progress.best, self._progress
+        rewinds_to = best.step if best is not None else progress.best_step
+        self._alert("below_best", _below_best(ended, rewinds_to))
+        self._alert("worse_parts", _worse_parts(ended))
         if verdict is None or verdict.outcome != "worse":
-            clear_alert(self._context.bus, f"worse:{self._server.name}")
+            self._alert("worse", None)
             return
         below = verdict.reference - verdict.effect
+        reaction = self._context.settings.probe.on_worse
         if reaction != "alert":
             self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
-        if reaction == "rewind" and await self._rewinds_alone():
-            try:
-                await self.rewind()
-                return
+        if reaction == "rewind":
+            try:  # only a checkpoint of the engine is restored without the operator
+                if best is not None and await offers(self._server, CHECKPOINTS):
+                    await self.rewind()
+                    return
             except AjetError as error:
-                log.error("%s was not rewound: %s", self._server.name, error)
-        alert = params_of(
-            "worse",
-            server=self._server.name,
-            step=ended.step,
-            below=below,
-            best=self._rewinds_to,
-            paused=bool(self._server.paused),
+                log.error("%s was not rewound: %s", name, error)
+        paused = bool(self._server.paused)
+        worse = params_of(
+            "worse", server=name, step=ended.step, below=below, best=rewinds_to, paused=paused
         )
-        name = self._server.name
-        show_alert(self._context.bus, f"worse:{name}", alert, server=name)
+        self._alert("worse", worse)
 
-    def _compare_with_best(self, ended: LookEnded) -> None:
-        """Raise or clear the alert that the policy is below its best verified step."""
-        name, compared = self._server.name, ended.against_best
-        if compared is None or not compared.below:
-            clear_alert(self._context.bus, f"below_best:{name}")
-            return
-        alert = params_of(
-            "below_best",
-            server=name,
-            step=ended.step,
-            below=-compared.effect,
-            least=-compared.high,
-            most=-compared.low,
-            than=compared.step,
-            best=self._rewinds_to,
-        )
-        show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
 
-    def _compare_parts(self, ended: LookEnded) -> None:
-        """Raise or clear the alert that something the reward does not contain is worse."""
-        key = f"worse_parts:{self._server.name}"
-        parts = tuple(part for part in ended.parts if part.worse_unseen)
-        if not parts:
-            clear_alert(self._context.bus, key)
-            return
-        outcome = ended.verdict.outcome if ended.verdict is not None else ""
-        alert = params_of(
-            "worse_parts", server=self._server.name, step=ended.step, parts=parts, verdict=outcome
-        )
-        show_alert(self._context.bus, key, alert, server=self._server.name)
+def _below_best(ended: LookEnded, rewinds_to: int | None) -> AlertParams | None:
+    """Return the alert that the policy is below its best verified step; None if it is not."""
+    compared = ended.against_best
+    if compared is None or not compared.below:
+        return None
+    return params_of(
+        "below_best",
+        server=ended.server,
+        step=ended.step,
+        below=-compared.effect,
+        least=-compared.high,
+        most=-compared.low,
+        than=compared.step,
+        best=rewinds_to,
+    )
 
-    @property
-    def _rewinds_to(self) -> int | None:
-        """Step that a rewind restores; None if unknown."""
-        best = self._progress.best
-        return best.step if best is not None else self._progress.best_step
 
-    async def _rewinds_alone(self) -> bool:
-        """Return whether the engine can restore the best verified step without the operator."""
-        best = self._progress.best
-        try:
-            return best is not None and await offers(self._server, CHECKPOINTS)
-        except AjetError as error:
-            log.warning("%s does not answer: %s", self._server.name, error)
-            return False
+def _worse_parts(ended: LookEnded) -> AlertParams | None:
+    """Return the alert that something the reward does not contain is worse; None if nothing is."""
+    parts = tuple(part for part in ended.parts if part.worse_unseen)
+    if not parts:
+        return None
+    verdict = ended.verdict.outcome if ended.verdict is not None else ""
+    return params_of(
+        "worse_parts", server=ended.server, step=ended.step, parts=parts, verdict=verdict
+    )

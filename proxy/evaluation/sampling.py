@@ -1,16 +1,18 @@
 """Sampling of probe prompts: from a snapshot of the embedded engine, or by eval episodes.
 
 A sampler answers with one set of weights only. When these weights are replaced, or the server stops
-answering, it raises `LookCut`, and the look has no verdict.
+answering, it raises `MeasurementCut`, and the measurement has no verdict.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import VLLM_OVERFLOW, ChatAnswer
+from ajet_swarm.api.outcomes import VLLM_OVERFLOW, Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
@@ -25,7 +27,6 @@ from ajet_swarm.protocol.errors import (
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.context import ServerHandle
-from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.groups.generate import incomplete, was_cut
 from proxy.servers.extensions import NotOffered, ask, engine_info, offers
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -34,9 +35,11 @@ SNAPSHOT = "/ajetc/snapshot"
 SAMPLE = "/ajetc/sample"
 SYNCING = frozenset({EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
 PARALLEL = 4
-"""Maximum number of eval episodes that a look holds."""
+"""Maximum number of eval episodes that a measurement holds."""
 IDLE_LIMIT = 120.0
 """Seconds after which a server takes back an idle eval episode of a killed proxy."""
+CLOSE_LIMIT = 5.0
+"""Seconds for which `close` waits; a frozen server answers a claim after up to 19 s."""
 REFUSALS = 40
 """Number of claims for one answer that may be refused."""
 REFUSED_PAUSE = (0.25, 0.5)
@@ -50,23 +53,31 @@ TRIES = 3
 """Number of episodes that one answer may use."""
 USERS_PAUSE = 0.05
 """Seconds between two checks whether a user waits."""
+CUTS = 2
+"""Number of consecutive cut measurements after which the next one is smaller."""
+MARGIN = 0.8
+"""Share of the answers that fit which the next measurement takes."""
+_RETURNED = "an answer of the probe set"
+"""Reason of the returns of eval episodes, for the log."""
 
 Message = Mapping[str, Any]
+UserWaits = Callable[[], bool]
+"""Return whether a user's request waits for episodes."""
 
 
-class LookCut(AjetError):
-    """A look cannot be completed with the weights that it began with; names the cause."""
+class MeasurementCut(AjetError):
+    """A measurement cannot be completed with the weights that it began with; names the cause."""
 
 
-class RollingEnded(LookCut):
+class RollingEnded(MeasurementCut):
     """The engine left ROLLING for a weight sync before all answers were sampled.
 
-    `ProgressService` takes fewer answers in the next look.
+    `MeasurementService` takes fewer answers in the next measurement.
     """
 
 
 class PromptTooLong(SwarmError):
-    """A probe prompt is longer than the window of the model; the look leaves it out."""
+    """A probe prompt is longer than the window of the model; it is left out."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +99,7 @@ class Sampler(Protocol):
     step: int | None
     """Global step of the weights."""
     usual: int
-    """Number of answers to each prompt that a look takes unless it is set."""
+    """Number of answers to each prompt that a measurement takes unless it is set."""
 
     async def sample(
         self, messages: Sequence[Message], n: int
@@ -98,7 +109,7 @@ class Sampler(Protocol):
         The latter is None if the server cannot sample it.
 
         Raises:
-            LookCut: The weights were replaced, or the server does not answer.
+            MeasurementCut: The weights were replaced, or the server does not answer.
             PromptTooLong: The prompt is longer than the window of the model.
             SwarmError: The server refuses the prompt or fails to answer it.
         """
@@ -109,40 +120,34 @@ class Sampler(Protocol):
         ...
 
 
-UserWaits = Callable[[], bool]
-"""Return whether a user's request waits for episodes."""
-
-
 async def open_sampler(
     server: ServerHandle, facts: ServerFacts, user_waits: UserWaits, chance: Chance = SYSTEM.chance
 ) -> Sampler:
     """Return a sampler of the present weights of a server.
 
     Raises:
-        LookCut: The engine is not ROLLING, or does not answer.
+        MeasurementCut: The engine is not ROLLING, or does not answer.
     """
     try:
-        if await offers(server, SNAPSHOT):
-            return await SnapshotSampler.open(server, chance)
+        if await offers(server, SNAPSHOT) and (await engine_info(server.client)).snapshots:
+            return SnapshotSampler(server, await ask(server, _TakenSnapshot, SNAPSHOT, {}), chance)
     except NotOffered:
         pass
     except SwarmError as error:
-        raise LookCut(f"the server does not answer: {error}", server.name) from error
+        raise MeasurementCut(f"the server does not answer: {error}", server.name) from error
     return EpisodeSampler(server, facts, user_waits, chance)
 
 
-class _SnapshotReply(msgspec.Struct, frozen=True):
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+class _TakenSnapshot(msgspec.Struct, frozen=True):
     snapshot: str
     step: int
 
 
-class _SampledAnswer(msgspec.Struct, frozen=True):
-    message: dict[str, Any]
-    finish_reason: str = ""
-
-
 class _Samples(msgspec.Struct, frozen=True):
-    answers: tuple[_SampledAnswer, ...]
+    answers: tuple[Sample, ...]
     truncated: bool = False
 
 
@@ -154,24 +159,11 @@ class SnapshotSampler:
 
     usual = 16
 
-    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply, chance: Chance) -> None:
+    def __init__(self, server: ServerHandle, snapshot: _TakenSnapshot, chance: Chance) -> None:
         self._chance = chance
         self.step: int | None = snapshot.step
         self._server = server
         self._id = snapshot.snapshot
-
-    @classmethod
-    async def open(cls, server: ServerHandle, chance: Chance = SYSTEM.chance) -> "SnapshotSampler":
-        """Take a snapshot of the present weights.
-
-        Raises:
-            NotOffered: The model of this engine has no snapshots.
-            SwarmError: The engine does not answer.
-        """
-        if not (await engine_info(server.client)).snapshots:
-            raise NotOffered("the model of this engine has no snapshots", server.name)
-        snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
-        return cls(server, snapshot, chance)
 
     async def sample(
         self, messages: Sequence[Message], n: int
@@ -185,32 +177,131 @@ class SnapshotSampler:
             "seed": self._chance.random.getrandbits(31),
             "likeliest": True,
         }
+        where = self._server.name
         try:
             reply = await ask(self._server, _Samples, SAMPLE, body, limit=SNAPSHOT_LIMIT)
         except SwarmError as error:
             if isinstance(error, ServerRefusal) and VLLM_OVERFLOW in error.text:
-                raise _too_long(self._server) from error
-            raise LookCut(f"the engine ended the snapshot: {error}", self._server.name) from error
+                raise _too_long(where) from error
+            raise MeasurementCut(f"the engine ended the snapshot: {error}", where) from error
         if reply.truncated:
-            raise _too_long(self._server)
+            raise _too_long(where)
         if len(reply.answers) != n + 1:
-            raise LookCut(f"{len(reply.answers)} answers for {n + 1}", self._server.name)
+            raise MeasurementCut(f"{len(reply.answers)} answers for {n + 1}", where)
         seconds = loop.time() - began
-        samples = [
-            Sample(message=one.message, finish_reason=one.finish_reason, seconds=seconds)
-            for one in reply.answers
-        ]
-        return samples[:n], samples[n]
+        *samples, likeliest = (replace(answer, seconds=seconds) for answer in reply.answers)
+        return samples, likeliest
 
     async def close(self) -> None:
         """Do nothing: the engine drops its oldest snapshot by itself."""
+
+
+# --- eval episodes -------------------------------------------------------------------------------
+
+
+class EvalEpisodes:
+    """The eval episodes that one measurement holds, claimed one by one and always given back.
+
+    A claim is sent once and never queues: no user waits behind it, and a refusal does not count as
+    a group that waits for episodes. Each episode has a task that owns it from its claim to its
+    return; it outlasts a caller that is cancelled, so a claim that is granted late is given back.
+
+    Args:
+        server: The server.
+        facts: Its facts.
+    """
+
+    def __init__(self, server: ServerHandle, facts: ServerFacts) -> None:
+        self._server = server
+        self._facts = facts
+        self._owners: dict[asyncio.Task[None], asyncio.Event] = {}
+        """Task of each episode and of each claim in flight, and the event that ends it."""
+        self._closed = False
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[Claimed]:
+        """Context with an episode, which is given back at its end.
+
+        When cancelled during the claim, it ends at once; the episode is given back later if the
+        claim is granted.
+
+        Raises:
+            ClaimTimedOut: No episode is free, or the server refuses it for another reason.
+        """
+        name = self._server.name
+        if self._closed:
+            raise SwarmError("the measurement has ended", name)
+        leave = asyncio.Event()
+        answer: asyncio.Future[Claimed | ClaimRefused]
+        answer = asyncio.get_running_loop().create_future()
+        owner = self._server.claimer.releaser.tasks.spawn(self._own(answer, leave), _RETURNED)
+        self._owners[owner] = leave
+        owner.add_done_callback(self._owners.pop)
+        try:
+            await asyncio.wait({answer, owner}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise SwarmError("the claim was given up", name)
+            granted = answer.result()
+            if not isinstance(granted, Claimed):
+                raise ClaimTimedOut(1, 0, granted.kind.value, name)
+            yield granted
+        finally:
+            leave.set()
+            if answer.done():
+                await asyncio.shield(owner)
+
+    async def close(self) -> None:
+        """Give back every episode, those of claims in flight included; wait up to `CLOSE_LIMIT`.
+
+        What is left then is given back without the caller.
+        """
+        self._closed = True
+        for leave in self._owners.values():
+            leave.set()
+        if self._owners:
+            await asyncio.wait(tuple(self._owners), timeout=CLOSE_LIMIT)
+
+    async def _own(
+        self, answer: "asyncio.Future[Claimed | ClaimRefused]", leave: asyncio.Event
+    ) -> None:
+        """Claim an episode, and give it back when `leave` is set.
+
+        The server may grant the same uuid to another measurement at any time after the claim, at
+        the latest before the answer to the return is read.
+        """
+        held = self._server.evaluating
+        granted = await self._claim()
+        answer.set_result(granted)
+        if not isinstance(granted, Claimed):
+            return
+        uuid = granted.episode_uuid
+        try:
+            await leave.wait()
+        finally:
+            try:
+                if held.get(uuid) is granted and not self._facts.holds(uuid):
+                    await self._server.claimer.give_back([uuid], _RETURNED)
+            finally:
+                if held.get(uuid) is granted:
+                    del held[uuid]
+
+    async def _claim(self) -> Claimed | ClaimRefused:
+        releaser = self._server.claimer.releaser
+        async with releaser.lock.shared():  # it is recorded before the next search for lost claims
+            answer = await self._server.client.claim("eval", IDLE_LIMIT, timeout=releaser.timeout)
+            if isinstance(answer, Claimed):
+                releaser.claimed(answer.episode_uuid)
+                self._server.evaluating[answer.episode_uuid] = answer
+            elif answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
+                releaser.sweep_soon()
+        return answer
 
 
 class EpisodeSampler:
     """Sampler by eval episodes, which any swarm server has; one episode for each answer.
 
     Claims are sent in ROLLING alone, while no user waits; when the engine leaves ROLLING, all
-    episodes are given back and the look is cut.
+    episodes are given back and the measurement is cut. Prompts are sampled one after the other.
     """
 
     usual = 8
@@ -229,10 +320,10 @@ class EpisodeSampler:
         status = server.watcher.current
         self.step: int | None = status.step
         self._left = False
-        self._scopes: set[asyncio.Timeout] = set()
-        """Scopes of the answers in progress; they end when the engine leaves ROLLING."""
+        self._scope: asyncio.Timeout | None = None
+        """Scope of the answers in progress; it ends when the engine leaves ROLLING."""
         self._places = asyncio.Semaphore(PARALLEL)
-        self._episodes = EvalEpisodes(server, facts, IDLE_LIMIT, "an answer of the probe set")
+        self._episodes = EvalEpisodes(server, facts)
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 
@@ -240,7 +331,14 @@ class EpisodeSampler:
         self, messages: Sequence[Message], n: int
     ) -> tuple[list[Sample], Sample | None]:
         """See `Sampler.sample`; swarm servers ignore the temperature of a request."""
-        return await run_all(*(self._one(messages) for _ in range(n))), None
+        try:
+            async with asyncio.timeout(None) as self._scope:
+                return await run_all(*(self._one(messages) for _ in range(n))), None
+        except TimeoutError as error:
+            self._check()
+            raise MeasurementCut("no answer in time", self._server.name) from error
+        finally:
+            self._scope = None
 
     async def close(self) -> None:
         """Give back every episode."""
@@ -254,37 +352,30 @@ class EpisodeSampler:
 
     def _leave(self) -> None:
         self._left = True
-        for scope in self._scopes:
-            scope.reschedule(0.0)
+        if self._scope is not None:
+            self._scope.reschedule(0.0)
 
     async def _one(self, messages: Sequence[Message]) -> Sample:
         async with self._places:
             tries, refusals = TRIES, REFUSALS
-            failure: AjetError = LookCut("no answer in time", self._server.name)
-            while tries and refusals:
+            while True:
                 await self._until_allowed()
+                failure: SwarmError
                 try:
-                    async with asyncio.timeout(None) as scope:
-                        self._scopes.add(scope)
-                        try:
-                            return await self._answer(messages)
-                        finally:
-                            self._scopes.discard(scope)
-                except TimeoutError:
-                    self._check()
-                    tries -= 1
-                except NotGranted as error:
-                    failure = ClaimTimedOut(1, 0, error.kind.value, self._server.name)
+                    return await self._answer(messages)
+                except ClaimTimedOut as error:
+                    failure = error
                     refusals -= 1
                     self._server.watcher.nudge()
                     await asyncio.sleep(self._chance.uniform(*REFUSED_PAUSE))
                 except ChatError as error:
                     if error.kind is ChatErrorKind.OVERFLOW:
-                        raise _too_long(self._server) from error
+                        raise _too_long(self._server.name) from error
                     failure = error
                     tries -= 1
-            self._check()
-            raise failure
+                self._check()
+                if not tries or not refusals:
+                    raise failure
 
     async def _until_allowed(self) -> None:
         while not self._left and (  # noqa: ASYNC110 - there is no event for it
@@ -297,7 +388,7 @@ class EpisodeSampler:
         if self._left:
             status = self._server.watcher.current
             synced = status.is_in(ROLLING) and status.step != self.step
-            cut = RollingEnded if synced or status.is_in(SYNCING) else LookCut
+            cut = RollingEnded if synced or status.is_in(SYNCING) else MeasurementCut
             raise cut(
                 f"the engine left step {self.step} before the look was complete:"
                 f" {status.display_state.value}",
@@ -308,26 +399,75 @@ class EpisodeSampler:
         loop = asyncio.get_running_loop()
         async with self._episodes.hold() as claimed:
             began = loop.time()
-            answer = await self._server.client.chat(
-                claimed, msgspec.json.encode({"messages": messages}), None, CHAT_LIMIT
-            )
+            body = msgspec.json.encode({"messages": messages})
+            answer = await self._server.client.chat(claimed, body, None, CHAT_LIMIT)
             if was_cut(answer):
-                raise _too_long(self._server)
-            return _sample_of(answer, loop.time() - began)
+                raise _too_long(self._server.name)
+            if fault := incomplete(answer):
+                raise ChatError(ChatErrorKind.UPSTREAM, fault)
+            seconds = loop.time() - began
+            return Sample(
+                message=answer.message, finish_reason=answer.finish_reason, seconds=seconds
+            )
 
 
-def _too_long(server: ServerHandle) -> PromptTooLong:
+def _too_long(server: str) -> PromptTooLong:
     return PromptTooLong(
-        "the prompt is longer than the window of the model", server.name, "Shorten or remove it"
+        "the prompt is longer than the window of the model", server, "Shorten or remove it"
     )
 
 
-def _sample_of(answer: ChatAnswer, seconds: float) -> Sample:
-    """Return the answer of a chat call.
+# --- how many answers fit ------------------------------------------------------------------------
 
-    Raises:
-        ChatError: The completion broke off.
+
+class SampleSize:
+    """The number of answers for each prompt of the next measurement.
+
+    Without snapshots, a measurement ends with its ROLLING phase. After two in a row that were cut,
+    the next ones take as many answers for each prompt as fitted. The number follows from earlier
+    ones only, never from the answers of the same measurement, so its interval stays valid.
+
+    Args:
+        samples: Setting `probe.samples`; it is never changed where it is not 0.
+
+    Attributes:
+        samples: Answers for each prompt of the next measurement; 0 as many as are usual.
+        done: Number of answers of the measurement in progress, so far.
     """
-    if fault := incomplete(answer):
-        raise ChatError(ChatErrorKind.UPSTREAM, fault)
-    return Sample(message=answer.message, finish_reason=answer.finish_reason, seconds=seconds)
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.done = 0
+        self._fixed = samples > 0
+        self._prompts = self._planned = 0
+        self._cuts: list[int] = []
+        """Number of answers of each cut measurement since the last complete one."""
+
+    def begin(self, prompts: int, samples: int) -> None:
+        """Begin a measurement of a number of prompts with `samples` answers for each."""
+        if prompts != self._prompts:
+            self._cuts.clear()
+        self._prompts, self._planned, self.done = prompts, samples, 0
+
+    def complete(self) -> None:
+        """End a complete measurement."""
+        self._cuts.clear()
+
+    def cut(self) -> str:
+        """End one that a weight sync cut; return what follows from it for the operator."""
+        self._cuts.append(self.done)
+        answers = f"{self.done} of {self._prompts * self._planned} answers were sampled"
+        if len(self._cuts) < CUTS:
+            return answers
+        fits = int(MARGIN * max(self._cuts))
+        samples = min(fits // self._prompts, self._planned - 1)
+        if fits < 1:
+            return f"{answers}: none fits between syncs. Take a look while no user waits"
+        if samples < 1:
+            return f"{answers}; use fewer prompts in `probe.file`: about {fits} fit between syncs"
+        if self._fixed:
+            return f"{answers}; `probe.samples: {samples}` fits between syncs"
+        self.samples = samples
+        self._cuts.clear()
+        plural = "" if samples == 1 else "s"
+        return f"{answers}; the next look takes {samples} answer{plural} for each prompt"

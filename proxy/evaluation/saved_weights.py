@@ -1,4 +1,7 @@
-"""Where an AgentJet server has the weights of a step, and what a checkpoint folder holds.
+"""Weights of the measurements: checkpoints of the engine, and the folders of an AgentJet server.
+
+An engine with checkpoints saves the weights of each measurement under one of two names: the one
+that the best verified one does not have, so that a later one never replaces the best.
 
 VERL saves step N in `<checkpoint_base_dir>/<project>/<experiment>/global_step_N`, after update N.
 The server reports global step N + 1 while it samples these weights, because its first step is 1.
@@ -6,6 +9,7 @@ Files: `actor/model_world_size_W_rank_R.pt` (shards, always), `actor/huggingface
 and tokenizer; the weights as well after a merge, or where the job saves `hf_model`).
 """
 
+import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -18,8 +22,20 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.job import EXPERIMENT, MODEL, PROJECT, JobError, get, load_job
-from core.state import Server
+from core.state import Progress, Server
+from proxy.context import ProxyContext, ServerHandle
+from proxy.servers.extensions import (
+    CHECKPOINTS,
+    CheckpointResult,
+    ask,
+    offers,
+    refresh_checkpoints,
+)
 
+log = logging.getLogger(__name__)
+
+NAMES = ("progress-1", "progress-2")
+"""Names of the checkpoints that measurements save."""
 SAVE_FREQ: Final = "ajet.trainer_common.save_freq"
 BASE_DIR: Final = "ajet.trainer_common.checkpoint_base_dir"
 DEFAULT_SAVE_FREQ: Final = 20
@@ -54,6 +70,38 @@ class Folder:
     """The shards are of Megatron, not of FSDP."""
     tokenizer: bool = True
     """A complete folder also has a tokenizer."""
+
+
+# --- a checkpoint --------------------------------------------------------------------------------
+
+
+async def save_checkpoint(
+    context: ProxyContext, server: ServerHandle, progress: Progress, step: int | None
+) -> str:
+    """Save the weights of a measurement; return the name of the checkpoint.
+
+    Args:
+        context: The shared parts of the proxy.
+        server: The server.
+        progress: Its measurements so far.
+        step: Global step of the sampled weights.
+
+    Returns:
+        The name; empty if the server saves no checkpoints, fails to, or has other weights by now.
+    """
+    best = progress.best
+    taken = best.checkpoint if best is not None else ""
+    name = next(name for name in NAMES if name != taken)
+    try:
+        if not await offers(server, CHECKPOINTS):
+            return ""
+        saved = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
+        await refresh_checkpoints(context, server)
+    except AjetError as error:
+        log.warning("%s saves no checkpoint for its look: %s", server.name, error)
+        return ""
+    # A checkpoint counts the updates in it; its weights sample under the next global step.
+    return name if saved.step + 1 == step else ""
 
 
 # --- the job -------------------------------------------------------------------------------------
@@ -206,7 +254,7 @@ def _listed(index: Path) -> Iterator[Path]:
     names = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(names, dict) or not names:
         raise _Damaged(f"{index.name} lists no weights")
-    for name in sorted({str(one) for one in names.values()}):
+    for name in sorted({str(file) for file in names.values()}):
         if Path(name).name != name:
             raise _Damaged(f"{index.name} lists {one_line(name, 60)!r}, which is no file beside it")
         yield index.parent / name
@@ -233,7 +281,8 @@ def _check_safetensors(file: Path) -> None:
         head = opened.read(size) if size <= HEADER_CAP else b""
     try:
         header = msgspec.json.decode(head, type=dict[str, dict[str, Any]])
-        ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+        header.pop("__metadata__", None)
+        ends = [tensor["data_offsets"][1] for tensor in header.values()]
         complete = bool(ends) and file.stat().st_size == 8 + size + max(ends)
     except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, RecursionError):
         raise _Damaged(f"{name} is no safetensors file") from None

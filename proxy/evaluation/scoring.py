@@ -9,6 +9,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
 from core.events import ProbePrompt
+from core.verdict.pairs import result_of
 from proxy.evaluation.sampling import Sample
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.source import ComposedSource
@@ -22,11 +23,9 @@ from proxy.rewards.source import (
 )
 from proxy.rewards.text import read
 
-TIE = 0.5
-
 
 class ScoringError(AjetError):
-    """The samples of a look have no score; names the prompt and the reason."""
+    """The samples have no score; names the prompt and the reason."""
 
 
 class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +43,12 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
     """Share of its word trigrams that it has more than once, 0 to 1."""
 
 
-class LookScorer:
-    """Scores the samples of looks with the reward as it is now.
+class ProbeScorer:
+    """Scores the samples of a measurement with the reward as it is now.
 
     The parts of a reward that depend on more than query, answer and reference are left out. If none
     remains, or the reward is a folder of hooks, answers are compared with the baseline's. A judge
-    that judges each answer by itself scores looks if `judges` allows it.
+    that judges each answer by itself scores if `judges` allows it.
 
     Args:
         source: The source of rewards.
@@ -69,38 +68,34 @@ class LookScorer:
     def __init__(self, source: RewardSource, limit: float, judges: bool = False) -> None:
         self._source = source
         self._limit = limit
-        self._assembly: Assembly | None = None
+        self._pointwise: Assembly | None = None
         self._beside: Assembly | None = None
         """The parts of weight 0, in mode `wins`."""
         self.left_out: tuple[str, ...] = ()
         self.unweighted: frozenset[str] = frozenset()
         if not source.version:
             error = source.health().error
-            raise ScoringError(
-                error.cause if error is not None else "the rewards are still loading",
-                source.name,
-                "The look is taken once the rewards are loaded",
-            )
+            cause = error.cause if error is not None else "the rewards are still loading"
+            raise ScoringError(cause, source.name, "The look is taken once the rewards are loaded")
         if isinstance(source, ComposedSource):
             assert source.serving is not None
-            self._assembly, left_out = source.serving.pointwise(judges)
             active = source.serving.model.active
-            kinds = {part.kind for part in active}
             self.unweighted = frozenset(
                 part.name for part in active if not (part.counts or part.gate)
             )
-            if self._assembly is None and "judge" in kinds and not judges:
+            self._pointwise, left_out = source.serving.pointwise(judges)
+            if self._pointwise is not None:
+                self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
+            elif not judges and any(part.kind == "judge" for part in active):
                 raise ScoringError(
                     "only a judge scores, and a look would call it once for each answer",
                     source.name,
                     "Set `probe.judges: true` to allow that, or add another part",
                 )
-            if self._assembly is not None:
-                self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
             else:
                 self._beside = source.serving.unweighted()
-        self.mode: Literal["absolute", "wins"] = "wins" if self._assembly is None else "absolute"
-        self.version = source.version if self._assembly is None else self._assembly.version
+        self.mode: Literal["absolute", "wins"] = "absolute" if self._pointwise else "wins"
+        self.version = self._pointwise.version if self._pointwise else source.version
         if not self.version:
             raise ScoringError(
                 "a judge cannot score now", source.name, "The look is taken once it answers"
@@ -112,11 +107,11 @@ class LookScorer:
         Raises:
             ScoringError: The reward abstains, or its version changed.
         """
-        assembly = self._assembly or self._beside
+        assembly = self._pointwise or self._beside
         if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
         if assembly.has_slow_parts:
-            return await run_all(*(self._judged(prompt, sample) for sample in samples))
+            return await run_all(*(self._judged(assembly, prompt, sample) for sample in samples))
         scored = []
         for sample in samples:
             group = assembly.part_input(_context(prompt, [sample]))
@@ -124,11 +119,11 @@ class LookScorer:
         await asyncio.sleep(0)  # other tasks run between two prompts
         return scored
 
-    async def _judged(self, prompt: ProbePrompt, sample: Sample) -> ScoredSample:
+    async def _judged(
+        self, assembly: Assembly, prompt: ProbePrompt, sample: Sample
+    ) -> ScoredSample:
         """Return a sample with its score by parts that wait."""
-        assert self._assembly is not None
-        group = self._assembly.part_input(_context(prompt, [sample]))
-        result, version = await self._assembly.score(group)
+        result, version = await assembly.score(assembly.part_input(_context(prompt, [sample])))
         scored = self._by_itself(prompt, sample, result)
         self._check_version(version, prompt)
         return scored
@@ -141,16 +136,17 @@ class LookScorer:
         Raises:
             ScoringError: The reward abstains for another reason than that no part applies.
         """
-        if not isinstance(result, Abstention):
-            parts = {
-                part.name: part.value
-                for part in result[0].parts
-                if part.weight or part.name in self.unweighted
-            }
-            return _scored(sample, result[0].reward if self._assembly is not None else None, parts)
-        if result.inapplicable:
-            return _scored(sample, None, {})
-        raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
+        if isinstance(result, Abstention):
+            if result.inapplicable:
+                return _scored(sample, None, {})
+            raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
+        (score,) = result
+        parts = {
+            part.name: part.value
+            for part in score.parts
+            if part.weight or part.name in self.unweighted
+        }
+        return _scored(sample, score.reward if self._pointwise is not None else None, parts)
 
     def _check_version(self, version: str, prompt: ProbePrompt) -> None:
         if version != self.version:
@@ -161,14 +157,13 @@ class LookScorer:
             )
 
     async def compare(
-        self, prompt: ProbePrompt, before: Sequence[str], now: Sequence[Sample]
+        self, prompt: ProbePrompt, pairs: Sequence[tuple[str, Sample]]
     ) -> list[float]:
-        """Return the result of each answer of now against the baseline answer of its position.
+        """Return the result of each answer of now against one of the baseline.
 
         Args:
             prompt: The prompt.
-            before: Texts of the baseline answers.
-            now: As many answers.
+            pairs: Text of the baseline's answer, and the answer of now.
 
         Returns:
             1 if the answer of now has the higher reward, 0 if the lower, 0.5 if they are equal.
@@ -177,17 +172,16 @@ class LookScorer:
             ScoringError: The reward abstains, or its version changed.
         """
         wins = []
-        for place, (old, new) in enumerate(zip(before, now, strict=True)):
+        for place, (text, now) in enumerate(pairs):
             first = place % 2  # which of both is first alternates: a judge may prefer a position
-            old_sample = Sample(message={"role": "assistant", "content": old}, finish_reason="stop")
-            pair = [new, old_sample] if first == 0 else [old_sample, new]
-            sheet = await request_scores(self._source, _context(prompt, pair), self._limit)
+            before = Sample(message={"role": "assistant", "content": text}, finish_reason="stop")
+            group = _context(prompt, [now, before] if first == 0 else [before, now])
+            sheet = await request_scores(self._source, group, self._limit)
             self._check_version(self._source.version, prompt)
             if isinstance(sheet, Abstention):
                 raise ScoringError(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
             rewards = {score.index: score.reward for score in sheet.scores}
-            difference = rewards[first] - rewards[1 - first]
-            wins.append(TIE if difference == 0 else float(difference > 0))
+            wins.append(result_of(rewards[1 - first], rewards[first]))
         return wins
 
 

@@ -172,24 +172,19 @@ class GivingWay:
     def __init__(self) -> None:
         self._waiting: dict[Run, float] = {}
         """Request that waits -> time on the loop's clock from which a group may end for it."""
+        self._timers: dict[Run, asyncio.TimerHandle] = {}
+        """Request without episodes -> its next check."""
         self._open: list[Run] = []
         """Groups that are open to the operator in a rating mode."""
 
     @contextlib.contextmanager
     def waits(self, run: Run) -> Iterator[None]:
         """Context in which the request of `run` waits for episodes; most get them at once."""
-        timer: asyncio.TimerHandle
-
-        def check() -> None:
-            nonlocal timer
-            timer = run.clocks.loop.call_later(AGAIN, check)
-            self._still_waits(run)
-
-        timer = run.clocks.loop.call_later(CONTENDED_AFTER, check)
+        self._check_in(run, CONTENDED_AFTER)
         try:
             yield
         finally:
-            timer.cancel()
+            self._timers.pop(run).cancel()
             self._waiting.pop(run, None)
 
     @contextlib.contextmanager
@@ -220,8 +215,12 @@ class GivingWay:
                     self._waiting[request] = now + AGAIN
                     _end(oldest)
 
+    def _check_in(self, run: Run, seconds: float) -> None:
+        self._timers[run] = run.clocks.loop.call_later(seconds, self._still_waits, run)
+
     def _still_waits(self, run: Run) -> None:
         """End a group for a request that still waits, or postpone the request if it is a row."""
+        self._check_in(run, AGAIN)
         if not _is_row(run):
             self._waiting.setdefault(run, 0.0)
             self.press(run.facts)

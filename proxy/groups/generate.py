@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ajet_swarm.api.outcomes import ChatAnswer
@@ -78,11 +79,8 @@ class _CandidateCalls:
         self.run = run
         self._body: bytes | None = None
         """The encoded body, if several candidates share it."""
-        self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
-        self.most = largest_answer(run.request.body, run.facts.server.window)
-        """Bytes of an answer that may be in memory."""
         self.overflows = 0
         self._pending: dict[int, asyncio.Task[None]] = {}
         """By candidate index, the task of its pending call."""
@@ -126,13 +124,18 @@ class _CandidateCalls:
         self._stragglers.failed()
 
     async def _call(self, candidate: Candidate) -> ChatError | None:
-        started_at = self.run.clocks.loop.time()
+        run, on_delta = self.run, None
+        body: Mapping[str, Any] | bytes = run.request.body
+        if candidate.index == 0 and run.streams:
+            on_delta = partial(self._streamed, candidate)
+        else:
+            body = self._body or run.request.body_of(candidate.index)
         self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
         self._pending[candidate.index] = task
         try:
-            answer = await self._answer_of(candidate)
+            await ask(run, candidate, body, self.limit, on_delta)
         except ChatError as error:
             return error
         except asyncio.CancelledError:
@@ -142,47 +145,27 @@ class _CandidateCalls:
             return failure
         finally:
             del self._pending[candidate.index]
-        return self._accept(candidate, answer, started_at)
+        self._answered(candidate)
+        return None
 
-    def _accept(
-        self, candidate: Candidate, answer: ChatAnswer, started_at: float
-    ) -> ChatError | None:
+    def _streamed(self, candidate: Candidate, delta: dict[str, Any]) -> None:
+        self._stragglers.restart()
+        self.run.add_delta(candidate, delta)
+
+    def _answered(self, candidate: Candidate) -> None:
         run = self.run
-        candidate.active_at = run.context.clock()
-        if fault := incomplete(answer):
-            return ChatError(ChatErrorKind.UPSTREAM, fault)
-        run.slots.set_answer(candidate, answer)
-        note_weights(run, candidate, answer)
-        run.answer.wake_late(run.clocks.loop.time())
-        candidate.seconds = run.clocks.loop.time() - started_at
         candidate.error = candidate.unretried = ""
+        run.answer.wake_late(run.clocks.loop.time())
         run.facts.answer_seconds.append(candidate.seconds)
         last = len(run.slots.usable) == run.slots.n
         if not (last or self._deadline_shortened):
             self._shorten_deadline()
-        run.events.add(answered_candidate(candidate, answer))
+        run.events.add(answered_candidate(candidate))
         if run.answer.live and (candidate.index == 0 or run.slots.candidates[0].error):
             run.events.flush()
             run.resolve(candidate, "live")
         if not last:
             self._stragglers.settled()
-        return None
-
-    async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
-        run, claimed = self.run, candidate.claimed
-        assert claimed is not None
-        client = run.facts.server.client
-        if not (candidate.index == 0 and run.streams):
-            body = self._body or run.request.body_of(candidate.index)
-            return await client.chat(claimed, body, self.headers, self.limit, self.most)
-
-        def on_delta(delta: dict[str, Any]) -> None:
-            self._stragglers.restart()
-            run.add_delta(candidate, delta)
-
-        return await client.chat(
-            claimed, run.request.body, self.headers, self.limit, self.most, on_delta
-        )
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -301,6 +284,40 @@ class _CandidateCalls:
             run.resolve(run.slots.usable[0], "live")
 
 
+async def ask(
+    run: Run,
+    slot: Candidate,
+    body: Mapping[str, Any] | bytes,
+    seconds: float,
+    on_delta: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
+    """Call the model for one slot, and set its answer.
+
+    Args:
+        run: The group.
+        slot: It holds an episode.
+        body: The request.
+        seconds: Timeout of the call.
+        on_delta: Called with each delta of the answer, which is then streamed.
+
+    Raises:
+        ChatError: The call failed, or its completion is not an answer.
+    """
+    assert slot.claimed is not None
+    began = run.clocks.loop.time()
+    headers = {"X-Request-Id": run.request.request_id}
+    most = largest_answer(run.request.body, run.facts.server.window)
+    answer = await run.facts.server.client.chat(
+        slot.claimed, body, headers, seconds, most, on_delta
+    )
+    slot.active_at = run.context.clock()
+    if fault := incomplete(answer):
+        raise ChatError(ChatErrorKind.UPSTREAM, fault)
+    slot.seconds = run.clocks.loop.time() - began
+    run.slots.set_answer(slot, answer)
+    note_weights(run, slot, answer)
+
+
 def incomplete(answer: ChatAnswer) -> str:
     """Return why a completion is not an answer; empty if it is one.
 
@@ -321,8 +338,10 @@ def incomplete(answer: ChatAnswer) -> str:
     return ""
 
 
-def answered_candidate(candidate: Candidate, answer: ChatAnswer) -> AnsweredCandidate:
-    """Return the event data of an answer."""
+def answered_candidate(candidate: Candidate) -> AnsweredCandidate:
+    """Return the event data of its answer."""
+    answer = candidate.answer
+    assert answer is not None
     prompt_tokens = answer.usage.get("prompt_tokens")
     completion_tokens = answer.usage.get("completion_tokens")
     return AnsweredCandidate(

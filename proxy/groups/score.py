@@ -13,11 +13,11 @@ from typing import Any
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks, run_all
 from ajet_swarm.common.text import one_line
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.protocol.errors import ChatError
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed, GroupScored, ScoringAbstained
 from proxy.groups.claim import refill_slot
-from proxy.groups.generate import MAYBE_GONE, answered_candidate, incomplete, note_weights
+from proxy.groups.generate import MAYBE_GONE, answered_candidate, ask
 from proxy.groups.run import Candidate, Refill, Run
 from proxy.groups.submit import release
 from proxy.rewards.source import (
@@ -261,8 +261,7 @@ async def _refilled(run: Run, causes: list[str]) -> str:
         raise NotNow(f"group {run.group_id} stays as it was: {_listed(causes)}")
     for slot in fresh:
         slot.error = ""
-        if slot.answer is not None:
-            run.events.add(answered_candidate(slot, slot.answer))
+        run.events.add(answered_candidate(slot))
     run.events.flush()
     record(run, result)
     answered = len(slots.usable)
@@ -276,23 +275,12 @@ async def _fill(run: Run, slot: Candidate, until: float | None, causes: list[str
     if not await refill_slot(run, slot, until):
         causes.append("no episode was free")
         return
-    started_at = run.clocks.loop.time()
-    assert slot.claimed is not None
-    client, headers = run.facts.server.client, {"X-Request-Id": run.request.request_id}
     try:
-        body = run.request.encoded(slot.index)
-        answer = await client.chat(slot.claimed, body, headers, until - started_at)
-        if fault := incomplete(answer):
-            raise ChatError(ChatErrorKind.UPSTREAM, fault)
+        await ask(run, slot, run.request.encoded(slot.index), until - run.clocks.loop.time())
     except ChatError as error:
-        cause = f"{error.kind.value}: {error.text}" if error.text else error.kind.value
         slot.lost = slot.lost or error.kind in MAYBE_GONE
+        cause = ": ".join(filter(None, (error.kind.value, error.text)))
         _failed(run, slot, cause, causes)
-        return
-    slot.active_at = run.context.clock()
-    slot.seconds = run.clocks.loop.time() - started_at
-    run.slots.set_answer(slot, answer)
-    note_weights(run, slot, answer)
 
 
 def _failed(run: Run, slot: Candidate, cause: str, causes: list[str]) -> None:

@@ -103,7 +103,7 @@ async def test_35_all_prompts_are_admitted_or_none(tmp_path: Path) -> None:
         await f.world.until(lambda: f.world.groups.waiting == 1)
         refused = await ask(f, COMPLETIONS, {**PROMPT, "prompt": ["It fits", "It does not"]})
         assert refused.status == 503
-        await f.world.until(lambda: f.world.groups.open_count == 1)
+        await f.world.until(lambda: len(f.world.groups.runs) == 1)
         swarm.register(4)
         assert (await first.answer()).status == 200
         await settle(f)

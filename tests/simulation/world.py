@@ -242,10 +242,10 @@ class World:
                         group.create_task(self._fault(happening))
         await self.proxy.ready.wait()
         until = loop.time() + SETTLE
-        while (self.proxy.groups.open_count or self._is_troubled()) and loop.time() < until:
+        while (self.proxy.groups.runs or self._is_troubled()) and loop.time() < until:
             await asyncio.sleep(1.0)
         await asyncio.sleep(REST)
-        if self.proxy.groups.open_count:
+        if self.proxy.groups.runs:
             phases = [f"{run.group_id} {run.phase}" for run in self.proxy.groups.runs.values()]
             self.problem(f"groups are still open: {', '.join(phases)}")
         await self.proxy.stop()

@@ -10,7 +10,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watcher and the proxy poll again within hundredths of a second."""
     monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 0.02)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FAST", 0.01)
-    monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 0.05)
     monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.05)
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.03))
     monkeypatch.setattr(proxy.groups.submit, "RECONNECT_WAIT", 1.0)

@@ -251,7 +251,7 @@ async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
     policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     whole = await answers_of(policy)
-    read = TrainSample("", whole[0].prompt_tokens, whole[0].tokens, whole[0].logprobs, 0.0)
+    read = whole[0].prompt_tokens, whole[0].tokens
     learner, sampler, left, live = policy._learner, policy._sampler, failures, []
     forward = learner._forward
 
@@ -271,10 +271,10 @@ async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
             sampler.add(Request(prompt, SamplingParams(max_tokens=16, seed=seed)))
         done = sampler.step(0)
         if failures == 1:
-            assert policy._scored(read) == pytest.approx(whole[0].logprobs, abs=1e-4)
+            assert policy._score(*read) == pytest.approx(whole[0].logprobs, abs=1e-4)
         else:
             with pytest.raises(OutOfSpaceError, match=r"log-probs of \d+ tokens \(CUDA out of me"):
-                policy._scored(read)
+                policy._score(*read)
         assert live == [4, 0]
         while sampler.live:
             done += sampler.step(0)

@@ -263,7 +263,7 @@ async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
         await console.settle()
         assert results.row_here.row_id == "r3"
         await console.press("home")
-        assert results.at == 0
+        assert results.place == 0
 
 
 async def test_the_form_is_hidden_while_a_run_is_active() -> None:

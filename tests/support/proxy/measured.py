@@ -9,7 +9,7 @@ from typing import Any
 
 from core.events import LookEnded
 from core.state import Progress
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from tests.support.proxy.world import World, settings, world
@@ -50,7 +50,7 @@ async def measured(
     rewards: str = EXACT,
     swarm: ScriptedSwarm | None = None,
     **probe: Any,
-) -> AsyncIterator[tuple[World, ProgressService]]:
+) -> AsyncIterator[tuple[World, MeasurementService]]:
     """A proxy whose looks are taken on command alone, at a scripted server."""
     file = home / "set.jsonl"
     if not file.exists():
@@ -60,7 +60,7 @@ async def measured(
     async with world(home, swarm, configured, watched=True) as w:
         w.swarm.answer = policy
         w.context.rewards = ComposedSource(model=parse(rewards, None)) if rewards else w.source
-        service = ProgressService(
+        service = MeasurementService(
             w.context,
             w.server,
             w.groups.server_facts["s"],

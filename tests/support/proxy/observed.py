@@ -19,7 +19,7 @@ from core.bus import Bus
 from core.events import ProxyStarted
 from core.journal.writer import Journal
 from core.settings import UpstreamSettings
-from proxy.admission.admit import Limits
+from proxy.admission.limits import Limits
 from proxy.admission.registry import Groups
 from proxy.api.handler import RequestHandler
 from proxy.context import ProxyContext

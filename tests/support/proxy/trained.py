@@ -15,7 +15,7 @@ from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
 from proxy.evaluation.saved_weights import BASE_DIR, SAVE_FREQ
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 from tests.support.proxy.measured import Policy, ended, measured
 from tests.support.proxy.world import World
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -27,7 +27,7 @@ class Trained:
     """A server that was started with a job of ours, and its looks."""
 
     w: World
-    service: ProgressService
+    service: MeasurementService
     policy: Policy
     dispatcher: CommandDispatcher
     ckpt: Path

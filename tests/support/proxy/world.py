@@ -34,7 +34,7 @@ from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
-from proxy.admission.admit import Limits
+from proxy.admission.limits import Limits
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
@@ -211,7 +211,7 @@ class World:
 
     async def closed(self, seconds: float = 20.0) -> None:
         """Wait until no group is open."""
-        await self.until(lambda: not self.groups.open_count, seconds)
+        await self.until(lambda: not self.groups.runs, seconds)
 
     async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
         """Wait for a condition."""

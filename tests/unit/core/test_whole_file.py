@@ -15,7 +15,7 @@ from core.runtime.home import Home, Role
 from core.settings import edit
 from core.whole_file import replace_file
 from proxy.control.job_store import JobStore
-from proxy.evaluation.archive import LookArchive, StoredLook
+from proxy.evaluation.measurement import Measurement, SampleArchive
 from proxy.evaluation.probe_set import write_prompts
 
 
@@ -156,10 +156,10 @@ def _probe_set(home: Home) -> None:
 
 
 def _look(home: Home) -> None:
-    look = StoredLook(
+    look = Measurement(
         look_id="l", server="s", step=1, at=1.0, reward="r", probe_set="p", prompts=()
     )
-    if not LookArchive(home.root).write(look):
+    if not SampleArchive(home.root).write(look):
         raise OSError("it was not written")  # the archive logs the error
 
 

@@ -1,12 +1,8 @@
 """Names of a server's faults."""
 
-import asyncio
-from itertools import pairwise
-
 import pytest
 
-import ajet_swarm.api.watcher
-from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
+from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.capped_clock import skip
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
@@ -48,36 +44,6 @@ async def test_a_server_is_expected_back_for_a_while(
     scripted.next_status = status("ROLLING")
     back = await watch.poll()
     assert (back.trouble, back.down, back.reachable) == ("", False, True)
-
-
-async def test_an_unreachable_server_in_demand_is_polled_more_often_for_a_while(
-    scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("NORMAL", "SLOW"):
-        monkeypatch.setattr(ajet_swarm.api.watcher, name, 3600.0)
-    monkeypatch.setattr(ajet_swarm.api.watcher, "DEMAND", 0.05)
-    loop = asyncio.get_running_loop()
-    scripted.next_status, polls = GONE, list[float]()
-    received = watch.poll
-
-    async def poll() -> ServerStatus:
-        polls.append(loop.time())
-        for _ in range(100):  # a crowd, at all times
-            loop.call_later(0.001, watch.in_demand)
-        return await received()
-
-    await watch.poll()
-    await watch.poll()
-    assert watch.period == 3600.0
-    monkeypatch.setattr(watch, "poll", poll)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(watch.run())
-        while len(polls) < 6:
-            await asyncio.sleep(0.005)
-        running.cancel()
-    assert min(later - one for one, later in pairwise(polls)) >= 0.049
-    skip(DEMAND_FOR + 0.1)
-    assert watch.period == 3600.0
 
 
 @pytest.mark.parametrize("fault", [GONE, FROZEN])

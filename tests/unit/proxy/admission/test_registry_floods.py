@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised, EpisodesClaimed
-from proxy.admission.admit import RequestCount
+from proxy.admission.limits import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.answer import AnswerWaiter
@@ -140,7 +140,7 @@ async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full
             assert (reply.error.status, reply.error.retry_after) == (503, 2)
         assert w.groups.waiting == 6
         third = await say(w, "c0", "c")
-        await w.until(lambda: w.groups.open_count == 6)
+        await w.until(lambda: len(w.groups.runs) == 6)
         swarm.finish_sync()
         replies = await asyncio.gather(*(w.reply(one) for one in (*flood[:3], *others, third)))
         assert sum(one.answer is None for one in replies) == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.admit import LimitExceeded, RequestLimits
+from proxy.admission.limits import LimitExceeded, RequestLimits
 from proxy.dialects.session_marks import sender_of, session_of, trace_of
 
 UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
@@ -147,7 +147,7 @@ def test_helper_calls_count_as_requests_but_not_as_turns() -> None:
 
 
 def test_idle_sessions_are_forgotten_open_ones_are_not() -> None:
-    sessions = RequestLimits(1, 0, Clock(), max_sessions=10)
+    sessions = RequestLimits(1, 0, Clock(), max_names=10)
     sessions.open("busy")
     for number in range(50):
         sessions.open(f"s{number}")

@@ -12,8 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
-from proxy.evaluation.episodes import EvalEpisodes
-from proxy.evaluation.sampling import EpisodeSampler, LookCut
+from proxy.evaluation.sampling import EpisodeSampler, EvalEpisodes, MeasurementCut
 from tests.support.proxy.measured import Policy, ended, measured
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -71,7 +70,7 @@ async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path
 async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.evaluation.episodes.CLOSE_LIMIT", 0.05)
+    monkeypatch.setattr("proxy.evaluation.sampling.CLOSE_LIMIT", 0.05)
     async with world(tmp_path, watched=True) as w:
         w.swarm.fail_next(CLAIM, "late")
         sampler = sampler_of(w)
@@ -135,9 +134,7 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = (
-            EvalEpisodes(w.server, w.groups.server_facts["s"], 60.0, "a test") for _ in range(2)
-        )
+        first, second = (EvalEpisodes(w.server, w.groups.server_facts["s"]) for _ in range(2))
         swarm.fail_next(ABORT, "late")
         async with first.hold() as before:
             closing = w.context.tasks.spawn(first.close(), "close")
@@ -156,9 +153,7 @@ async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = (
-            EvalEpisodes(w.server, w.groups.server_facts["s"], 60.0, "a test") for _ in range(2)
-        )
+        first, second = (EvalEpisodes(w.server, w.groups.server_facts["s"]) for _ in range(2))
         async with first.hold() as before:
             swarm.expire(before.episode_uuid)
             async with second.hold() as claimed:
@@ -173,7 +168,7 @@ async def test_nothing_is_claimed_after_the_end(tmp_path: Path) -> None:
     async with world(tmp_path, watched=True) as w:
         sampler = sampler_of(w)
         await sampler.close()
-        with pytest.raises(LookCut):
+        with pytest.raises(MeasurementCut):
             await sampler.sample(QUESTION, 1)
         with pytest.raises(AjetError, match="has ended"):
             async with sampler._episodes.hold():

@@ -19,7 +19,7 @@ from core.state import PairRatings
 from core.verdict.running import running_interval
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation import pairs as module
-from proxy.evaluation.archive import LookArchive, StoredLook, StoredPrompt
+from proxy.evaluation.measurement import MeasuredPrompt, Measurement, SampleArchive
 from proxy.evaluation.pairs import PairPool, PairRating
 from proxy.evaluation.scoring import ScoredSample
 from proxy.evaluation.service import Evaluation
@@ -31,9 +31,9 @@ HOSTILE = "[bold]now[/] \x1b[31m\x07 \u202e\ud7ff </pair> before"
 Texts = dict[str, Sequence[tuple[str, float | None]]]
 
 
-def stored(look_id: str, step: int, texts: Texts) -> StoredLook:
+def stored(look_id: str, step: int, texts: Texts) -> Measurement:
     """A stored look: for each prompt its answers with their rewards."""
-    return StoredLook(
+    return Measurement(
         look_id=look_id,
         server="s",
         step=step,
@@ -41,7 +41,7 @@ def stored(look_id: str, step: int, texts: Texts) -> StoredLook:
         reward="v1",
         probe_set="ps1",
         prompts=tuple(
-            StoredPrompt(
+            MeasuredPrompt(
                 id=name,
                 prompt=f"What about {name}?",
                 samples=tuple(
@@ -68,7 +68,7 @@ NOW = stored("l1", 12, {
 })  # fmt: skip
 
 
-def event(look: StoredLook, file: str, baseline: str = "") -> LookEnded:
+def event(look: Measurement, file: str, baseline: str = "") -> LookEnded:
     return LookEnded(
         server="s",
         look_id=look.look_id,
@@ -80,15 +80,15 @@ def event(look: StoredLook, file: str, baseline: str = "") -> LookEnded:
     )
 
 
-def publish(w: World, look: StoredLook, baseline: str = "") -> None:
+def publish(w: World, look: Measurement, baseline: str = "") -> None:
     """Store a look in the home, and publish its end."""
-    file = LookArchive(w.context.journal.path.parent).write(look)
+    file = SampleArchive(w.context.journal.path.parent).write(look)
     w.context.bus.publish(event(look, file, baseline))
 
 
 def again(w: World, seed: int = 1) -> PairRating:
     """The pairs of a proxy that has just started."""
-    archive = LookArchive(w.context.journal.path.parent)
+    archive = SampleArchive(w.context.journal.path.parent)
     return PairRating(w.context, "s", archive, Random(seed))
 
 
@@ -118,8 +118,8 @@ def test_draws_are_uniform_over_the_pairs_that_differ_and_over_sides() -> None:
     for _ in range(rounds):
         drawn = pool.draw(random, ())
         assert drawn is not None
-        places[drawn[0]] += 1
-        sides[drawn[1].left] += 1
+        places[drawn.place] += 1
+        sides[drawn.left] += 1
     assert len(places) == 17, "2 prompts with 3 x 3 samples, without the pair of equal texts"
     assert ("p", 2, 1) not in places
     expected = rounds / 17
@@ -129,7 +129,7 @@ def test_draws_are_uniform_over_the_pairs_that_differ_and_over_sides() -> None:
 
 
 def test_the_draw_does_not_depend_on_the_scores() -> None:
-    def turned(look: StoredLook) -> StoredLook:
+    def turned(look: Measurement) -> Measurement:
         return msgspec.structs.replace(
             look,
             prompts=tuple(
@@ -150,17 +150,15 @@ def test_the_draw_does_not_depend_on_the_scores() -> None:
         one, two = first.draw(random, ()), second.draw(other, ())
         assert one is not None
         assert two is not None
-        assert (one[0], one[1].left) == (two[0], two[1].left)
+        assert (one.place, one.left) == (two.place, two.left)
 
 
-@pytest.mark.parametrize("tries", [200, 0])
-def test_no_pair_is_drawn_twice(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
-    monkeypatch.setattr(module, "_TRIES", tries)
+def test_no_pair_is_drawn_twice() -> None:
     pool, random = PairPool(BEFORE, NOW), Random(1)
     drawn_pairs: list[Any] = []
     while (drawn := pool.draw(random, drawn_pairs)) is not None:
-        assert drawn[0] not in drawn_pairs
-        drawn_pairs.append(drawn[0])
+        assert drawn.place not in drawn_pairs
+        drawn_pairs.append(drawn.place)
     assert len(drawn_pairs) == 17
 
 
@@ -201,12 +199,10 @@ async def test_nothing_in_a_pair_tells_which_answer_is_which(tmp_path: Path) -> 
 
 async def test_the_same_texts_on_other_sides_are_the_same_data_but_for_the_sides() -> None:
     pool = PairPool(BEFORE, NOW)
-    drawn = pool.draw(Random(1), ())
-    assert drawn is not None
-    one = drawn[1]
-    fields = (one.pair_id, one.rater, one.place, one.prompt)
-    first = module.OpenPair(*fields, "before", one.before, one.now).shown()
-    second = module.OpenPair(*fields, "now", one.before, one.now).shown()
+    one = pool.draw(Random(1), ())
+    assert one is not None
+    first = module.Pair(one.place, one.prompt, "before", one.before, one.now).shown()
+    second = module.Pair(one.place, one.prompt, "now", one.before, one.now).shown()
     assert (first["left"], first["right"]) == (second["right"], second["left"])
     assert {**first, "left": "", "right": ""} == {**second, "left": "", "right": ""}
 

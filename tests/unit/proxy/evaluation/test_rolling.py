@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.evaluation.rolling import RollingPhases
+from proxy.evaluation.sampling import SampleSize
 from tests.support.proxy.measured import PROMPTS, Policy, ended, measured
 
 
-def cut(phases: RollingPhases, done: int, samples: int = 8, prompts: int = 64) -> str:
+def cut(phases: SampleSize, done: int, samples: int = 8, prompts: int = 64) -> str:
     phases.begin(prompts, phases.samples or samples)
     phases.done = done
     return phases.cut()
 
 
 def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits() -> None:
-    phases = RollingPhases(0)
+    phases = SampleSize(0)
     assert cut(phases, 200) == "200 of 512 answers were sampled"
     assert phases.samples == 0
     text = cut(phases, 250)
@@ -24,7 +24,7 @@ def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits() -> None:
 
 
 def test_a_complete_look_between_two_cuts_keeps_the_size() -> None:
-    phases = RollingPhases(0)
+    phases = SampleSize(0)
     cut(phases, 200)
     phases.complete()
     cut(phases, 200)
@@ -32,7 +32,7 @@ def test_a_complete_look_between_two_cuts_keeps_the_size() -> None:
 
 
 def test_the_size_shrinks_further_down_to_one_answer() -> None:
-    phases = RollingPhases(0)
+    phases = SampleSize(0)
     for done in (400, 400, 300, 300):
         cut(phases, done)
     assert phases.samples == 3
@@ -42,7 +42,7 @@ def test_the_size_shrinks_further_down_to_one_answer() -> None:
 
 
 def test_a_phase_too_short_for_one_answer_each_names_the_number_of_prompts_that_fit() -> None:
-    phases = RollingPhases(0)
+    phases = SampleSize(0)
     cut(phases, 16)
     text = cut(phases, 40)
     assert text.endswith("use fewer prompts in `probe.file`: about 32 fit between syncs")
@@ -50,13 +50,13 @@ def test_a_phase_too_short_for_one_answer_each_names_the_number_of_prompts_that_
 
 
 def test_looks_without_an_answer_need_a_pause_of_the_users() -> None:
-    phases = RollingPhases(4)
+    phases = SampleSize(4)
     cut(phases, 0)
     assert cut(phases, 0).endswith(": none fits between syncs. Take a look while no user waits")
 
 
 def test_a_number_that_is_set_is_never_changed() -> None:
-    phases = RollingPhases(8)
+    phases = SampleSize(8)
     cut(phases, 200)
     assert cut(phases, 200).endswith("`probe.samples: 2` fits between syncs")
     assert phases.samples == 8

@@ -8,6 +8,7 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Response
 from engine.llm.context_length import too_long
@@ -16,10 +17,12 @@ from proxy.evaluation.sampling import (
     SAMPLE,
     SNAPSHOT,
     SNAPSHOT_LIMIT,
-    LookCut,
+    MeasurementCut,
     PromptTooLong,
     SnapshotSampler,
+    open_sampler,
 )
+from proxy.servers.facts import ServerFacts
 
 SEA = [{"role": "user", "content": "Write a story about the sea."}]
 
@@ -64,7 +67,9 @@ async def opened(engine: Engine) -> SnapshotSampler:
     watcher = Watcher(client)
     claimer = EpisodeClaimer(client, watcher, known=lambda: ())
     server = ServerHandle("s", client.url, client, watcher, claimer, set())
-    return await SnapshotSampler.open(server)
+    sampler = await open_sampler(server, ServerFacts(server, Tasks("a test")), lambda: False)
+    assert isinstance(sampler, SnapshotSampler)
+    return sampler
 
 
 async def test_the_answers_to_a_prompt_are_asked_for_together() -> None:
@@ -88,5 +93,5 @@ async def test_a_prompt_over_the_window_is_left_out_and_other_refusals_end_the_l
     with pytest.raises(PromptTooLong):
         await sampler.sample(SEA, 4)
     engine.refuses = (404, "There is no snapshot 'one'")
-    with pytest.raises(LookCut, match="There is no snapshot"):
+    with pytest.raises(MeasurementCut, match="There is no snapshot"):
         await sampler.sample(SEA, 4)

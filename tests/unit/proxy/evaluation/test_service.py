@@ -20,9 +20,9 @@ from core.events import (
 )
 from proxy.alerts import dismiss_alert
 from proxy.control.dispatch import CommandDispatcher
-from proxy.evaluation.archive import LookArchive, StoredLook
+from proxy.evaluation.measurement import Measurement, SampleArchive
 from proxy.evaluation.sampling import SnapshotSampler
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from tests.support.alerts import cause_of, todo_of
@@ -77,7 +77,7 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_p
 async def test_all_samples_of_a_look_are_stored(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0)) as (w, _):
         look = await ended(w, 1)
-        stored = LookArchive(tmp_path).read(look.file)
+        stored = SampleArchive(tmp_path).read(look.file)
         assert stored is not None
         assert (stored.look_id, stored.step, stored.server) == (look.look_id, 1, "s")
         assert [len(one.samples) for one in stored.prompts] == [SAMPLES] * PROMPTS
@@ -184,7 +184,7 @@ async def test_a_restarted_proxy_continues_the_comparison(tmp_path: Path) -> Non
         baseline = await ended(w, 1)
         service.demand("look")
         await ended(w, 2)
-        restarted = ProgressService(
+        restarted = MeasurementService(
             w.context, w.server, service._facts, tmp_path, shipped=False, user_waits=lambda: False
         )
         evaluation = Evaluation({"s": restarted})
@@ -572,8 +572,8 @@ async def test_a_fault_of_one_look_does_not_end_the_later_ones(
         await ended(w, 1)
         archive = service._archive
 
-        class Broken(LookArchive):
-            def write(self, look: StoredLook, baseline: str = "") -> str:
+        class Broken(SampleArchive):
+            def write(self, look: Measurement, baseline: str = "") -> str:
                 raise RuntimeError("a fault")
 
         service._archive = Broken(tmp_path)

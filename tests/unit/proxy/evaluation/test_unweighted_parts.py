@@ -7,7 +7,7 @@ import pytest
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import LookEnded, PartFigures, ProbeSetLoaded
 from proxy.evaluation.probe_set import SHIPPED, shipped_probe_set
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.rewards.parts.reference import is_right
 from tests.support.proxy.measured import Policy, ended, measured
 
@@ -106,7 +106,7 @@ async def test_an_embedded_engine_named_by_its_url_has_the_shipped_probe_set(
     async with measured(tmp_path, Policy(1.0), file="") as (w, first):
         await w.until(lambda: first._shipped is False)
         monkeypatch.setattr(w.server.client, "is_embedded", is_embedded)
-        service = ProgressService(
+        service = MeasurementService(
             w.context, w.server, first._facts, tmp_path, shipped=False, user_waits=lambda: False
         )
         evaluation = Evaluation({"s": service})

@@ -174,29 +174,6 @@ async def test_a_short_server_outage_costs_one_round(tmp_path: Path) -> None:
         assert len(w.swarm.ends) == 4
 
 
-async def test_a_refused_request_triggers_a_poll_of_a_lost_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 3600.0)
-    monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 3600.0)
-    async with small(tmp_path) as w:
-        make_unreachable(w)
-        watcher = w.server.watcher
-        watcher.nudge()
-        await w.until(lambda: trouble(w) == "gone")
-        monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.0)
-        await watcher.poll()
-        assert is_down(watcher.current)
-        await w.until(lambda: watcher._eager)  # it is to be swept once it is back
-        await w.until(lambda: not (watcher._polling or watcher._awake.is_set()))  # no poll is near
-        make_reachable(w)
-        with pytest.raises(ApiError):
-            await w.ask()
-        await w.until(lambda: not is_down(w.server.watcher.current))
-        assert (await w.reply(await w.ask())).why == "winner"
-        await w.closed()
-
-
 async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm_, world(tmp_path, swarm_) as w:
         mute = ajet_swarm.api.watcher.Watcher(w.server.client, poll_timeout=0.05)
