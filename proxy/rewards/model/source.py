@@ -83,7 +83,7 @@ class ComposedSource:
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
-        self._check_lock = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
         self.serving: Assembly | None = None
         """The assembly that scores; None while none does."""
         self._pending: Assembly | None = None
@@ -145,7 +145,7 @@ class ComposedSource:
                 await _start(self.serving, ())
             self._update_health()
             return
-        await self._load()
+        await self._load_changes()
         self._watching = True
         watch = keep_running(self._watch, "the watch over the rewards' files")
         self._tasks.spawn(watch, "watch")
@@ -162,7 +162,7 @@ class ComposedSource:
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
         if self._watching:
-            check = self._tasks.spawn(self._check(), "reload")
+            check = self._tasks.spawn(self._load_changes(), "reload")
             await asyncio.wait([check], timeout=self._environment.seconds)
 
     def health(self) -> SourceHealth:
@@ -234,47 +234,41 @@ class ComposedSource:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(POLL)
-            await self._check()
-
-    async def _check(self) -> None:
-        """Load the files if they have changed."""
-        assert self.file is not None
-        async with self._check_lock:
-            if await asyncio.to_thread(self._stamp, self.file) != self._loaded_stamp:
-                await self._load()
+            await self._load_changes()
 
     def _stamp(self, file: Path) -> Stamp:
         newest = self._pending or self.serving
         return stamp((file, *(newest.files if newest else ())))
 
-    async def _load(self) -> None:
-        """Load the file as it is now, once two checks of it agree."""
+    async def _load_changes(self) -> None:
+        """Load the files if they have changed, once two checks of them agree."""
         assert self.file is not None
-        current = await asyncio.to_thread(self._stamp, self.file)
-        if self._watching:
-            current = await settled(partial(self._stamp, self.file), current)
-        self._loaded_stamp = current
-        running = (*_live(self._pending), *_live(self.serving))
-        try:
-            assembly = await asyncio.to_thread(self._assemble, self.file, running)
-            await _start(assembly, running)
-        except ModelFault as fault:
-            self._fault = Abstention("model", fault.cause, file=fault.file, line=fault.line)
-            self._update_health()
-            return
-        except AjetError as error:
-            self._fault = Abstention("model", str(error), file=str(self.file))
-            self._update_health()
-            return
-        except Exception as error:  # an error in another package's part is a fault of the model
-            log.exception("the rewards did not load")
-            self._fault = fault_of("model", error)
-            self._update_health()
-            return
-        self._fault = None
-        files = await asyncio.to_thread(stamp, assembly.files)
-        self._loaded_stamp = (*current[:1], *files)
-        self._adopt(assembly)
+        async with self._load_lock:
+            current = await asyncio.to_thread(self._stamp, self.file)
+            if current == self._loaded_stamp:
+                return
+            if self._watching:
+                current = await settled(partial(self._stamp, self.file), current)
+            self._loaded_stamp = current
+            running = (*_live(self._pending), *_live(self.serving))
+            fault: Abstention | None = None
+            try:
+                assembly = await asyncio.to_thread(self._assemble, self.file, running)
+                await _start(assembly, running)
+            except ModelFault as error:
+                fault = Abstention("model", error.cause, file=error.file, line=error.line)
+            except AjetError as error:
+                fault = Abstention("model", str(error), file=str(self.file))
+            except Exception as error:  # an error in another package's part is one of the model
+                log.exception("the rewards did not load")
+                fault = fault_of("model", error)
+            self._fault = fault
+            if fault is not None:
+                self._update_health()
+                return
+            files = await asyncio.to_thread(stamp, assembly.files)
+            self._loaded_stamp = (*current[:1], *files)
+            self._adopt(assembly)
 
     def _assemble(self, file: Path, reusable: Sequence[LivePart]) -> Assembly:
         newest = self._pending or self.serving
