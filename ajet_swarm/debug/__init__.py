@@ -35,8 +35,8 @@ from ajet_swarm.protocol.task import WorkflowOutput
 
 WIDTH = 2000
 """Largest number of characters printed of one message."""
-GRACE = 3.0
-"""Seconds that the agent's process has to end after SIGTERM."""
+GRACE = 2.0
+"""Seconds that the agent's process has to end by itself, and then after SIGTERM."""
 
 
 @dataclass(slots=True)
@@ -97,14 +97,17 @@ class AgentProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._lines.close()
-        self._process.terminate()
-        try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if kind is not None:
+            self._process.terminate()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(GRACE)
+                return
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

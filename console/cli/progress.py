@@ -13,7 +13,7 @@ from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from console.models.progress.pair_ratings import ratings_data
 from console.models.progress.parts import part_weights
 from console.models.progress.standing import Standing, progress_server, restores, standing
-from console.text.lines import Line
+from console.text.lines import Line, line_text
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
 from core.state import Look, Progress, State
@@ -58,7 +58,7 @@ def progress(args: argparse.Namespace) -> int:
         say_json(_data(name, present, known, "proxy" if live else "journal"))
     else:
         for line in _lines(state, name, present, known):
-            say("".join(text for text, _ in line).rstrip())
+            say(line_text(line).rstrip())
         if not live:
             say("No proxy runs: this is the state at the end of the journal")
     return EXIT_CODES[present.outcome]

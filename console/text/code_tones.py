@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from rich.syntax import Syntax
 
+from console.text.lines import line_text
 from console.text.wrap import Piece
 
 CODE = "$code"
@@ -116,4 +117,4 @@ def _tone(kind: str) -> str:
 
 
 def _texts(rows: list[list[Piece]]) -> list[str]:
-    return ["".join(text for text, _ in row) for row in rows]
+    return [line_text(row) for row in rows]

@@ -4,7 +4,7 @@ Widgets paint lines and do not interpret markup. Text from users and models is m
 becomes a piece of a line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
@@ -27,6 +27,11 @@ def fit(text: str, width: int, right: bool = False) -> str:
     if size > width:
         return set_cell_size(set_cell_size(text, width - 1).rstrip() + "…", width)
     return " " * (width - size) + text if right else text + " " * (width - size)
+
+
+def line_text(line: Iterable[tuple[str, str]]) -> str:
+    """Return the text of a line without its styles."""
+    return "".join(text for text, _ in line)
 
 
 def line_width(line: Line) -> int:

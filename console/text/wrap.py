@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len, get_character_cell_size
 
 from ajet_swarm.common.text import plain
+from console.text.lines import fit
 
 TAB = "    "
 PLAIN_CAP = 200_000
@@ -31,6 +32,14 @@ def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
     if left_out > 0:
         lines.extend(_broken_cells(f"… {left_out} more characters", width))
     return lines
+
+
+def wrapped_within(text: str, width: int, rows: int) -> list[str]:
+    """Wrap one-line text into at most `rows` lines; an ellipsis marks what is cut off."""
+    lines = wrapped(text, width)
+    if len(lines) <= rows:
+        return lines
+    return [*lines[: rows - 1], fit(" ".join(lines[rows - 1 :]), width)]
 
 
 Piece = tuple[str, str]

@@ -8,8 +8,8 @@ import msgspec
 
 from ajet_swarm.common.text import one_line, plural
 from console.text.format import UNKNOWN, duration, figure, percent
-from console.text.lines import EMPTY, Line, fit, flow, line_width
-from console.text.wrap import wrapped
+from console.text.lines import EMPTY, Line, flow, line_width
+from console.text.wrap import wrapped_within
 from console.ui.table import Cell, Column, Table
 from core.state import JudgeSpend, State
 
@@ -140,10 +140,7 @@ def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
     """Return why it cannot be used at the moment."""
     if not judge.trouble:
         return []
-    rows = wrapped(one_line(judge.trouble, 1_000), width - 5)
-    if len(rows) > _TROUBLE_LINES:
-        rest = " ".join(rows[_TROUBLE_LINES - 1 :])
-        rows = [*rows[: _TROUBLE_LINES - 1], fit(rest, width - 5)]
+    rows = wrapped_within(one_line(judge.trouble, 1_000), width - 5, _TROUBLE_LINES)
     first: Line = (("   ✖ ", "bold $engine-lost"), (rows[0], "bold"))
     return [first, *(((f"     {text}", "bold"),) for text in rows[1:])]
 

@@ -23,9 +23,8 @@ from console.text.format import (
     state_style,
     state_text,
 )
-from console.text.lines import fit
 from console.text.sections import Room, heading, lines
-from console.text.wrap import wrapped
+from console.text.wrap import wrapped_within
 from console.ui.plot import sparkline
 from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
@@ -255,7 +254,7 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
             else rows_of_alert
         )
         if alert.todo and (room.tall or not index):
-            advice = _within(f"→ {alert.todo}", room.width - 4, 2)
+            advice = wrapped_within(one_line(f"→ {alert.todo}", 600), room.width - 4, 2)
             shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
     if len(raised) > most:
         more = [f"{first} above"] if first else []
@@ -263,14 +262,6 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
         keys = "" if chosen else ": Tab, then Down"
         shown.append(_note(f"  and {' and '.join(more)}{keys}"))
     return lines(*shown)
-
-
-def _within(text: str, width: int, rows: int) -> list[str]:
-    """Wrap `text` to at most `rows` lines; an ellipsis marks what is cut off."""
-    wrapped_rows = wrapped(one_line(text, 600), width)
-    if len(wrapped_rows) <= rows:
-        return wrapped_rows
-    return [*wrapped_rows[: rows - 1], fit(" ".join(wrapped_rows[rows - 1 :]), width)]
 
 
 def _alert(
@@ -283,7 +274,7 @@ def _alert(
     keys = f" {'keys' if ' ' in path else 'key'} {path} " if path else ""  # `5 s` reads as a time
     aside = len(age) + len(keys) + (2 if keys else 0)
     room = max(10, width - 2 - aside)
-    first, *more = _within(alert.cause, room, rows) or [""]
+    first, *more = wrapped_within(one_line(alert.cause, 600), room, rows) or [""]
     spare = " " * (room - cell_len(first))
     return [
         Content.assemble(

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ajet_swarm.common.text import one_line, plural
 from console.text.format import UNKNOWN, number
-from console.text.lines import EMPTY, Line, fit
+from console.text.lines import EMPTY, Line, fit, line_text
 from console.text.wrap import wrapped
 from core.control_payloads import EpisodeTokens, Token, TokenCall
 
@@ -47,7 +47,7 @@ def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Li
     episode = f"  episode {one_line(subject.episode_uuid, 40)[:8]}"
     if subject.episode_uuid and sum(len(text) for text, _ in pieces) + len(episode) <= width:
         pieces.append((episode, "$muted"))
-    title_text = "".join(text for text, _ in pieces)
+    title_text = line_text(pieces)
     room = width - len(title_text) - 3
     if room > 12 and subject.query:
         pieces.append((f"  {fit('“' + one_line(subject.query, 200) + '”', room)}", "$muted"))

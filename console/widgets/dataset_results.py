@@ -33,11 +33,6 @@ class ResultList(ItemList, inherit_bindings=False):
         self._run = ""
         self._rows: dict[str, MockRow] = {}
 
-    @property
-    def row_here(self) -> MockRow | None:
-        """The row under the cursor."""
-        return self.row_of(self.cursor)
-
     def row_of(self, key: str) -> MockRow | None:
         """Return the row of an item."""
         return self._rows.get(key)

@@ -12,7 +12,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
 
-from console.text.lines import Line
+from console.text.lines import Line, line_text
 from console.widgets.relaid import FramedWidget
 
 Builder = Callable[[int], Sequence[Line]]
@@ -68,7 +68,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def text(self) -> str:
         """The text, head included, without styles."""
         rows = [self._head(self._width), *self._lines] if self._head else self._lines
-        return "\n".join("".join(piece for piece, _ in row) for row in rows)
+        return "\n".join(line_text(row) for row in rows)
 
     def show(self, source: Hashable, build: Builder) -> None:
         """Paint the lines that `build` returns, unless `source` is unchanged."""
@@ -229,7 +229,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the text selected with the mouse."""
-        text = "\n".join("".join(piece for piece, _ in line) for line in self._lines)
+        text = "\n".join(line_text(line) for line in self._lines)
         return selection.extract(text), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

@@ -1,7 +1,9 @@
 """Groups as the reducer makes them, and lines as text, for tests without a screen."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from console.text.lines import Line, line_text
 from core.state import Group
 from tests.support.console import HOSTILE, group_events, state_of
 
@@ -24,6 +26,11 @@ def group(number: int = 1, **more: Any) -> Group:
     """One group, scored and awaiting a rating by default."""
     more.setdefault("until", "AWAITING_RATING")
     return next(iter(state_of(*group_events(number, **more)).groups.values()))
+
+
+def rows_of(lines: Iterable[Line]) -> list[str]:
+    """Lines without their styles."""
+    return [line_text(line) for line in lines]
 
 
 def text_of(lines: Any) -> str:

@@ -18,6 +18,7 @@ from console.models.rating.raters import (
     rater_rows,
     vote_choice,
 )
+from console.text.lines import line_text
 from console.views.raters import disagreement_row, rater_lines
 from core.state import Group
 
@@ -46,7 +47,7 @@ def raters(args: argparse.Namespace) -> int:
         say_json(_data(rows, agreed, disputed))
         return 0
     for line in rater_lines(rows, agreed, len(disputed)):
-        say("".join(piece for piece, _ in line).rstrip())
+        say(line_text(line).rstrip())
     for group in disputed:
         say(disagreement_row(group, _WIDTH))
     if disputed:

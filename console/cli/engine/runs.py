@@ -14,7 +14,7 @@ from console.models.history.runs import (
     compare,
     run_data,
 )
-from console.text.lines import Line
+from console.text.lines import Line, line_text
 from console.views.history.runs import comparison, detail, row_of, table_head, table_row
 from core.state import EngineRun, EngineRuns
 
@@ -109,7 +109,7 @@ def _print(args: argparse.Namespace, data: dict[str, Any], lines: Sequence[Line]
         say_json(data)
         return
     for line in lines:
-        say("".join(text for text, _ in line).rstrip())
+        say(line_text(line).rstrip())
 
 
 def _list(known: EngineRuns, now: float) -> list[Line]:

@@ -8,7 +8,7 @@ from typing import Any
 from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import add_json, add_proxy_access
 from console.models.reward_figures import Digests, RewardFigures, figures
-from console.text.lines import Line
+from console.text.lines import Line, line_text
 from console.views.agreement import part_lines
 from console.views.judges import judge_head, judge_lines, judges_data
 from console.views.rewards.fault import fault_lines, last_fault
@@ -69,7 +69,7 @@ def _agreement(state: State) -> dict[str, PartAgreement]:
 
 
 def _text(line: Line) -> str:
-    text = "".join(piece for piece, _ in line).rstrip()
+    text = line_text(line).rstrip()
     return text.replace("  z folds", "")
 
 

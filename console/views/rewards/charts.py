@@ -13,7 +13,7 @@ from console.session.group_facts import known_rewards
 from console.text.format import filled, number
 from console.text.lines import Line, fit
 from console.text.sections import Room, heading, lines
-from console.text.wrap import wrapped
+from console.text.wrap import wrapped, wrapped_within
 from console.ui.plot import LABEL, Axis, Plot
 from console.views.rewards.table import brief
 from core.state import Group, State
@@ -131,10 +131,7 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
     text = next(
         (each.text or each.tool_calls for each in group.candidates if each.index == one.index), ""
     )
-    rows = wrapped(one_line(text, 600) or "(empty)", max(8, width - 2))
-    if len(rows) > _ANSWER_ROWS:
-        rest = " ".join(rows[_ANSWER_ROWS - 1 :])
-        rows = [*rows[: _ANSWER_ROWS - 1], fit(rest, max(8, width - 2))]
+    rows = wrapped_within(one_line(text, 600) or "(empty)", max(8, width - 2), _ANSWER_ROWS)
     return [
         Content.assemble((value, tone), (head, "$muted"), (query.rstrip(), "$muted")),
         *(Content(f"  {row}") for row in rows),

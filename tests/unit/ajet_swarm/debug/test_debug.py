@@ -130,6 +130,23 @@ def test_a_number_as_text_counts_as_where_it_is_trained(
     assert json.loads(capsys.readouterr().out)["output"]["reward"] == 0.5
 
 
+def test_what_an_agent_prints_last_is_printed(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "run_episode_once.py").write_text(
+        "import atexit, sys, time\n"
+        "def last():\n"
+        "    time.sleep(0.3)\n"
+        "    sys.stdout.write('the last word')\n"
+        "def run_episode_once(item, url, key):\n"
+        "    atexit.register(last)\n"
+        "    return 1.0\n"
+    )
+    with threaded_swarm() as swarm:
+        assert main([str(folder), "--swarm-url", swarm.url]) == 0
+    assert "the last word" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("ends", "result"),
     [

@@ -6,18 +6,15 @@ from console.models.reward_figures import Point
 from console.text.lines import Line, line_width
 from console.ui.plot import LABEL, Axis, Plot, sparkline
 from console.views.chart import curve, thin
+from tests.support.groups import rows_of
 
 UNIT = Axis(0.0, 1.0)
-
-
-def text(lines: list[Line]) -> list[str]:
-    return ["".join(piece for piece, _ in line) for line in lines]
 
 
 def test_a_line_runs_from_corner_to_corner() -> None:
     plot = Plot(2, 1, (1, 2))
     plot.line([(1, 0.0), (2, 1.0)], UNIT, "$curve")
-    assert text(plot.lines(None)) == [" " * LABEL + "⡠⠊"]
+    assert rows_of(plot.lines(None)) == [" " * LABEL + "⡠⠊"]
 
 
 def test_a_dashed_line_has_gaps_and_where_lines_meet_the_style_is_bold() -> None:
@@ -31,7 +28,7 @@ def test_a_dashed_line_has_gaps_and_where_lines_meet_the_style_is_bold() -> None
 def test_a_single_value_is_visible() -> None:
     plot = Plot(4, 1, (3, 3))
     plot.line([(3, 0.0)], UNIT, "$curve")
-    assert "⣀" in text(plot.lines(None))[0]
+    assert "⣀" in rows_of(plot.lines(None))[0]
 
 
 def test_signs_cover_dots_and_signs_behind_do_not() -> None:
@@ -40,7 +37,7 @@ def test_signs_cover_dots_and_signs_behind_do_not() -> None:
     plot.sign(0, 0, "◆", "$winner")
     for column in range(3):
         plot.sign(column, 0, "┊", "$muted", behind=True)
-    assert text(plot.lines(None)) == [" " * LABEL + "◆⣀┊"]
+    assert rows_of(plot.lines(None)) == [" " * LABEL + "◆⣀┊"]
 
 
 def test_a_band_shades_the_cells_within_it() -> None:
@@ -51,7 +48,7 @@ def test_a_band_shades_the_cells_within_it() -> None:
 
 
 def test_both_axes_name_their_ends() -> None:
-    rows = text(Plot(10, 3, (0, 1)).lines(UNIT, Axis(0.0, 40.0)))
+    rows = rows_of(Plot(10, 3, (0, 1)).lines(UNIT, Axis(0.0, 40.0)))
     assert rows[0].split() == ["1.00", "40"]
     assert rows[1].split() == []
     assert rows[2].split() == ["0.00", "0"]
@@ -61,9 +58,9 @@ def test_the_foot_has_the_first_legend_with_room() -> None:
     plot = Plot(20, 3, (1, 9))
     legends: list[Line] = [(("a long legend beyond", ""),), (("short", ""),)]
     foot = plot.foot("step 1", "9", *legends)
-    assert text([foot])[0].split() == ["step", "1", "short", "9"]
+    assert rows_of([foot])[0].split() == ["step", "1", "short", "9"]
     assert line_width(foot) == LABEL + 20
-    assert text([plot.foot("step 1", "9")])[0].endswith("9")
+    assert rows_of([plot.foot("step 1", "9")])[0].endswith("9")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])

@@ -2,14 +2,11 @@
 
 import pytest
 
-from console.text.lines import Line, line_width
+from console.text.lines import line_width
 from console.views.rewards.charts import bars, histogram, scatter
+from tests.support.groups import rows_of
 
 WIDTHS = (24, 40, 77)
-
-
-def text(lines: list[Line]) -> list[str]:
-    return ["".join(piece for piece, _ in line) for line in lines]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -22,7 +19,7 @@ def test_a_scatter_stays_within_its_room(width: int, count: int) -> None:
 
 
 def test_a_scatter_shows_the_oldest_at_the_left_and_each_mean() -> None:
-    lines = text(scatter([(0.0,), (1.0,)], 26, 6))
+    lines = rows_of(scatter([(0.0,), (1.0,)], 26, 6))
     assert lines[0].startswith(" 1.00")
     assert lines[4].startswith(" 0.00")
     assert lines[4].index("━") < lines[0].index("━")
@@ -38,7 +35,7 @@ def test_equal_values_can_be_drawn() -> None:
 def test_a_histogram_counts_each_value_once(width: int) -> None:
     lines = histogram([0.0, 0.05, 0.95, 1.0, 1.0], width, 10)
     assert all(line_width(line) <= width for line in lines)
-    counts = [line.split()[-1] for line in text(lines)]
+    counts = [line.split()[-1] for line in rows_of(lines)]
     assert counts[0] == "3"
     assert counts[-1] == "2"
     assert set(counts[1:-1]) == {"·"}
@@ -55,12 +52,12 @@ def test_a_histogram_counts_each_value_once(width: int) -> None:
 def test_the_ranges_of_a_histogram_begin_at_round_figures(
     low: float, high: float, rows: int, starts: tuple[str, str]
 ) -> None:
-    lines = [line.split()[0] for line in text(histogram([low, high], 40, rows))]
+    lines = [line.split()[0] for line in rows_of(histogram([low, high], 40, rows))]
     assert (lines[0], lines[-1]) == starts
 
 
 def test_the_longest_bar_is_the_highest_value() -> None:
-    lines = text(bars([("1", 0.8, "0.80"), ("2", 0.2, "0.20")], 40))
+    lines = rows_of(bars([("1", 0.8, "0.80"), ("2", 0.2, "0.20")], 40))
     assert lines[0].count("█") > 3 * lines[1].count("█") > 0
     assert lines[1].endswith(" 0.20")
 
