@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.common.tasks import Tasks, keep_running
@@ -50,8 +49,6 @@ class ServerHandle:
     client: SwarmApi
     watcher: Watcher
     claimer: EpisodeClaimer
-    evaluating: dict[str, Claimed] = field(default_factory=dict)
-    """Eval episodes that looks hold: uuid -> its last claim."""
     paused: str = ""
     """Why its requests are not trained on; empty if they are."""
     most_episodes: int | None = None

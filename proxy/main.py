@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, run_all
@@ -405,9 +404,7 @@ def _create_handle(
 ) -> ServerHandle:
     settings, runtime = options.settings, options.runtime
     if settings.upstream.url:
-        return observe_handle(
-            settings, name, transport, client_uuid, lambda: _held(bus, name), runtime
-        )
+        return observe_handle(settings, name, transport, client_uuid, runtime)
     url = target
     if target == "embedded":
         info = running(options.home, "engine")
@@ -421,17 +418,13 @@ def _create_handle(
         runtime=runtime,
     )
     watcher = Watcher(client, runtime.clock.wall)
-    evaluating: dict[str, Claimed] = {}
-    claimer = EpisodeClaimer(
-        client, watcher, known=lambda: _held(bus, name) | evaluating.keys(), runtime=runtime
-    )
+    claimer = EpisodeClaimer(client, watcher, runtime=runtime)
     return ServerHandle(
         name=name,
         url=url,
         client=client,
         watcher=watcher,
         claimer=claimer,
-        evaluating=evaluating,
         is_starting=lambda: is_starting(
             bus.state.servers.get(name), bus.clock(), options.engine_starts_by
         ),
@@ -447,20 +440,6 @@ def _expected_url(settings: Settings) -> str:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.2):
         port = 0  # never connected to
     return f"http://{host}:{port}"
-
-
-_HELD = frozenset({"claimed", "answered", "failed", "unknown"})
-
-
-def _held(bus: Bus, server: str) -> set[str]:
-    """Return the episodes that our open groups own."""
-    return {
-        candidate.episode_uuid
-        for group in bus.state.open_groups()
-        if group.server == server
-        for candidate in group.candidates
-        if candidate.episode_uuid and candidate.phase in _HELD
-    }
 
 
 def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndOutcome, RefusedKind
 from ajet_swarm.client.engine_control import EngineOrders
-from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim
-from ajet_swarm.client.episode_ends import EpisodeEnds
+from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.client.throttle import BatchPlace
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.deadlines import EpisodeDeadline
+from ajet_swarm.episodes.ends import EpisodeEnds
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
@@ -78,21 +78,21 @@ class AsyncSwarm(EngineOrders):
         throttle_policy: SwarmThrottlePolicy | None,
         timeout: float | None,
         lifetime: float | None,
-    ) -> tuple[str, OpenaiBaseUrlAndApiKey, EpisodeDeadline]:
-        """Claim an episode, see `begin_episode`; return the record of the claim, too."""
+    ) -> tuple[str, OpenaiBaseUrlAndApiKey, Holding]:
+        """Claim an episode, see `begin_episode`; return the holding, too."""
         check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
         await self.start()
         last: list[ClaimRefused] = []
         try:
             async with asyncio.timeout(timeout):
                 idle = float(discard_episode_timeout)
-                claimed, times = await self._begin(
+                claimed, holding = await self._begin(
                     idle, episode_type, throttle_policy, lifetime, last
                 )
         except TimeoutError:
             raise self._no_episode(timeout, last) from None
         uuid = claimed.episode_uuid
-        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), times
+        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), holding
 
     async def _begin(
         self,
@@ -101,19 +101,18 @@ class AsyncSwarm(EngineOrders):
         policy: SwarmThrottlePolicy | None,
         lifetime: float | None,
         last: list[ClaimRefused],
-    ) -> tuple[Claimed, EpisodeDeadline]:
+    ) -> tuple[Claimed, Holding]:
         since = self._clock.wall()
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
 
-        times: EpisodeDeadline | None = None
+        holding: Holding | None = None
 
-        def remember(uuid: str) -> None:
-            nonlocal times
-            times = self._deadlines.add(uuid, idle, seconds, counts=kind == "train")
-
-        def forget(uuids: Sequence[str], _: str) -> None:
-            self._deadlines.drop(uuids[0], times)
+        def granted(uuid: str) -> None:
+            nonlocal holding
+            holding = self._ends.holdings.by_uuid[uuid]
+            holding.lifetime = seconds
+            self._ends.holdings.forget_expired()
 
         while True:
             seen = await self._until_rolling(since)
@@ -126,13 +125,13 @@ class AsyncSwarm(EngineOrders):
                 async with self._claims.queue.entry() as entry:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
-                    answer = await self._claims.claim_one(kind, idle, wire, remember, forget)
+                    answer = await self._claims.claim_one(kind, idle, wire, granted)
                     if isinstance(answer, Claimed):
                         entry.claimed()
                         if place is not None:
                             place.claimed()
-                        assert times is not None  # `remember` was called
-                        return answer, times
+                        assert holding is not None  # `granted` was called
+                        return answer, holding
                     last[:] = [answer]
                     entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
                     await self._wait_after(answer)
@@ -213,22 +212,31 @@ class AsyncSwarm(EngineOrders):
                 not claimed any more.
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
-        times = self._deadlines.get(episode_uuid)
-        return await self._end_claim(
-            task, episode_uuid, times, workflow_output, declare_client_active
-        )
+        await self.start()
+        holding = self._holding(episode_uuid)
+        return await self._end_claim(task, holding, workflow_output, declare_client_active)
+
+    def _holding(self, uuid: str) -> Holding:
+        """Return the holding of an episode; for an unknown one, one whose time is over."""
+        return self._ends.holdings.by_uuid.get(uuid) or Holding(uuid, idle=0.0, lifetime=0.0)
 
     async def _end_claim(
-        self,
-        task: Task | str,
-        uuid: str,
-        times: EpisodeDeadline | None,
-        output: WorkflowOutput,
-        active: bool = True,
+        self, task: Task | str, holding: Holding, output: WorkflowOutput, active: bool = True
     ) -> EndOutcome:
         """End the episode of one claim, see `EpisodeEnds.end`."""
         await self.start()
-        outcome = await self._ends.end(task, uuid, times, output, active)
+        uuid = holding.uuid
+        if holding.left_by and self._ends.holdings.by_uuid.get(uuid) is holding:
+            raise SwarmError("this episode is already being ended", uuid)
+        try:
+            task_id, wire = wire_output(task, uuid, output)
+            outcome = await self._ends.end(holding, task_id, wire, active=active)
+        except Exception as error:  # give the episode back after any error
+            await self._ends.abort([holding], "it could not be ended")
+            if isinstance(error, SwarmError):
+                raise
+            text = f"it could not be ended: {type(error).__name__}: {error}"
+            raise SwarmError(text, f"episode {uuid}", "It was given back") from error
         if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
             raise EpisodeLost(outcome.kind.value, outcome.text, uuid)
         if not outcome.ended:
@@ -241,20 +249,18 @@ class AsyncSwarm(EngineOrders):
         Returns:
             False when this client no longer holds the episode, or is already ending it.
         """
-        times = self._deadlines.get(episode_uuid)
-        return await self._abort_claim(episode_uuid, times, declare_client_active)
+        await self.start()
+        return await self._abort_claim(self._holding(episode_uuid), declare_client_active)
 
-    async def _abort_claim(
-        self, uuid: str, times: EpisodeDeadline | None, active: bool = False
-    ) -> bool:
+    async def _abort_claim(self, holding: Holding, active: bool = False) -> bool:
         """Give back the episode of one claim, see `EpisodeEnds.abort`."""
         await self.start()
-        return await self._ends.abort(uuid, times, active)
+        return bool(await self._ends.abort([holding], "aborted", active=active))
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
         await self.start()
-        if self._deadlines.is_expired(self._deadlines.get(episode_uuid)):
+        if self._ends.holdings.is_expired(self._holding(episode_uuid)):
             return False
         return bool(await self.wire.can_continue(episode_uuid))
 
@@ -276,17 +282,17 @@ class AsyncSwarm(EngineOrders):
 
         Arguments and errors are those of `begin_episode`.
         """
-        uuid, api, times = await self._claim_episode(
+        uuid, api, holding = await self._claim_episode(
             discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
         )
         episode = AsyncEpisode(
-            task, uuid, api, lambda task, output: self._end_claim(task, uuid, times, output)
+            task, uuid, api, lambda task, output: self._end_claim(task, holding, output)
         )
         try:
             yield episode
         finally:
             if episode.outcome is None and not self._closed:
-                await self._abort_claim(uuid, times)
+                await self._abort_claim(holding)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -298,11 +304,19 @@ class AsyncSwarm(EngineOrders):
 
     @property
     def _ends(self) -> EpisodeEnds:
-        releaser = self._claims.releaser
-        return EpisodeEnds(
-            self.wire, self.watcher, releaser, self._deadlines, self._work, self._mine
-        )
+        return self._claims.ends
 
     async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
-        self._deadlines.add(uuid, idle, idle * self.lifetime, counts=kind == "train")
+        ends = self._ends
+        lifetime = idle * self.lifetime
+        ends.holdings.add(
+            Holding(
+                uuid,
+                idle,
+                lifetime,
+                kind == "train",
+                ends.holdings.monotonic(),
+                ends.holdings.wall(),
+            )
+        )

@@ -14,7 +14,6 @@ from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.deadlines import EpisodeDeadlines
 from ajet_swarm.protocol.errors import (
     EngineOff,
     SwarmError,
@@ -75,6 +74,7 @@ class SwarmBase:
         self._transport = HttpTransport()
         self._clock = runtime.clock
         self._chance = runtime.chance
+        self._runtime = runtime
         self.wire = SwarmWire(
             url, self._transport, client_uuid or self._chance.uuid(), name=name, runtime=runtime
         )
@@ -90,9 +90,6 @@ class SwarmBase:
         self._completion = Completion()
         self._trainer_ends = TrainerEnds(self._clock.monotonic)
         self._tasks: Tasks | None = None
-        self._work = Tasks(f"ends:{self.name}")
-        """Tasks of ends and aborts, which continue when their caller is cancelled."""
-        self._deadlines = EpisodeDeadlines(self._clock)
         self._throttle = Throttle(self.client_uuid, self._clock.monotonic)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
@@ -131,7 +128,7 @@ class SwarmBase:
         self._watcher = Watcher(self.wire, self._clock.wall, fails_waits=True)
         self._watcher.add_listener(self._completion.note)
         self._watcher.add_listener(self._trainer_ends.note)
-        self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)
+        self._claimer = EpisodeClaimer(self.wire, self._watcher, runtime=self._runtime)
         self._throttling = asyncio.Lock()
         self._tasks.spawn(self._watcher.run(), "watcher")
 
@@ -151,17 +148,14 @@ class SwarmBase:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(seconds / 4):
                             await self._claimer.refuse_claims()
-                    await self._work.drain(seconds / 2)
-                    if self._deadlines.ever_claimed and (
-                        len(self._deadlines) or self.watcher.current.reachable
+                    ends = self._claimer.ends
+                    await ends.drain(seconds / 2)
+                    if ends.holdings.ever_claimed and (
+                        ends.holdings.by_uuid or self.watcher.current.reachable
                     ):
-                        releaser = self._claimer.releaser
-                        # An abort could hit the next owner of an episode that is being ended.
-                        mine = (await self._mine() or set()) - self._deadlines.ending()
-                        held = [uuid for uuid in mine if not releaser.spares(uuid)]
-                        await releaser.give_back(held, "the client closes")
-            await self._work.close()
-            await self._claimer.releaser.close(min(seconds, 1.0))
+                        with contextlib.suppress(SwarmError):
+                            await ends.return_all()
+            await self._claimer.close(min(seconds, 1.0))
             await self._tasks.close()
         await self._transport.close()
 
@@ -337,14 +331,6 @@ class SwarmBase:
         patience = f"{self.patience:g} s" if self.patience is not None else "long"
         text = f"no swarm server answered for {patience} ({seen.error})"
         return Unreachable(text, self.server_url, self._hint(seen), sent=False)
-
-    async def _mine(self) -> set[str] | None:
-        """Return the episodes that the server holds for this client; None when unknown."""
-        try:
-            records = await self.wire.buffer()
-        except SwarmError:
-            return None
-        return {r.episode_uuid for r in records if r.claimed and r.client_uuid == self.client_uuid}
 
 
 def rollout_line(pool: PoolInfo) -> str:

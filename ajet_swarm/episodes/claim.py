@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,9 +28,10 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.common.tasks import Deadline, timeout_at
+from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.episodes.fair_queue import Origin
+from ajet_swarm.episodes.lost_claims import SEARCH_AGAIN
 from ajet_swarm.episodes.queue import ClaimQueue, QueueEntry
-from ajet_swarm.episodes.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -82,7 +83,7 @@ class _Claim(msgspec.Struct, eq=False):
     """Whether the caller left while claims were unanswered."""
     error: Exception | None = None
     """Error of `on_claimed`, or a fault of the client."""
-    releases: "list[asyncio.Task[None]]" = []
+    releases: "list[asyncio.Task[list[str]]]" = []
     """Tasks that give back what a stopped attempt held."""
 
     def stopped(self) -> bool:
@@ -106,18 +107,13 @@ class EpisodeClaimer:
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: Returns the uuids for which the caller is responsible: from `on_claimed` until they
-            are ended or returned. `reconcile` gives back all others that the server holds in our
-            name.
-        on_stray: Called with the uuids that `reconcile` gave back.
         timeout: Seconds after which the outcome of a claim or an abort counts as unknown; more than
             the 19 s for which a server is frozen while it stops an engine.
-        second_look: Seconds until lost claims are searched for a second time: a frozen server may
-            execute one late.
-        runtime: Source of the pauses.
+        search_again: See `SEARCH_AGAIN`.
+        runtime: Source of times and pauses.
 
     Attributes:
-        releaser: Gives episodes back.
+        ends: What it holds, and the ends and aborts of that.
         queue: Order of the claims.
         keeping: Whether a group is in a window in which it keeps a part.
     """
@@ -127,23 +123,20 @@ class EpisodeClaimer:
         client: SwarmApi,
         watcher: Watcher,
         *,
-        known: Callable[[], Collection[str]],
-        on_stray: Callable[[Sequence[str]], None] | None = None,
         timeout: float = GENERAL,
-        second_look: float = SECOND_LOOK,
+        search_again: float = SEARCH_AGAIN,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.client = client
         self.watcher = watcher
         self.queue = ClaimQueue()
         self.keeping = False
-        self.releaser = EpisodeReleaser(
+        self.ends = EpisodeEnds(
             client,
             watcher,
-            known=known,
-            on_stray=on_stray,
             timeout=timeout,
-            second_look=second_look,
+            search_again=search_again,
+            clock=runtime.clock,
         )
         self._chance = runtime.chance
         self._closed = False
@@ -223,7 +216,6 @@ class EpisodeClaimer:
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
         on_claimed: OnClaimed,
-        on_returned: OnReturned,
     ) -> Claimed | ClaimRefused:
         """Send one claim; when cancelled, give back the episode that it may get.
 
@@ -232,12 +224,11 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes the episode back.
             policy: Throttle policy of the episode's task, or None.
             on_claimed: See `claim_group`.
-            on_returned: See `claim_group`.
 
         Raises:
             SwarmError: `close` was called.
         """
-        claim = _Claim(1, episode_type, discard_timeout, on_claimed, on_returned, policy)
+        claim = _Claim(1, episode_type, discard_timeout, on_claimed, policy=policy)
         return await self._attempt(claim) or claim.take_held()[0]
 
     async def refill(
@@ -278,26 +269,26 @@ class EpisodeClaimer:
         return None
 
     async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
-        """See `EpisodeReleaser.give_back`."""
-        await self.releaser.give_back(uuids, cause)
+        """See `EpisodeEnds.give_back`."""
+        await self.ends.give_back(uuids, cause)
 
     async def reconcile(self) -> list[str]:
-        """See `EpisodeReleaser.reconcile`."""
-        return await self.releaser.reconcile()
+        """See `LostClaims.reconcile`."""
+        return await self.ends.lost.reconcile()
 
     async def settle(self, seconds: float) -> bool:
-        """See `EpisodeReleaser.settle`."""
-        return await self.releaser.settle(seconds)
+        """Wait for work in the background; return False when some still runs after `seconds`."""
+        return await self.ends.tasks.drain(seconds)
 
     async def refuse_claims(self) -> None:
         """Refuse further claims, and wait for the claims in flight."""
         self._closed = True
-        async with self.releaser.lock:
+        async with self.ends.lock:
             pass
 
     async def close(self, seconds: float = 5.0) -> None:
-        """See `EpisodeReleaser.close`."""
-        await self.releaser.close(seconds)
+        """See `EpisodeEnds.close`."""
+        await self.ends.close(seconds)
 
     # --- one group ------------------------------------------------------------------------------
 
@@ -358,11 +349,11 @@ class EpisodeClaimer:
         Returns:
             The reason of the failure; None when all is held.
         """
-        if self._closed or self.releaser.tasks.closing:
+        if self._closed or self.ends.tasks.closing:
             raise self._closed_error()
         claim.stop, claim.granted = None, 0
         work = self._keep_claiming(claim, window) if window else self._send(claim)
-        task = self.releaser.tasks.spawn(work, "claim")
+        task = self.ends.tasks.spawn(work, "claim")
         try:
             await asyncio.wait({task})
             if claim.releases:
@@ -387,7 +378,7 @@ class EpisodeClaimer:
     async def _send(self, claim: _Claim) -> None:
         """Send all claims at once; after a refusal one first, and the others once it is granted."""
         with self._stopped_outside_rolling(claim):
-            async with self.releaser.lock.shared():
+            async with self.ends.lock.shared():
                 if claim.last is not None:
                     await self._send_one(claim)
                 async with asyncio.TaskGroup() as group:
@@ -404,7 +395,7 @@ class EpisodeClaimer:
             with self._stopped_outside_rolling(claim), self.watcher.eager():
                 while claim.missing:
                     before = claim.missing
-                    async with self.releaser.lock.shared():
+                    async with self.ends.lock.shared():
                         await self._send_one(claim)
                     if claim.missing == before:
                         await asyncio.sleep(self._chance.uniform(*PACE))
@@ -424,7 +415,7 @@ class EpisodeClaimer:
             answer = await self.client.claim(
                 claim.episode_type,
                 claim.discard_timeout,
-                timeout=self.releaser.timeout,
+                timeout=self.ends.timeout,
                 throttle_policy=claim.policy,
             )
             if isinstance(answer, Claimed):
@@ -435,14 +426,14 @@ class EpisodeClaimer:
             claim.error = error
             answer = ClaimRefused(RefusedKind.OTHER, "it failed")
         if answer.kind is RefusedKind.UNKNOWN:
-            self.releaser.sweep_soon()
+            self.ends.lost.search_soon()
         if not (claim.keeps and answer.kind is RefusedKind.NONE_AVAILABLE):
             self._stop(claim, answer)
 
     def _record(self, claim: _Claim, claimed: Claimed) -> None:
         claim.granted += 1
         claim.held.append(claimed)
-        self.releaser.claimed(claimed.episode_uuid)
+        self.ends.holdings.granted(claimed)
         try:
             if claim.on_claimed is not None:
                 claim.on_claimed(claimed.episode_uuid)
@@ -460,7 +451,7 @@ class EpisodeClaimer:
         if not uuids:
             return
         cause = claim.stop.text or claim.stop.kind.value
-        claim.releases.append(self.releaser.return_soon(uuids, cause))
+        claim.releases.append(self.ends.return_soon(uuids, cause))
         if claim.on_returned is not None:
             try:
                 claim.on_returned(uuids, cause)

@@ -9,7 +9,8 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line
 from console.text.contact import is_starting, lost_word
-from core.state import Pool, Server
+from core.events.server import PoolChanged
+from core.state import Server
 
 UNKNOWN = "–"
 
@@ -150,7 +151,7 @@ class Progress:
         return f"{self.done}/{self.target} {self.unit}"
 
 
-def progress(pool: Pool | None) -> Progress | None:
+def progress(pool: PoolChanged | None) -> Progress | None:
     """Return the pool's progress by its stop rule; None when the server has not reported it."""
     if pool is None or not pool.method:
         return None

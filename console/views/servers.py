@@ -23,7 +23,8 @@ from console.text.wrap import wrapped
 from console.ui.table import Cell, Column, Table
 from console.views.timeline import stays
 from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
-from core.state import Pool, Server
+from core.events.server import PoolChanged
+from core.state import Server
 
 MAX_SPANS = 12
 """Most state spans of the history in the list."""
@@ -207,7 +208,7 @@ def _facts(server: Server, details: ServerDetails | None, now: float, width: int
         yield fact("booting", f"since {clock(details.booting_since)}")
 
 
-def _bars(pool: Pool | None, width: int) -> list[Line]:
+def _bars(pool: PoolChanged | None, width: int) -> list[Line]:
     """Return the progress bars of the batch: episodes, tasks, tasks with signal."""
     if pool is None:
         return [*_title("POOL"), (("  the server reports none now", "$muted"),)]

@@ -6,7 +6,8 @@ from typing import Any
 from ajet_swarm.common.text import ago, known_names, one_line, plural
 from core.commands import CommandError
 from core.commands.refusal import NoChange, NotNow
-from core.state import Group, Pool, Server, State
+from core.events.server import PoolChanged
+from core.state import Group, Server, State
 
 Args = Mapping[str, Any]
 BASE = "base"
@@ -241,7 +242,7 @@ def _stop_costs(state: State, server: Server) -> list[str]:
     return lines
 
 
-def pool_costs(state: State, server: Server, pool: Pool) -> list[str]:
+def pool_costs(state: State, server: Server, pool: PoolChanged) -> list[str]:
     """Return what a stop of the engine costs other clients, and the pool that it discards."""
     lines = []
     if pool.running_others or pool.other_clients:

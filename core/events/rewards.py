@@ -160,6 +160,11 @@ class WhatIfChanged(Event, frozen=True, kw_only=True):
     """Why it failed, with file and line if known."""
     summary: TrialSummary | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.phase != "doing"
+
 
 class WatchFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Correlation of the rewards with one trait of the answers."""
@@ -181,7 +186,7 @@ class WatchFigure(msgspec.Struct, frozen=True, kw_only=True):
 class RewardsWatched(Event, frozen=True, kw_only=True):
     """Figures of the reward monitoring; published now and then while groups arrive."""
 
-    figures: tuple[WatchFigure, ...]
+    figures: tuple[WatchFigure, ...] = ()
     groups: int = 0
     """Groups with unequal rewards that the figures are computed from."""
     low: float = 0.0

@@ -21,10 +21,8 @@ from core.state import (
     BestLook,
     Look,
     PairRatings,
-    ProbeSet,
     Progress,
     RatedPair,
-    Rewind,
     RunningLook,
     State,
 )
@@ -44,7 +42,7 @@ def _progress_of(state: State, name: str) -> Progress:
 
 
 def _loaded(state: State, event: ProbeSetLoaded) -> Dirty:
-    _progress_of(state, event.server).probe_set = record_of(ProbeSet, event)
+    _progress_of(state, event.server).probe_set = event
     return progress_changed(event.server)
 
 
@@ -131,7 +129,7 @@ def _resumed(state: State, event: TrainingResumed) -> Dirty:
 
 def _rewound(state: State, event: Rewound) -> Dirty:
     progress = _progress_of(state, event.server)
-    progress.rewound = record_of(Rewind, event)
+    progress.rewound = event
     progress.rewinds += 1
     return progress_changed(event.server)
 

@@ -1,9 +1,11 @@
 """Handlers of the events of the reward source, its judges, trials and monitoring."""
 
+from msgspec.structs import replace
+
 from core.events.rewards import JudgeSpent, RewardsChanged, RewardsWatched, WhatIfChanged
 from core.reducer.common import Dirty, Handlers, record_of
 from core.reducer.runs import note_rewards
-from core.state import JudgeSpend, RewardFault, Rewards, RewardWatch, State, WhatIf
+from core.state import JudgeSpend, RewardFault, Rewards, State
 
 JUDGE_CAP = 32
 REWARDS: Dirty = frozenset(("rewards",))
@@ -52,21 +54,21 @@ def clear_judges(state: State) -> Dirty:
 
 
 def _what_if(state: State, event: WhatIfChanged) -> Dirty:
-    state.what_if = record_of(WhatIf, event)
+    state.what_if = event
     return REWARDS
 
 
 def _watched(state: State, event: RewardsWatched) -> Dirty:
-    state.reward_watch = record_of(RewardWatch, event)
+    state.reward_watch = event
     return REWARDS
 
 
 def fail_trial(state: State) -> Dirty:
     """Mark a trial that the previous proxy did not finish as failed, and restart the monitoring."""
-    state.reward_watch = RewardWatch()
+    state.reward_watch = RewardsWatched()
     if state.what_if is not None and not state.what_if.over:
-        state.what_if.phase = "failed"
-        state.what_if.cause = "the proxy ended meanwhile"
+        ended = "the proxy ended meanwhile"
+        state.what_if = replace(state.what_if, phase="failed", cause=ended)
     return REWARDS
 
 

@@ -24,11 +24,8 @@ from core.state import (
     TEXT_CAP,
     Group,
     Operation,
-    Pool,
     Probe,
-    SentJob,
     Server,
-    Slots,
     Span,
     State,
     StepStats,
@@ -114,7 +111,7 @@ def _pool(state: State, event: PoolChanged) -> Dirty:
     server = server_of(state, event.server)
     if event.model and (server.pool is None or server.pool.model != event.model):
         note_model(state, server, event.model)
-    server.pool = record_of(Pool, event)
+    server.pool = event
     return server_changed(event.server)
 
 
@@ -135,13 +132,13 @@ def _checkpoints(state: State, event: CheckpointsListed) -> Dirty:
 
 
 def _slots(state: State, event: SlotsSeen) -> Dirty:
-    server_of(state, event.server).slots = record_of(Slots, event)
+    server_of(state, event.server).slots = event
     return server_changed(event.server)
 
 
 def _sent(state: State, event: JobSent) -> Dirty:
     server = server_of(state, event.server)
-    server.job = record_of(SentJob, event)
+    server.job = event
     server.foreign_start = 0.0
     return server_changed(event.server)
 

@@ -6,23 +6,22 @@ One module per subject, with the names of `core.events` and `core.reducer`. Coll
 
 import msgspec
 
+from core.events.rewards import RewardsWatched, WhatIfChanged
 from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group, Lease, Rating
 from core.state.mock import Mock, MockRow
 from core.state.progress import (
     BestLook,
     Look,
     PairRatings,
-    ProbeSet,
     Progress,
     RatedPair,
-    Rewind,
     RunningLook,
 )
 from core.state.proxy import Alert, AttachedConsole, Totals
 from core.state.rating import PartAgreement, RaterStats
-from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
+from core.state.rewards import JudgeSpend, RewardFault, Rewards
 from core.state.runs import EngineRun, EngineRuns, RunPoint
-from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
+from core.state.server import Operation, Probe, Server, Span, StepStats
 from core.state.weights import TrainingRun, WeightVersion
 
 GROUP_CAP = 500
@@ -77,9 +76,9 @@ class State(msgspec.Struct, kw_only=True):
     attached: dict[str, AttachedConsole] = msgspec.field(default_factory=dict)
     """The consoles with an id, by id; ids are those of leases."""
     rewards: Rewards = msgspec.field(default_factory=Rewards)
-    what_if: WhatIf | None = None
+    what_if: WhatIfChanged | None = None
     """The last trial of other rewards."""
-    reward_watch: RewardWatch = msgspec.field(default_factory=RewardWatch)
+    reward_watch: RewardsWatched = msgspec.field(default_factory=RewardsWatched)
     judges: dict[str, JudgeSpend] = msgspec.field(default_factory=dict)
     """By name of the reward part; counts of this run."""
     servers: dict[str, Server] = msgspec.field(default_factory=dict)

@@ -9,21 +9,12 @@ from core.events.progress import (
     PairCounts,
     PairSide,
     PartFigures,
-    ProbePrompt,
+    ProbeSetLoaded,
     PromptFigures,
+    Rewound,
 )
 from core.verdict.conclusion import Verdict
 from core.verdict.pairs import PairFigures, pair_figures
-
-
-class ProbeSet(msgspec.Struct, kw_only=True):
-    """The probe set in use; fields as in `core.events.ProbeSetLoaded`."""
-
-    source: str = ""
-    version: str = ""
-    prompts: tuple[ProbePrompt, ...] = ()
-    error: str = ""
-    enabled: bool = True
 
 
 class RunningLook(msgspec.Struct, kw_only=True):
@@ -92,18 +83,6 @@ class BestLook(msgspec.Struct, kw_only=True):
     """Its rewards by prompt, without texts."""
 
 
-class Rewind(msgspec.Struct, kw_only=True):
-    """The last rewind of a server; fields as in `core.events.Rewound`."""
-
-    look_id: str
-    step: int | None = None
-    baseline_id: str = ""
-    restored: str = ""
-    model: str = ""
-    at: float = 0.0
-    """Unix seconds."""
-
-
 class RatedPair(msgspec.Struct, kw_only=True):
     """A pair of answers that a rater compared or skipped; fields as in `core.events.PairRated`."""
 
@@ -153,11 +132,11 @@ class PairRatings(msgspec.Struct, kw_only=True):
 class Progress(msgspec.Struct, kw_only=True):
     """The progress measurement of one server."""
 
-    probe_set: ProbeSet | None = None
+    probe_set: ProbeSetLoaded | None = None
     """None until the proxy has looked for one."""
     paused: str = ""
     """Why requests are not trained on; empty if they are."""
-    rewound: Rewind | None = None
+    rewound: Rewound | None = None
     """The last rewind; None before the first."""
     rewinds: int = 0
     """Number of rewinds so far."""

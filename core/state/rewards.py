@@ -2,7 +2,7 @@
 
 import msgspec
 
-from core.events.rewards import RewardPart, TrialSummary, WatchFigure
+from core.events.rewards import RewardPart
 
 
 class RewardFault(msgspec.Struct, kw_only=True):
@@ -72,33 +72,3 @@ class JudgeSpend(msgspec.Struct, kw_only=True):
     def latency(self) -> float | None:
         """Mean seconds per call; None before the first call."""
         return self.seconds / self.calls if self.calls else None
-
-
-class WhatIf(msgspec.Struct, kw_only=True):
-    """The last trial of other rewards; fields as in `core.events.WhatIfChanged`."""
-
-    what: str
-    phase: str = "doing"
-    weights: tuple[tuple[str, float], ...] = ()
-    done: int = 0
-    total: int = 0
-    began: float = 0.0
-    cause: str = ""
-    summary: TrialSummary | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.phase != "doing"
-
-
-class RewardWatch(msgspec.Struct, kw_only=True):
-    """Newest figures of the monitoring; fields as in `core.events.RewardsWatched`."""
-
-    figures: tuple[WatchFigure, ...] = ()
-    groups: int = 0
-    low: float = 0.0
-    high: float = 0.0
-    mean: float = 0.0
-    std: float = 0.0
-    outliers: tuple[tuple[str, int, float, float], ...] = ()

@@ -4,7 +4,13 @@ import math
 
 import msgspec
 
-from core.events.server import Checkpoint, ClientSeen, OperationStep
+from core.events.server import (
+    Checkpoint,
+    JobSent,
+    OperationStep,
+    PoolChanged,
+    SlotsSeen,
+)
 from core.state.weights import TrainingRun
 
 
@@ -14,32 +20,6 @@ class Span(msgspec.Struct, kw_only=True):
     state: str
     since: float
     step: int | None = None
-
-
-class Pool(msgspec.Struct, kw_only=True):
-    """The sample pool at its last reading."""
-
-    method: str = ""
-    completed_episodes: int = 0
-    episode_target: int = 0
-    completed_tasks: int = 0
-    task_target: int = 0
-    non_dummy_tasks: int = 0
-    repeats: int = 0
-    running: int = 0
-    running_others: int = 0
-    other_clients: tuple[str, ...] = ()
-    model: str = ""
-
-
-class Slots(msgspec.Struct, kw_only=True):
-    """Holders of a server's episodes."""
-
-    free: int = 0
-    claimed: int = 0
-    clients: tuple[ClientSeen, ...] = ()
-    more: int = 0
-    """Number of clients that are not in the list."""
 
 
 class StepStats(msgspec.Struct, kw_only=True):
@@ -90,13 +70,6 @@ class StepStats(msgspec.Struct, kw_only=True):
         return math.sqrt(max(self.auto_square - self.auto_mean * self.auto_mean, 0.0))
 
 
-class SentJob(msgspec.Struct, kw_only=True):
-    """The last job that a server accepted from this proxy."""
-
-    yaml: str
-    at: float = 0.0
-
-
 class Operation(msgspec.Struct, kw_only=True):
     """The newest operation on a server's engine, in several steps."""
 
@@ -141,8 +114,8 @@ class Server(msgspec.Struct, kw_only=True):
     """Unix seconds of its last answer; None while it answers."""
     expected_until: float = 0.0
     """Unix seconds until which it may still be starting, in this run of the proxy."""
-    pool: Pool | None = None
-    slots: Slots | None = None
+    pool: PoolChanged | None = None
+    slots: SlotsSeen | None = None
     """Holders of its episodes; known only in watch-only mode."""
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
@@ -150,7 +123,7 @@ class Server(msgspec.Struct, kw_only=True):
     """Its checkpoints, newest first; None if it offers none."""
     checkpoints_more: int = 0
     """Number of older checkpoints that are not in the list."""
-    job: SentJob | None = None
+    job: JobSent | None = None
     """The last job it accepted from this proxy; None before the first."""
     foreign_start: float = 0.0
     """Unix seconds of the last start by another client; 0 after a start from this proxy."""

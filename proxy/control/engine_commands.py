@@ -133,7 +133,7 @@ class EngineCommands:
         episode = matches[0]
         rolling = server.watcher.current.state is EngineState.ROLLING
         reason = args.get("reason", "") or "the operator aborted it"
-        if await server.claimer.releaser.give_back([episode.episode_uuid], reason):
+        if await server.claimer.ends.give_back([episode.episode_uuid], reason):
             raise AjetError(
                 "the server has not confirmed the abort",
                 server.name,

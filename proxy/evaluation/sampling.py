@@ -17,6 +17,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -208,12 +209,11 @@ class EvalEpisodes:
 
     Args:
         server: The server.
-        facts: Its facts.
     """
 
-    def __init__(self, server: ServerHandle, facts: ServerFacts) -> None:
+    def __init__(self, server: ServerHandle) -> None:
         self._server = server
-        self._facts = facts
+        self._ends = server.claimer.ends
         self._owners: dict[asyncio.Task[None], asyncio.Event] = {}
         """Task of each episode and of each claim in flight, and the event that ends it."""
         self._closed = False
@@ -234,7 +234,7 @@ class EvalEpisodes:
         leave = asyncio.Event()
         answer: asyncio.Future[Claimed | ClaimRefused]
         answer = asyncio.get_running_loop().create_future()
-        owner = self._server.claimer.releaser.tasks.spawn(self._own(answer, leave), _RETURNED)
+        owner = self._ends.tasks.spawn(self._own(answer, leave), _RETURNED)
         self._owners[owner] = leave
         owner.add_done_callback(self._owners.pop)
         try:
@@ -264,37 +264,25 @@ class EvalEpisodes:
     async def _own(
         self, answer: "asyncio.Future[Claimed | ClaimRefused]", leave: asyncio.Event
     ) -> None:
-        """Claim an episode, and give it back when `leave` is set.
-
-        The server may grant the same uuid to another measurement at any time after the claim, at
-        the latest before the answer to the return is read.
-        """
-        held = self._server.evaluating
-        granted = await self._claim()
+        """Claim an episode, and give it back when `leave` is set."""
+        granted, holding = await self._claim()
         answer.set_result(granted)
-        if not isinstance(granted, Claimed):
+        if holding is None:
             return
-        uuid = granted.episode_uuid
         try:
             await leave.wait()
         finally:
-            try:
-                if held.get(uuid) is granted and not self._facts.holds(uuid):
-                    await self._server.claimer.give_back([uuid], _RETURNED)
-            finally:
-                if held.get(uuid) is granted:
-                    del held[uuid]
+            await self._ends.abort([holding], _RETURNED)
 
-    async def _claim(self) -> Claimed | ClaimRefused:
-        releaser = self._server.claimer.releaser
-        async with releaser.lock.shared():  # it is recorded before the next search for lost claims
-            answer = await self._server.client.claim("eval", IDLE_LIMIT, timeout=releaser.timeout)
+    async def _claim(self) -> tuple[Claimed | ClaimRefused, Holding | None]:
+        ends = self._ends
+        async with ends.lock.shared():  # it is recorded before the next search for lost claims
+            answer = await self._server.client.claim("eval", IDLE_LIMIT, timeout=ends.timeout)
             if isinstance(answer, Claimed):
-                releaser.claimed(answer.episode_uuid)
-                self._server.evaluating[answer.episode_uuid] = answer
-            elif answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
-                releaser.sweep_soon()
-        return answer
+                return answer, ends.holdings.granted(answer)
+            if answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
+                ends.lost.search_soon()
+        return answer, None
 
 
 class EpisodeSampler:
@@ -323,7 +311,7 @@ class EpisodeSampler:
         self._scope: asyncio.Timeout | None = None
         """Scope of the answers in progress; it ends when the engine leaves ROLLING."""
         self._places = asyncio.Semaphore(PARALLEL)
-        self._episodes = EvalEpisodes(server, facts)
+        self._episodes = EvalEpisodes(server)
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 

@@ -11,9 +11,9 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from core.commands.refusal import NotNow
-from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded
+from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded, Rewound
 from core.events.progress import LookRole
-from core.state import Look, Progress, Rewind, Server
+from core.state import Look, Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.measurement import (
     Attempt,
@@ -447,7 +447,7 @@ def _other_weights(baseline: Look, server: Server | None, model: str, run: int, 
 
 
 def _runs_rewound(
-    rewound: Rewind | None, baseline: Look, server: Server | None, model: str
+    rewound: Rewound | None, baseline: Look, server: Server | None, model: str
 ) -> bool:
     """Return whether the engine trains the weights of a rewind to a step that was verified against
     this baseline."""

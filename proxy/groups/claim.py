@@ -117,4 +117,5 @@ def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:
         )
     )
     if not run.closing:  # its place is free once the server has confirmed the returns
-        run.slots.give_back(run.facts.server.claimer.releaser.returned(uuids))
+        ends = run.facts.server.claimer.ends
+        run.slots.give_back(ends.holdings.returned(uuids, ends.timeout))

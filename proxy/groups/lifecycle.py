@@ -117,8 +117,6 @@ class Lifecycle:
                 latency=run.clocks.latency,
             )
         )
-        if run.slots.needs_sweep:
-            run.facts.server.claimer.releaser.sweep_soon()
 
     async def _phases(self, run: Run) -> None:
         await self._notify_source(run)

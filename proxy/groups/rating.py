@@ -72,9 +72,7 @@ class RatingCommands:
         self.context = context
         self._runs = runs
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "group.rate": lambda args: self.rate(
-                vote_of(args), args.get("holder", ""), args.get("override", False)
-            ),
+            "group.rate": lambda args: self.rate(**args),
             "group.unrate": lambda args: self.unrate(**args),
             "group.settle": lambda args: self.settle(vote_of(args)),
             "group.accept": lambda args: self.accept(args["group_id"]),
@@ -82,21 +80,22 @@ class RatingCommands:
 
     # --- the vote ------------------------------------------------------------------------------
 
-    async def rate(self, vote: VoteEvent, holder: str = "", override: bool = False) -> str:
+    async def rate(self, holder: str = "", override: bool = False, **args: Any) -> str:
         """Rate the candidates; the rating replaces the automatic reward when the group is sealed.
 
         The same vote again, or another rater's equal vote, changes nothing.
 
         Args:
-            vote: The vote.
             holder: Id of the console, as in a lease.
             override: Whether to replace another rater's vote; see also its plan.
+            **args: The vote, see `VoteEvent`.
 
         Raises:
             NotNow: The journal cannot be written, the group is being refilled, the rater has voted
                 `MAX_VOTES` times, or another rater has rated it differently.
             RatingError: The rating does not fit the group.
         """
+        vote = vote_of(args)
         run = find_open(self._runs, vote.group_id)
         self._require_journal()
         _require_no_refill(run)

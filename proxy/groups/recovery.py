@@ -16,28 +16,22 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.ends import GRANTED_AGAIN
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
-from core.events import EpisodeAborted, EpisodesClaimed, GroupClosed
+from core.events import EndedEpisode, EpisodeAborted, EpisodesClaimed, EpisodesEnded, GroupClosed
 from core.events.alerts import KINDS, AlertParams, params_of
 from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
-from proxy.groups.submit import (
-    END_IN_FLIGHT,
-    SUPERSEDED,
-    PendingReward,
-    end,
-    episodes_held,
-    publish_end,
-)
+from proxy.groups.submit import named
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
@@ -45,6 +39,8 @@ log = logging.getLogger(__name__)
 CAUSE = "the proxy ended"
 FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
+END_IN_FLIGHT = 5.0
+"""Seconds after which the server has processed an end that the killed proxy sent."""
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
@@ -53,14 +49,6 @@ KEY = "recovered"
 _SETTING = "rating_mode_setting"
 _WAITED = "waited_at_stop"
 _WAITED_GROUPS = "groups_waited_at_stop"
-
-
-@dataclass(slots=True)
-class _FormerOwner:
-    """Owner of an episode that the killed proxy claimed."""
-
-    superseded: bool = False
-    ending: bool = False
 
 
 class Recovery:
@@ -72,6 +60,8 @@ class Recovery:
         self.context = context
         self.server_facts = server_facts
         self._tasks = tasks
+        self._holdings: dict[tuple[str, str], Holding] = {}
+        """Claims of the killed proxy, by server and episode."""
 
     async def run(self, seconds: float) -> None:
         """Clean up at every server; after `seconds` the clean-up continues in the background.
@@ -83,6 +73,7 @@ class Recovery:
         for group in self.context.bus.state.open_groups():
             if group.server in open_groups:
                 open_groups[group.server].append(group)
+                self._adopt(group)
             else:
                 unconfigured.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
@@ -98,6 +89,14 @@ class Recovery:
             for cleanup in pending:
                 log.warning("%s continues in the background", cleanup.get_name())
 
+    def _adopt(self, group: Group) -> None:
+        """Hold the episodes of a group, which are no lost claims until it is cleaned up."""
+        ends = self.server_facts[group.server].server.claimer.ends
+        for candidate in _unfinished(group):
+            key = (group.server, candidate.episode_uuid)
+            if key not in self._holdings:
+                self._holdings[key] = ends.holdings.add(Holding(candidate.episode_uuid))
+
     async def _server(self, facts: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
             if groups:
@@ -111,7 +110,7 @@ class Recovery:
         if groups:
             text = "%s: %d groups were open when the proxy ended"
             log.warning(text, name, len(groups))
-        held = await episodes_held(facts.server)
+        held = await facts.server.claimer.ends.held_by_server()
         if held is not None:
             await self._clean(facts, groups, held)
             return
@@ -130,29 +129,39 @@ class Recovery:
             await self._clean_when_reachable(facts, groups)
 
     async def _clean_when_reachable(self, facts: ServerFacts, groups: list[Group]) -> None:
-        pause = 0.1
-        while (held := await episodes_held(facts.server)) is None:
+        pause, ends = 0.1, facts.server.claimer.ends
+        while (held := await ends.held_by_server()) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
             await facts.server.watcher.wait_for(lambda status: status.reachable)
         await self._clean(facts, groups, held)
 
     async def _clean(self, facts: ServerFacts, groups: list[Group], held: set[str]) -> None:
-        mine = {uuid for uuid in held if not facts.holds(uuid)}
+        name, ends = facts.server.name, facts.server.claimer.ends
+        mine = {
+            uuid
+            for uuid in held
+            if ends.holdings.by_uuid.get(uuid) is self._holdings.get((name, uuid))
+        }
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            facts.server.claimer.releaser.sweep_soon()
+            ends.lost.search_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
         )
-        for failure in await asyncio.gather(*cleanups, return_exceptions=True):
+        failures = await asyncio.gather(*cleanups, return_exceptions=True)
+        for group, failure in zip(groups, failures, strict=True):
             if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        facts.server.claimer.releaser.sweep_soon()
-        self._report(facts.server.name, unrated, counts, groups)
+                continue
+            for candidate in group.candidates:
+                if holding := self._holdings.get((name, candidate.episode_uuid)):
+                    ends.holdings.forget(holding)
+        ends.lost.search_soon()
+        self._report(name, unrated, counts, groups)
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
         """Map episodes that several groups have claimed to the group that did so last.
@@ -179,7 +188,7 @@ class Recovery:
         self, facts: ServerFacts, group: Group, held: set[str], counts: Counter[str]
     ) -> None:
         server = facts.server
-        mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
+        mine = _unfinished(group)
         if group.sealed_at is None:
             live = held if server.intent_is_durable else {one.episode_uuid for one in mine}
             if group.rating is None and group.votes:  # its time has ended: these votes count
@@ -203,45 +212,34 @@ class Recovery:
     async def _end(
         self, facts: ServerFacts, group: Group, one: Candidate, reward: float, held: set[str]
     ) -> str:
-        server, owner = facts.server, _FormerOwner()
-        metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
-        ending = PendingReward(
-            group_id=group.group_id,
-            index=one.index,
-            uuid=one.episode_uuid,
-            reward=reward,
-            task_id=group.task_id,
-            output=WireOutput(reward=reward, metadata=metadata),
-            active_at=0.0,
-            claimed_at=0.0,
-            discard_timeout=0.0,
-            owner=owner,
-        )
-        if facts.holds(one.episode_uuid):
-            outcome, text = "expired", SUPERSEDED
+        server, uuid = facts.server, one.episode_uuid
+        holding = self._holdings[server.name, uuid]
+        if holding.superseded:
+            outcome, text = named(GRANTED_AGAIN)
         elif one.episode_uuid in held or not server.intent_is_durable:
-            facts.hold(one.episode_uuid, owner)
-            try:
-                now = self.context.clock()
-                outcome, text = await end(server, ending, now, sent_before=True)
-            finally:
-                facts.drop(one.episode_uuid, owner)
+            metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
+            output, ends = WireOutput(reward=reward, metadata=metadata), server.claimer.ends
+            outcome, text = named(await ends.end(holding, group.task_id, output, sent_before=True))
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
-        publish_end(self.context.bus, server.name, ending, outcome, text)
+        ended = EndedEpisode(one.index, uuid, reward, outcome, text)
+        self.context.bus.publish(
+            EpisodesEnded(server=server.name, group_id=group.group_id, episodes=(ended,))
+        )
         return outcome
 
     async def _abort(self, facts: ServerFacts, group: Group, one: Candidate, held: set[str]) -> str:
         server, reason, outcome = facts.server, CAUSE, "given back"
-        ours = one.episode_uuid in held and not facts.holds(one.episode_uuid)
+        holding = self._holdings[server.name, one.episode_uuid]
+        ours = one.episode_uuid in held and not holding.superseded
         scored = group.scored_at is not None and not group.abstained
         if ours and scored and group.episode_type == "eval":
             # Its end was sent and may still be processed; a second return may hit another client.
             # What we still hold later is another claim of the killed proxy, or the end was lost.
-            server.claimer.releaser.spare(one.episode_uuid, END_IN_FLIGHT)
+            server.claimer.ends.holdings.set_aside(one.episode_uuid, END_IN_FLIGHT)
             reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
         elif ours:
-            await server.claimer.give_back([one.episode_uuid], CAUSE)
+            await server.claimer.ends.abort([holding], CAUSE)
         else:
             reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"
         self.context.bus.publish(
@@ -284,6 +282,11 @@ class Recovery:
         log.warning("recovery: %s", params.as_json())
         ids = [group.group_id for group in groups]
         show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
+
+
+def _unfinished(group: Group) -> list[Candidate]:
+    """Return the candidates whose episode may still have to be ended or returned."""
+    return [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
 
 
 def _lost_votes(groups: Sequence[Group]) -> list[str]:

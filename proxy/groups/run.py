@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.common.text import content_text
 from ajet_swarm.episodes.fair_queue import Origin
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.bus import Bus
@@ -90,10 +91,8 @@ class Candidate(msgspec.Struct):
     """Why no fresh episode replaced the failed one; empty if one did."""
     lost: bool = False
     """The server may no longer hold the episode for us: never abort it without checking."""
-    superseded: bool = False
-    """The episode was claimed again for another of our candidates: neither end nor abort it."""
-    ending: bool = False
-    """Its end was sent, and the outcome is not known yet: do not abort it."""
+    holding: Holding | None = None
+    """The claim of the episode."""
     claimed_step: int | None = None
     """Global step, as last read, when the episode was claimed."""
     step: int | None = None
@@ -102,6 +101,16 @@ class Candidate(msgspec.Struct):
     """See `core.state.weights.WeightVersion`."""
     training_run: int = 0
     """Number of the training run of these weights; 0 if unknown."""
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the server has granted the episode to this proxy again."""
+        return self.holding is not None and self.holding.superseded
+
+    @property
+    def ending(self) -> bool:
+        """Whether its end was begun."""
+        return self.holding is not None and self.holding.left_by == "end"
 
     @property
     def is_blank(self) -> bool:
@@ -127,8 +136,6 @@ class Slots(msgspec.Struct, eq=False):
     the run has no answer, otherwise a slow model would never finish one."""
     returning: list[asyncio.Task[None]] = []
     """Tasks that return episodes while the group goes on."""
-    needs_sweep: bool = False
-    """The server may hold an episode that no task here will end or abort."""
 
     @property
     def held(self) -> list[Candidate]:
@@ -159,13 +166,12 @@ class Slots(msgspec.Struct, eq=False):
         """Record that an episode was claimed for this slot."""
         slot.uuid = uuid
         slot.attempt += 1
-        slot.lost = slot.superseded = slot.ending = False
-        self.facts.hold(uuid, slot)
+        slot.lost = False
+        slot.holding = self.facts.server.claimer.ends.holdings.by_uuid[uuid]
 
     def release(self, slot: Candidate) -> None:
         """Record that the episode of the slot was ended or returned."""
-        self.facts.drop(slot.uuid, slot)
-        slot.uuid, slot.claimed = "", None
+        slot.uuid, slot.claimed, slot.holding = "", None, None
 
     def give_back(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which returns episodes, while the group goes on.

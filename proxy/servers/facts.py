@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
@@ -34,15 +34,6 @@ AGREE_AGAIN_AFTER = 2.0
 
 ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
-
-
-class EpisodeOwner(Protocol):
-    """Owner of an episode: a candidate."""
-
-    superseded: bool
-    """Another owner has claimed the episode since."""
-    ending: bool
-    """Its end was sent, and the outcome is not known yet."""
 
 
 def is_starting(server: Server | None, now: float, starts_by: float = 0.0) -> bool:
@@ -105,7 +96,6 @@ class ServerFacts:
         """`known_repeats` of `_last_pool`."""
         self._last_repeats = DEFAULT_REPEATS
         """The last known number, else the default."""
-        self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
         self.sync_agreement = SyncAgreement(server, tasks)
         self.unscored: dict[str, int] = {}
@@ -199,28 +189,6 @@ class ServerFacts:
             raise TimeoutError
         if self._recovered is not None:
             self._recovered.set()
-
-    # --- owners of episodes --------------------------------------------------------------------
-
-    def hold(self, uuid: str, holder: EpisodeOwner) -> None:
-        """Record a claimed episode. A previous owner is marked: the server has reclaimed it.
-
-        A record keeps its uuid when it returns to the pool, so our next claim may get it; an end by
-        the first owner would then end the episode of the second one.
-        """
-        before = self._holders.get(uuid)
-        if before is not None and before is not holder:
-            before.superseded = True
-        self._holders[uuid] = holder
-
-    def drop(self, uuid: str, holder: EpisodeOwner) -> None:
-        """Record that the owner has ended or returned the episode."""
-        if self._holders.get(uuid) is holder:
-            del self._holders[uuid]
-
-    def holds(self, uuid: str) -> bool:
-        """Return whether an open group holds the episode."""
-        return uuid in self._holders
 
     # --- repeats -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ journal), an abort drops the episode. What differs elsewhere are the five proper
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -88,7 +88,6 @@ def observe_handle(
     name: str,
     transport: Transport,
     client_uuid: str,
-    known: Callable[[], Collection[str]],
     runtime: Runtime = SYSTEM,
 ) -> ServerHandle:
     """Return the handle of the configured upstream, with its own watcher and claimer.
@@ -98,7 +97,6 @@ def observe_handle(
         name: Name of the upstream.
         transport: The transport that sends requests.
         client_uuid: Id of this client.
-        known: See `EpisodeClaimer`.
         runtime: For the times, ids and pauses.
 
     Raises:
@@ -114,7 +112,7 @@ def observe_handle(
         client.base,
         client,
         watcher,
-        EpisodeClaimer(client, watcher, known=known, runtime=runtime),
+        EpisodeClaimer(client, watcher, runtime=runtime),
         most_episodes=client.most_calls,
         trains=False,
         intent_is_durable=False,

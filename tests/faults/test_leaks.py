@@ -41,7 +41,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         assert crowd.tally()["left"] > 2 * KEPT + 10  # a file of each would exceed the bound below
         assert not any(crowd.faults().values())
         facts = groups.server_facts["s"]
-        assert not facts._holders
+        assert not facts.server.claimer.ends.holdings.by_uuid
         assert not facts._windows
         assert not groups.admission._joinable
         queue = facts.server.claimer.queue

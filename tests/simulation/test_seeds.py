@@ -20,7 +20,7 @@ FOUND_BY = {
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,
     "straggler-never-aborted": 3241,
-    "recovery-ends-twice": 74,
+    "recovery-ends-twice": 42,
     "answer-without-text": 0,
 }
 """A seed that finds each planted fault."""

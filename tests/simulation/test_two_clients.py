@@ -32,15 +32,12 @@ class _Client:
         transport = SimulatedTransport(server, Incarnation(name))
         self._client = SwarmWire(URL, transport, name, runtime=runtime)
         self.watcher = Watcher(self._client, clock.wall)
-        self._held: set[str] = set()
-        self._claimer = EpisodeClaimer(
-            self._client, self.watcher, known=lambda: self._held, runtime=runtime
-        )
+        self._claimer = EpisodeClaimer(self._client, self.watcher, runtime=runtime)
 
     async def run(self, size: int) -> None:
         """Claim groups of `size` until cancelled."""
         while True:
-            claimed = await self._claimer.claim_group(size, on_claimed=self._held.add)
+            claimed = await self._claimer.claim_group(size)
             await asyncio.sleep(self._chance.uniform(0.5, 2.0))
             task = f"{self._chance.getrandbits(48):012x}"
             await asyncio.gather(*(self._end(each, task) for each in claimed))
@@ -48,8 +45,8 @@ class _Client:
 
     async def _end(self, claimed: Claimed, task: str) -> None:
         output = WireOutput(reward=1.0, metadata={"task_id": task})
-        await self._client.end(claimed.episode_uuid, task, output)
-        self._held.discard(claimed.episode_uuid)
+        ends = self._claimer.ends
+        await ends.end(ends.holdings.by_uuid[claimed.episode_uuid], task, output)
 
 
 def _groups_of_the_whole_pool(seed: int, small: int) -> int:

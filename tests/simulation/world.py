@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import msgspec
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
@@ -41,7 +40,7 @@ from tests.simulation.journal import JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
 from tests.simulation.plan import BEHAVIOURS, OUTAGES, Act, Arrival, Fault, Plan
 from tests.simulation.server import EPOCH, ME, URL, SimulatedServer, SimulatedTransport, Trouble
-from tests.support.proxy.world import OperatorCommands, Source, known
+from tests.support.proxy.world import OperatorCommands, Source
 
 SETTLE = 900.0
 """Seconds after the last arrival within which everything must have ended."""
@@ -126,11 +125,8 @@ class Proxy:
         transport = SimulatedTransport(world.server, self.incarnation)
         client = SwarmWire(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
-        evaluating: dict[str, Claimed] = {}
-        claimer = EpisodeClaimer(
-            client, watcher, known=partial(known, bus, evaluating), runtime=runtime
-        )
-        handle = ServerHandle("s", URL, client, watcher, claimer, evaluating)
+        claimer = EpisodeClaimer(client, watcher, runtime=runtime)
+        handle = ServerHandle("s", URL, client, watcher, claimer)
         async with Tasks("proxy") as tasks:
             self.parts = ProxyContext(
                 settings=msgspec.convert(plan.settings, Settings),

@@ -3,7 +3,7 @@
 import pytest
 
 import ajet_swarm.api.watcher
-import proxy.groups.submit
+import ajet_swarm.episodes.ends
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,5 +11,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 0.02)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FAST", 0.01)
     monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.05)
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.03))
-    monkeypatch.setattr(proxy.groups.submit, "RECONNECT_WAIT", 1.0)
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.03))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BACK", 1.0)

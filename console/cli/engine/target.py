@@ -25,8 +25,9 @@ from console.cli.common import (
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from core.commands import COMMANDS
 from core.commands.plan import plan
+from core.events.server import PoolChanged
 from core.runtime.home import Home
-from core.state import Pool, Server, State
+from core.state import Server, State
 
 RESULT = "One result line per server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
 
@@ -216,7 +217,7 @@ def _server(seen: ServerReport) -> Server:
     if seen.claimed is not None:
         others = tuple(seen.claimed_by)
         tasks = (seen.pool or {}).get("tasks", 0)
-        pool = Pool(
+        pool = PoolChanged(
             running=seen.claimed,
             running_others=seen.claimed,
             other_clients=others,

@@ -8,7 +8,8 @@ from msgspec import structs
 from ajet_swarm.common.text import one_line
 from console.text.causes import worse_words
 from core.events import BestComparison
-from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
+from core.events.progress import ProbeSetLoaded
+from core.state import Look, Progress, RunningLook, Server, State
 from core.verdict.conclusion import Outcome, sentence
 
 LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
@@ -93,7 +94,7 @@ def standing(state: State, name: str) -> Standing:
 
 
 def _verdict_words(
-    look: Look, baseline: Look, server: Server | None, probe_set: ProbeSet | None
+    look: Look, baseline: Look, server: Server | None, probe_set: ProbeSetLoaded | None
 ) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
@@ -117,7 +118,7 @@ def _verdict_words(
     return f"{_capital(words)}{here} {than} {_before(look, baseline)}, on {on}", verdict.outcome
 
 
-def _prompts(count: int, probe_set: ProbeSet | None) -> str:
+def _prompts(count: int, probe_set: ProbeSetLoaded | None) -> str:
     """Return `64 shipped prompts`, or `64 prompts of sums.jsonl`."""
     source = probe_set.source if probe_set is not None else ""
     noun = "prompt" if count == 1 else "prompts"
@@ -206,7 +207,7 @@ def _notes(progress: Progress) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _missing(probe_set: ProbeSet) -> str:
+def _missing(probe_set: ProbeSetLoaded) -> str:
     """Return why there is no probe set."""
     return f"No probe set: {one_line(probe_set.error, 300).removeprefix('no probe set: ')}"
 

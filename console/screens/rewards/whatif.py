@@ -27,7 +27,7 @@ from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from core.commands.rewards import weights_of
 from core.events import RewardPart, TrialSummary
-from core.state import WhatIf
+from core.events.rewards import WhatIfChanged
 
 WINDOWS = (100, 500, 20)
 
@@ -172,7 +172,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         counts = totals.groups, totals.done, totals.rated, self.session.unread_texts.waiting
         return counts, rewards.version, rewards.parts
 
-    def _is_ours(self, known: WhatIf) -> bool:
+    def _is_ours(self, known: WhatIfChanged) -> bool:
         newer = known.began >= self.session.state.rewards.since
         return known.phase == "done" and newer and dict(known.weights) == self._weights
 

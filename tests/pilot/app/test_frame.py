@@ -21,7 +21,7 @@ from console.text.theme import DEFAULTS, THEMES
 from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
-from core.state import Pool, Span, State
+from core.state import Span, State
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -151,8 +151,8 @@ async def test_every_width_names_the_screen_and_the_keys_beside_it(
 # --- progress by the server's own rule -------------------------------------------------------
 
 
-def pool(method: str) -> Pool:
-    return Pool(
+def pool(method: str) -> PoolChanged:
+    return PoolChanged(
         method=method,
         completed_episodes=9,
         episode_target=16,
@@ -180,7 +180,7 @@ def test_pool_progress_follows_the_stop_rule(method: str, text: str) -> None:
 
 def test_unknown_pool_progress_is_none() -> None:
     assert progress(None) is None
-    assert progress(Pool()) is None
+    assert progress(PoolChanged()) is None
     state = state_of(EngineChanged(server="e", state="ROLLING"), PoolChanged(server="e"))
     assert "pool –" in bar_line(session_of(state), 120).plain
 

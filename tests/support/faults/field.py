@@ -121,8 +121,8 @@ async def field_of(
             server = front.world.server
             server.client.__class__ = Hasty
             server.watcher.poll_timeout = POLL
-            server.claimer.releaser.timeout = PATIENCE
-            server.claimer.releaser.abort_timeout = PATIENCE
+            server.claimer.ends.timeout = PATIENCE
+            server.claimer.ends.holdings.abort_timeout = PATIENCE
             load = Load(front.url, rng, budget=BUDGET + 5.0)
             made = Field(front, far, load, rng)
             async with load.running(clients):

@@ -11,12 +11,13 @@ from core.bus import Bus
 from core.commands import COMMANDS
 from core.commands.spec import Arg, Command
 from core.events import Checkpoint, GroupRated, RewardPart
+from core.events.rewards import WhatIfChanged
 from core.journal.writer import Journal
 from core.roles import ROLES, AccessRole
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
 from core.settings import Settings
-from core.state import EngineRun, Mock, Probe, Server, WhatIf
+from core.state import EngineRun, Mock, Probe, Server
 from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
@@ -135,5 +136,5 @@ def make_ready(one: Guarded) -> None:
     state.rewards.parts = tuple(RewardPart(name=name, kind="length") for name in ("x", "length"))
     state.progress["x"] = state.progress["embedded"] = measured()
     state.tries.append(Probe(try_id="t1", server="embedded", group_id="g0001", prompt="x"))
-    state.what_if = WhatIf(what="length 1", phase="done", weights=(("length", 1.0),))
+    state.what_if = WhatIfChanged(what="length 1", phase="done", weights=(("length", 1.0),))
     state.mock = Mock(mock_id="m", dataset="d", target="t", total=1)

@@ -74,7 +74,7 @@ async def measured(
             yield w, service
         finally:
             await evaluation.close()
-            assert not w.server.evaluating
+            assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:

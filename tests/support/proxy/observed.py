@@ -28,7 +28,7 @@ from proxy.endpoint import create_app
 from proxy.main import http_config
 from proxy.servers.observe import ObserveClient, observe_handle
 from proxy.servers.watch import ServerWatch
-from tests.support.proxy.world import FAST, Line, Source, World, held, settings
+from tests.support.proxy.world import FAST, Line, Source, World, settings
 from tests.support.scripted.openai import ScriptedOpenAI
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
@@ -84,7 +84,7 @@ async def observed(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        server = observe_handle(configured, "upstream", line, "me", lambda: held(bus))
+        server = observe_handle(configured, "upstream", line, "me")
         stack.push_async_callback(server.claimer.close, 0.5)
         source = Source()
         context = ProxyContext(

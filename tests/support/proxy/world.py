@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
@@ -288,16 +287,9 @@ async def world(
         for name, one in {"s": swarm, **(others or {})}.items():
             client = SwarmWire(one.url, line, "me", name=name, runtime=runtime)
             watcher = Watcher(client, runtime.clock.wall)
-            evaluating: dict[str, Claimed] = {}
-            claimer = EpisodeClaimer(
-                client,
-                watcher,
-                known=partial(known, bus, evaluating),
-                second_look=0.05,
-                runtime=runtime,
-            )
+            claimer = EpisodeClaimer(client, watcher, search_again=0.05, runtime=runtime)
             stack.push_async_callback(claimer.close, 0.5)
-            servers[name] = ServerHandle(name, one.url, client, watcher, claimer, evaluating)
+            servers[name] = ServerHandle(name, one.url, client, watcher, claimer)
         source = Source()
         context = ProxyContext(
             settings=configured,
@@ -342,21 +334,6 @@ def loop_clock() -> Callable[[], float]:
     loop = asyncio.get_running_loop()
     began = time.time() - loop.time()
     return lambda: began + loop.time()
-
-
-def known(bus: Bus, evaluating: dict[str, Claimed]) -> set[str]:
-    """Return the episodes that an open group or a look holds."""
-    return held(bus) | evaluating.keys()
-
-
-def held(bus: Bus) -> set[str]:
-    """Episodes that an open group answers for."""
-    return {
-        one.episode_uuid
-        for group in bus.state.open_groups()
-        for one in group.candidates
-        if one.episode_uuid and one.phase in ("claimed", "answered", "failed", "unknown")
-    }
 
 
 def texts(*by_call: Any) -> Any:

@@ -57,9 +57,33 @@ GONE = frozenset({"weight_sync_checked"})
 follow the same events as before."""
 
 
+_OWN = {"rewound": ("at",), "job": ("at", "yaml")}
+"""Place of an event in the state -> the fields of its envelope, or all fields, that the recorded
+state had, too."""
+_ENVELOPE = ("kind", "seq", "at", "run_id", "server")
+
+
 def json_view(state: State) -> Fields:
     """Return all that the state says as JSON, one record for each subject or id."""
-    return {name: every_field(record) for name, record in _records(state).items()}
+    return {name: _as_recorded(name, every_field(rec)) for name, rec in _records(state).items()}
+
+
+def _as_recorded(place: str, value: Any) -> Any:
+    """Return a record with its events as the records that had their fields when it was recorded."""
+    if isinstance(value, list):
+        return [_as_recorded(place, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() >= {"seq", "run_id"} and place in _EVENTS:
+        own = _OWN.get(place, ())
+        value = {name: item for name, item in value.items() if name in own or name not in _ENVELOPE}
+        if "yaml" in own:
+            value = {name: value[name] for name in own}
+    return {name: _as_recorded(name, item) for name, item in value.items()}
+
+
+_EVENTS = frozenset({"pool", "slots", "job", "what_if", "reward_watch", "probe_set", "rewound"})
+"""Places of the state that hold the last event of a kind."""
 
 
 def _records(state: State) -> Fields:
@@ -122,7 +146,9 @@ def views(events: Sequence[Recorded]) -> Iterator[Fields]:
             records = _records(state)
             now = {name: msgspec.json.encode(record) for name, record in records.items()}
             changed = {
-                name: every_field(records[name]) for name in now if now[name] != before.get(name)
+                name: _as_recorded(name, every_field(records[name]))
+                for name in now
+                if now[name] != before.get(name)
             }
             yield {"seq": number, "changed": changed, "gone": sorted(before.keys() - now)}
             before = now

@@ -57,11 +57,9 @@ async def claimer(client: SwarmWire, watcher: Watcher, book: Book) -> AsyncItera
     claimer = EpisodeClaimer(
         client,
         watcher,
-        known=lambda: book.mine,
-        on_stray=book.on_stray,
         timeout=30.0,
-        second_look=0.1,
+        search_again=0.1,
         runtime=Runtime(chance=Chance(random.Random(1))),
     )
-    yield claimer
+    yield book.watch(claimer)
     await claimer.close()

@@ -7,6 +7,7 @@ from typing import Any
 from ajet_swarm.api.outcomes import AbortKind, Claimed
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
 
@@ -32,7 +33,9 @@ class Book:
         self.mine: set[str] = set()
         self.claimed: list[str] = []
         self.returned: list[tuple[list[str], str]] = []
-        self.strays: list[str] = []
+        self.lost: list[str] = []
+        """What `reconcile` has given back."""
+        self.ends: EpisodeEnds | None = None
 
     def on_claimed(self, uuid: str) -> None:
         self.mine.add(uuid)
@@ -42,8 +45,24 @@ class Book:
         self.mine.difference_update(uuids)
         self.returned.append((list(uuids), cause))
 
-    def on_stray(self, uuids: Sequence[str]) -> None:
-        self.strays.extend(uuids)
+    def watch(self, claimer: EpisodeClaimer) -> EpisodeClaimer:
+        """Record what this claimer finds; return it."""
+        self.ends, reconcile = claimer.ends, claimer.ends.lost.reconcile
+
+        async def recorded() -> list[str]:
+            lost = await reconcile()
+            self.lost += lost
+            return lost
+
+        claimer.ends.lost.reconcile = recorded  # type: ignore[method-assign]
+        return claimer
+
+    def forget(self, uuid: str = "") -> None:
+        """Forget one episode, or all."""
+        for each in (uuid,) if uuid else tuple(self.mine):
+            self.mine.discard(each)
+            if self.ends is not None:
+                self.ends.holdings.by_uuid.pop(each, None)
 
 
 def within(seconds: float) -> float:
@@ -62,7 +81,7 @@ async def drop(client: SwarmWire, book: Book, episodes: list[Claimed]) -> None:
     """The group is done: every episode given back by its holder."""
     for episode in episodes:
         assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
-        book.mine.discard(episode.episode_uuid)
+        book.forget(episode.episode_uuid)
 
 
 def idle(claimer: EpisodeClaimer) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ajet_swarm.api.outcomes import EndKind
-from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes import ends
 from ajet_swarm.protocol.errors import (
     EngineOff,
     EpisodeLost,
@@ -271,7 +271,7 @@ async def test_an_episode_of_another_client_is_never_aborted(
 async def test_an_end_without_an_answer_is_not_sent_again(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.01, 0.02))
+    monkeypatch.setattr(ends, "BROKEN_PAUSES", (0.01, 0.02))
     uuid, _ = await swarm.begin_episode()
     server.fail_next("/end_episode", "drop_after")
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
@@ -283,7 +283,7 @@ async def test_an_end_without_an_answer_is_not_sent_again(
 async def test_an_end_that_did_not_arrive_is_repeated_after_a_check(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.01, 0.02))
+    monkeypatch.setattr(ends, "BROKEN_PAUSES", (0.01, 0.02))
     uuid, _ = await swarm.begin_episode()
     server.fail_next("/end_episode", "drop")
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))

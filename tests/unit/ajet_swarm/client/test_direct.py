@@ -48,7 +48,7 @@ def claim(client: SwarmClient, kind: str = "train") -> ClaimEpisodeResponse:
 def test_the_type_of_an_episode_claimed_directly_is_known(client: SwarmClient) -> None:
     for kind in ("train", "eval"):
         uuid = claim(client, kind).episode_uuid
-        times = client._swarm._deadlines.get(uuid)
+        times = client._swarm._ends.holdings.by_uuid.get(uuid)
         assert times is not None
         assert times.counts == (kind == "train")
         assert client.abort_episode(uuid)

@@ -12,9 +12,9 @@ import pytest
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import SwarmWire
-from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes import ends
 from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -38,7 +38,7 @@ async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
 @pytest.fixture
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
-    monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(ends, "BROKEN_PAUSES", (0.0, 0.0))
     plain = SwarmWire.end
 
     async def end(self: SwarmWire, *arguments: Any, **options: Any) -> EndOutcome:
@@ -51,7 +51,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def swept(swarm: AsyncSwarm) -> None:
     for _ in range(2):
-        assert await swarm._claims.releaser.reconcile() == []
+        assert await swarm._claims.ends.lost.reconcile() == []
 
 
 async def test_an_end_that_waits_for_the_runner_is_sent_once(

@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.episodes.deadlines import REMEMBERED
+from ajet_swarm.episodes.holdings import REMEMBERED
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
@@ -143,10 +143,10 @@ async def test_on_several_servers_an_error_at_the_end_is_named_and_gives_back(
 
 async def _forgotten(swarm: AsyncSwarm, uuid: str) -> None:
     """Its time and more passes; another claim sweeps the books."""
-    now = swarm._deadlines.clock
-    swarm._deadlines.clock = lambda: now() + 480 + REMEMBERED + 1
+    now = swarm._ends.holdings.monotonic
+    swarm._ends.holdings.monotonic = lambda: now() + 480 + REMEMBERED + 1
     other, _ = await swarm.begin_episode()
-    assert swarm._deadlines.get(uuid) is None
+    assert uuid not in swarm._ends.holdings.by_uuid
     assert await swarm.abort_episode(other)
 
 

@@ -111,7 +111,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
         client = SwarmWire(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(book.watch(EpisodeClaimer(client, watcher)))
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(claimers[n % 2], books[n % 2], 2 + n % 3))
@@ -187,7 +187,7 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
     await watcher.wait_for({EngineState.ROLLING}, 60)
-    claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine)
+    claimer = book.watch(EpisodeClaimer(client, watcher))
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
     polls = server.requests["/get_engine_status"]
@@ -206,7 +206,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """One claim hangs; the others must not be held across the boundary until it times out."""
-    claimer.releaser.timeout = 1.5
+    claimer.ends.timeout = 1.5
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
     async with asyncio.TaskGroup() as tasks:
@@ -238,7 +238,7 @@ async def test_groups_over_many_batches(
             await client.chat(episode, HELLO)
             outcome = await client.end(episode.episode_uuid, f"t{n}", WireOutput(reward=k))
             assert outcome.ended, outcome
-            book.mine.discard(episode.episode_uuid)
+            book.forget(episode.episode_uuid)
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
         for n in range(10):
@@ -256,7 +256,7 @@ async def test_groups_over_many_batches(
 async def test_cancelled_while_claims_are_on_their_way(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    claimer.releaser.timeout = 5.0
+    claimer.ends.timeout = 5.0
     server.freeze()
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher

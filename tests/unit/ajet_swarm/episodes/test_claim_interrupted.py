@@ -33,7 +33,7 @@ def only(server: ScriptedSwarm, free: int) -> None:
 async def test_closing_waits_for_cancelled_claims_in_flight(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    claimer.releaser.timeout = 30.0
+    claimer.ends.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: len(server.claims) == 4)
@@ -55,7 +55,7 @@ async def test_closing_has_a_time_limit_and_logs_nothing(
     transport: HttpTransport,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    claimer.releaser.timeout = 30.0
+    claimer.ends.timeout = 30.0
     server.fail_next("/claim_episode", "hang_before", times=4)
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.requests["/claim_episode"] == 4)
@@ -174,7 +174,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.0)
     monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (0.3, 0.3))
     monkeypatch.setattr(ajet_swarm.episodes.claim, "BACK_OFF", (0.0, 0.001))
-    claimer.releaser.timeout = 30.0
+    claimer.ends.timeout = 30.0
     only(server, 3)
     twice: list[str] = []
 

@@ -96,7 +96,7 @@ async def test_of_two_clients_with_a_part_one_gives_up_and_the_other_completes(
         client = SwarmWire(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        claimers.append(EpisodeClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(book.watch(EpisodeClaimer(client, watcher)))
 
     async def both(number: int) -> None:
         episodes = await group(claimers[number], books[number])

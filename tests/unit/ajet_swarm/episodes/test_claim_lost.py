@@ -23,24 +23,24 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 async def test_a_claim_whose_answer_is_lost_is_found_again(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
-    claimer.releaser.timeout = 1.0 if how == "hang" else 30.0
+    claimer.ends.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
     episodes = await group(claimer, book)
-    await server.until(lambda: book.strays)
+    await server.until(lambda: book.lost)
     assert await claimer.settle(60)
     assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
-    assert len(book.strays) == 1
-    assert not set(book.strays) & set(book.claimed[:3])
+    assert len(book.lost) == 1
+    assert not set(book.lost) & set(book.claimed[:3])
 
 
 async def test_closing_does_not_wait_for_the_second_search(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    claimer.releaser.timeout = 1.0
-    claimer.releaser.second_look = 60.0
+    claimer.ends.timeout = 1.0
+    claimer.ends.lost.search_again = 60.0
     server.fail_next("/claim_episode", "hang")
     await group(claimer, book, 1)
-    await server.until(lambda: book.strays)
+    await server.until(lambda: book.lost)
     began = loop_time()
     await claimer.close(30.0)
     assert loop_time() - began < 3.0
@@ -54,7 +54,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
         client = SwarmWire(far.url, transport, "me", name="test")
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), "watcher")
-        claimer = EpisodeClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
+        claimer = book.watch(EpisodeClaimer(client, watcher, timeout=60.0))
         far.fail_next("/claim_episode", "hang_before")
         waiting = tasks.spawn(group(claimer, book, 1), "group")
         await far.until(lambda: far.requests["/claim_episode"])
@@ -69,8 +69,8 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
 async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    claimer.releaser.timeout = 1.0
-    claimer.releaser.second_look = 0.3
+    claimer.ends.timeout = 1.0
+    claimer.ends.lost.search_again = 0.3
     server.fail_next("/claim_episode", "stall")
     episodes = await group(claimer, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
@@ -79,13 +79,13 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     await server.until(lambda: len(server.claims) == 2)
     assert await claimer.settle(60)
     assert uuids(episodes) == {record.uuid for record in server.claimed()}
-    assert book.strays == server.claims[1:]
+    assert book.lost == server.claims[1:]
 
 
 async def test_claims_that_a_frozen_server_executes_late_are_given_back(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    claimer.releaser.timeout = 0.7
+    claimer.ends.timeout = 0.7
     server.freeze()
     with pytest.raises(ClaimTimedOut):
         await group(claimer, book, 4, 2.0)
@@ -93,7 +93,7 @@ async def test_claims_that_a_frozen_server_executes_late_are_given_back(
     await server.until(lambda: len(server.claims) == 4)
     assert await claimer.settle(60)
     assert server.claimed() == []
-    assert sorted(book.strays) == sorted(server.claims)
+    assert sorted(book.lost) == sorted(server.claims)
 
 
 async def test_reconcile_only_gives_back_our_unknown_episodes(
@@ -108,7 +108,7 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
-    assert await claimer.reconcile() == [stray.episode_uuid] == book.strays
+    assert await claimer.reconcile() == [stray.episode_uuid] == book.lost
     assert {r.uuid for r in server.claimed()} == uuids(episodes) | {foreign.episode_uuid}
     assert await claimer.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
@@ -120,7 +120,7 @@ async def test_reconcile_waits_for_claims_in_flight(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The server has recorded the claims; the claimer does not know them yet."""
-    claimer.releaser.timeout = 30.0
+    claimer.ends.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     async with asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(group(claimer, book))
@@ -143,7 +143,7 @@ async def test_a_failed_abort_is_repeated(
     assert len(server.claimed()) == 2
     assert await claimer.settle(60)
     assert server.claimed() == []
-    assert len(book.strays) == 2
+    assert len(book.lost) == 2
 
 
 async def test_an_episode_that_came_back_to_us_is_not_swept(
@@ -154,11 +154,11 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
     server.unclaimed[4:] = []
     first = await group(claimer, book)
     server.fail_next("/abort_episode", "hang", times=4)
-    claimer.releaser.abort_timeout = 1.0
+    claimer.ends.holdings.abort_timeout = 1.0
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(claimer.give_back([episode.episode_uuid for episode in first], "test"))
         await server.until(lambda: not server.claimed())
-        book.mine.clear()
+        book.forget()
         second = await group(claimer, book)
     assert uuids(second) == uuids(first)
     assert await claimer.settle(60)

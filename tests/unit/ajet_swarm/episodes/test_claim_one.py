@@ -9,7 +9,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.releases import ReadWriteLock
+from ajet_swarm.episodes.lost_claims import ReadWriteLock
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -48,13 +48,12 @@ async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
 async def test_reconcile_waits_for_single_claims_in_flight(
     server: ScriptedSwarm, client: SwarmWire, watcher: Watcher, tasks: Tasks
 ) -> None:
-    held: set[str] = set()
-    claimer = EpisodeClaimer(client, watcher, known=lambda: held)
+    claimer = EpisodeClaimer(client, watcher)
 
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(claimer.claim_one("train", 60, None, held.add, nothing), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "claim")
     await server.until(server.claimed)
-    looking = tasks.spawn(claimer.releaser.reconcile(), "look")
+    looking = tasks.spawn(claimer.ends.lost.reconcile(), "look")
     await asyncio.sleep(0.02)
     assert not looking.done(), "the server has it in our name, and we do not know of it yet"
     server.release()
@@ -62,13 +61,13 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     assert isinstance(claimed, Claimed)
     assert await looking == []
     assert server.claimed()
-    held.clear()
-    assert await claimer.releaser.reconcile() == [claimed.episode_uuid]
+    claimer.ends.holdings.by_uuid.clear()
+    assert await claimer.ends.lost.reconcile() == [claimed.episode_uuid]
     assert not server.claimed()
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await claimer.releaser.reconcile()
-    await claimer.releaser.close()
+        await claimer.ends.lost.reconcile()
+    await claimer.ends.close()
 
 
 @pytest.mark.parametrize("caller_leaves", [False, True])
@@ -79,21 +78,21 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     caplog: pytest.LogCaptureFixture,
     caller_leaves: bool,
 ) -> None:
-    claimer = EpisodeClaimer(client, watcher, known=set)
-    await claimer.releaser.lock.acquire()
-    waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing, nothing), "waits")
+    claimer = EpisodeClaimer(client, watcher)
+    await claimer.ends.lock.acquire()
+    waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "waits")
     await asyncio.sleep(0)
     closing = tasks.spawn(claimer.refuse_claims(), "close")
     await asyncio.sleep(0)
     if caller_leaves:
         waiting.cancel()
         await asyncio.sleep(0)
-    claimer.releaser.lock.release()
+    claimer.ends.lock.release()
     await closing
     with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
         await waiting
     with pytest.raises(SwarmError, match="closed"):
-        await claimer.claim_one("train", 60, None, nothing, nothing)
-    await claimer.releaser.close()
+        await claimer.claim_one("train", 60, None, nothing)
+    await claimer.ends.close()
     failures = [one.getMessage() for one in caplog.records if "claims:" in one.getMessage()]
     assert not failures

@@ -96,7 +96,7 @@ async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
     await cancel(first)  # its aborts go on
     await claimer.give_back(uuids)
     server.release()
-    await claimer.releaser.returned(uuids)
+    await claimer.ends.holdings.returned(uuids, 30.0)
     assert aborted(server) == [1, 1, 1, 1]
     assert not server.claimed()
 
@@ -130,7 +130,7 @@ async def test_reconcile_spares_episodes_given_back_since_it_asked(
         await server.until(lambda: len(server.aborts) == 4)
         for uuid in uuids:  # the server still shows them: they are reset one after the other
             server.episodes[uuid].status, server.episodes[uuid].client = "claimed", "me"
-        book.mine.clear()
+        book.forget()
         sweeping = both.create_task(claimer.reconcile())
         await server.until(lambda: server.requests["/get_episode_buffer"] == 1)
         server.release()
@@ -151,7 +151,7 @@ async def test_a_return_that_fails_is_swept(
     assert await claimer.settle(60)
     assert not server.claimed()
     assert aborted(server) == [1, 1, 1]
-    assert len(book.strays) == 1
+    assert len(book.lost) == 1
 
 
 async def test_a_return_that_cannot_be_recorded_is_made(
@@ -180,8 +180,8 @@ async def test_an_episode_is_spared_for_a_time(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     (spared, other) = await group(claimer, book, 2)
-    book.mine.clear()
-    claimer.releaser.spare(spared.episode_uuid, 0.3)
+    book.forget()
+    claimer.ends.holdings.set_aside(spared.episode_uuid, 0.3)
     assert await claimer.reconcile() == [other.episode_uuid]
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1, 1]
@@ -193,11 +193,11 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
     server.automatic = False
     server.unclaimed[1:] = []
     (first,) = await group(claimer, book, 1)
-    claimer.releaser.spare(first.episode_uuid, 60.0)
+    claimer.ends.holdings.set_aside(first.episode_uuid, 60.0)
     server.expire(first.episode_uuid)
     (again,) = await group(claimer, book, 1)
     assert again.episode_uuid == first.episode_uuid
-    book.mine.clear()
+    book.forget()
     assert await claimer.reconcile() == [first.episode_uuid]
 
 
@@ -211,11 +211,11 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
     same uuid to another client, whose episode a second abort would end."""
     server.automatic = False
     server.unclaimed[4:] = []
-    claimer.releaser.timeout = 0.1
+    claimer.ends.timeout = 0.1
     mine = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
     await claimer.give_back(mine)
-    book.mine.clear()
+    book.forget()
     for _ in range(3):
         assert await claimer.reconcile() == []
     assert server.requests["/abort_episode"] == 4
@@ -232,16 +232,17 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
 async def test_a_sweep_does_not_repeat_its_own_aborts(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    claimer.releaser.timeout = 0.1
+    claimer.ends.timeout = 0.1
     strays = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
-    book.mine.clear()
-    for _ in range(3):
+    book.forget()
+    assert sorted(await claimer.reconcile()) == sorted(strays)
+    for _ in range(2):
         assert await claimer.reconcile() == []
     assert server.requests["/abort_episode"] == 4
     server.release()
     assert await claimer.settle(60)
-    assert sorted(book.strays) == sorted(strays)
+    assert sorted(book.lost) == sorted(strays)
     assert not server.claimed()
 
 
@@ -259,7 +260,7 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
         skip(20.0)
         server.unfreeze()
         await giving
-    book.mine.clear()
+    book.forget()
     for seconds in (0.0, 280.0):
         skip(seconds)
         assert await claimer.reconcile() == []
@@ -275,8 +276,8 @@ async def test_a_return_after_the_end_raises_nothing(
     held = [one.episode_uuid for one in await group(claimer, book)]
     await claimer.close()
     server.fail_always("/abort_episode", "drop")
-    assert await claimer.releaser.give_back(held) == held
-    assert not claimer.releaser._sweeping
+    assert await claimer.ends.give_back(held) == held
+    assert not claimer.ends.lost._searching
     server.fail_always("/abort_episode", None)
-    assert await claimer.releaser.give_back(held) == held  # unconfirmed until a sweep
+    assert await claimer.ends.give_back(held) == []
     assert server.claimed() == []

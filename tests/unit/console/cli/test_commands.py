@@ -21,9 +21,10 @@ from console.cli import main
 from console.session.rater_name import save_name
 from core.control_payloads import JobInfo
 from core.events.causes import TooFewAnswers
+from core.events.server import PoolChanged
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
-from core.state import Candidate, Group, Mock, Pool, Progress, Rating, Server, State
+from core.state import Candidate, Group, Mock, Progress, Rating, Server, State
 from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import QuickServer
 
@@ -343,7 +344,7 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(
     proxied: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxied.engine = "ROLLING"
-    pool = Pool(running=5, running_others=3, other_clients=("a", "b"), completed_tasks=2)
+    pool = PoolChanged(running=5, running_others=3, other_clients=("a", "b"), completed_tasks=2)
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", pool=pool)
     proxied.state.groups["g1"] = _group()
     assert main(["engine-stop"]) == 2

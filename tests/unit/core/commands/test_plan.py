@@ -21,6 +21,8 @@ from console.session.command_plans import refusal as refusal_of
 from core.commands import COMMANDS
 from core.commands.plan import plan, refusal, shown_args
 from core.events import CandidateFailed
+from core.events.progress import ProbeSetLoaded
+from core.events.rewards import WhatIfChanged
 from core.roles import AccessRole, Identity
 from core.state import (
     PIN_CAP,
@@ -28,11 +30,9 @@ from core.state import (
     Lease,
     Operation,
     Probe,
-    ProbeSet,
     Rating,
     Server,
     State,
-    WhatIf,
 )
 from proxy.control.client import ControlClient, ControlError
 from tests.support.looks import measured
@@ -188,7 +188,7 @@ def unmeasured(_: Group, __: Server, state: State) -> None:
 
 
 def what_if(**fields: Any) -> Change:
-    return lambda _, __, state: setattr(state, "what_if", WhatIf(what="a file", **fields))
+    return lambda _, __, state: setattr(state, "what_if", WhatIfChanged(what="a file", **fields))
 
 
 def pinned(_: Group, __: Server, state: State) -> None:
@@ -227,7 +227,7 @@ IN_PALETTE = {
     "progress.resume",
 }  # fmt: skip
 """Commands that the palette offers when they have an effect."""
-NO_LOOKS = replace(measured().probe_set or ProbeSet(), enabled=False)
+NO_LOOKS = replace(measured().probe_set or ProbeSetLoaded(), enabled=False)
 BORIS = Rating(rating="tie", rater="boris", rewards=(0.5, 0.5))
 LEASED = [Lease(holder="theirs", rater="boris", until=1e12)]
 TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
@@ -293,7 +293,7 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("run.name", {"number": 1, "name": "x" * 81}, nothing, "the name has 81 characters"),
     ("progress.look", S, nothing, ""),
     ("progress.look", S, unmeasured, "there is no probe set"),
-    ("progress.look", S, progress(probe_set=ProbeSet(error="gone")), "no probe set. gone"),
+    ("progress.look", S, progress(probe_set=ProbeSetLoaded(error="gone")), "no probe set. gone"),
     ("progress.trust", S, nothing, ""),
     ("progress.trust", S, progress(probe_set=NO_LOOKS), "looks are disabled"),
     ("progress.look", S, server(state="OBSERVING"), "there is no server `embedded`"),

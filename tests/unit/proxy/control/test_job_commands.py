@@ -432,7 +432,7 @@ async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(tmp_path: 
     async with orders(tmp_path) as (made, value):
         body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
         uuid = made.swarm.claim(body)["episode_uuid"]
-        made.server.claimer.releaser.timeout = 0.1
+        made.server.claimer.ends.timeout = 0.1
         made.swarm.fail_always("/abort_episode", "stall")
         for _ in range(2):
             with pytest.raises(AjetError, match="has not confirmed the abort"):

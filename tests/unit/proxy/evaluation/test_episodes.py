@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
@@ -29,7 +29,7 @@ async def occupy(w: World) -> str:
     """Take the only episode; return its uuid."""
     claimed = await w.server.client.claim("eval", 60.0)
     assert isinstance(claimed, Claimed)
-    w.server.evaluating[claimed.episode_uuid] = claimed  # else the proxy gives it back
+    w.server.claimer.ends.holdings.granted(claimed)  # else the proxy gives it back
     return claimed.episode_uuid
 
 
@@ -51,7 +51,7 @@ async def test_a_claim_that_is_granted_while_the_look_closes_is_given_back(
         await closing
         assert len(w.swarm.claims) == 3
         assert not w.swarm.claimed()
-        assert not w.server.evaluating
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path
     last = w.kinds(LookEnded)[-1]
     assert (last.outcome, last.cause) == ("cut", "the proxy stopped")
     assert not w.swarm.claimed()
-    assert not w.server.evaluating
+    assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_back(
@@ -81,7 +81,7 @@ async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_bac
         assert w.swarm.claimed(), "the server has not answered the claim"
         w.swarm.release()
         await w.until(lambda: not w.swarm.claimed())
-        await w.until(lambda: not w.server.evaluating)
+        await w.until(lambda: not w.server.claimer.ends.holdings.by_uuid)
 
 
 async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
@@ -122,19 +122,19 @@ async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_gi
         sampler = sampler_of(w)
         taking = w.context.tasks.spawn(sampler.sample(QUESTION, 1), "look")
         await w.until(lambda: w.swarm.requests[CHAT] == 1)
-        (uuid,) = w.server.evaluating
-        w.groups.server_facts["s"].hold(uuid, SimpleNamespace(superseded=False))
+        (uuid,) = w.server.claimer.ends.holdings.by_uuid
+        theirs = w.server.claimer.ends.holdings.add(Holding(uuid))
         taking.cancel()
         await sampler.close()
         assert not w.swarm.aborts
-        assert not w.server.evaluating
+        assert w.server.claimer.ends.holdings.by_uuid == {uuid: theirs}
 
 
 async def test_an_episode_that_another_look_claims_before_the_return_is_answered_stays_its_own(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = (EvalEpisodes(w.server, w.groups.server_facts["s"]) for _ in range(2))
+        first, second = EvalEpisodes(w.server), EvalEpisodes(w.server)
         swarm.fail_next(ABORT, "late")
         async with first.hold() as before:
             closing = w.context.tasks.spawn(first.close(), "close")
@@ -143,17 +143,17 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
                 assert claimed.episode_uuid == before.episode_uuid
                 swarm.release()
                 await closing
-                assert await w.server.claimer.releaser.reconcile() == []
+                assert await w.server.claimer.ends.lost.reconcile() == []
                 assert swarm.claimed()
         assert len(swarm.aborts) == 2
-        assert not w.server.evaluating
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = (EvalEpisodes(w.server, w.groups.server_facts["s"]) for _ in range(2))
+        first, second = EvalEpisodes(w.server), EvalEpisodes(w.server)
         async with first.hold() as before:
             swarm.expire(before.episode_uuid)
             async with second.hold() as claimed:
@@ -161,7 +161,7 @@ async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
                 await first.close()
                 assert not swarm.aborts
         assert len(swarm.aborts) == 1
-        assert not w.server.evaluating
+        assert not w.server.claimer.ends.holdings.by_uuid
 
 
 async def test_nothing_is_claimed_after_the_end(tmp_path: Path) -> None:

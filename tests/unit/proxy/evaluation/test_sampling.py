@@ -65,7 +65,7 @@ async def opened(engine: Engine) -> SnapshotSampler:
     """A sampler of the engine's present weights."""
     client = SwarmWire("http://engine", engine, "me", name="s")  # type: ignore[arg-type]
     watcher = Watcher(client)
-    claimer = EpisodeClaimer(client, watcher, known=lambda: ())
+    claimer = EpisodeClaimer(client, watcher)
     server = ServerHandle("s", client.url, client, watcher, claimer, set())
     sampler = await open_sampler(server, ServerFacts(server, Tasks("a test")), lambda: False)
     assert isinstance(sampler, SnapshotSampler)

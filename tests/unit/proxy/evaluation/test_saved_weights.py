@@ -11,7 +11,8 @@ import pytest
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.protocol.job import Job, dump_job, put
 from ajet_swarm.protocol.server_job import server_job
-from core.state import SentJob, Server
+from core.events.server import JobSent
+from core.state import Server
 from proxy.evaluation.saved_weights import (
     BASE_DIR,
     SAVE_FREQ,
@@ -27,7 +28,7 @@ from tests.support.engine.model_folder import write_model, write_safetensors, wr
 
 
 def server(job: Job | None, **fields: Any) -> Server:
-    sent = SentJob(yaml=dump_job(job)) if job is not None else None
+    sent = JobSent(yaml=dump_job(job)) if job is not None else None
     return Server(name="gpu", url="http://gpu", job=sent, **fields)
 
 
@@ -86,7 +87,7 @@ def test_a_start_by_another_client_leaves_only_the_model_that_is_reported() -> N
     assert saved_weights(other, "/models/theirs", 1) == "/models/theirs"
     assert saved_weights(other, "", 1) == ""
     assert saved_weights(None, "", 6) == ""
-    broken = Server(name="gpu", url="", job=SentJob(yaml="ajet: ["))
+    broken = Server(name="gpu", url="", job=JobSent(yaml="ajet: ["))
     assert saved_weights(broken, "", 6) == ""
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import proxy.groups.submit
+import ajet_swarm.episodes.ends
 import proxy.servers.facts
 from core.events import (
     ClaimedEpisode,
@@ -243,7 +243,7 @@ async def test_claims_that_a_frozen_server_makes_later_are_returned_too(tmp_path
             await w.until(lambda: swarm.requests["/claim_episode"] == 4)
             w.kill()
         async with world(tmp_path, swarm, recover=False) as w:
-            w.server.claimer.releaser.second_look = 0.3
+            w.server.claimer.ends.lost.search_again = 0.3
             await w.groups.recover()
             assert not swarm.claims
             swarm.release()
@@ -344,7 +344,7 @@ async def test_recovery_repeats_no_end_for_an_episode_of_a_new_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 0.1)
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.0))
     async with ScriptedSwarm(slots=1, repeat=1, automatic=False) as swarm:
         old = await killed_in(tmp_path, swarm, "SUBMITTING")
         swarm.fail_next("/end_episode", "drop")

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-import proxy.groups.submit
+import ajet_swarm.episodes.ends
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.events import Event, GroupSealed
 from proxy.groups.answer import AnswerWaiter
+from proxy.groups.recovery import END_IN_FLIGHT
 from proxy.groups.run import RunEnded
-from proxy.groups.submit import END_IN_FLIGHT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import loop_time, skip
@@ -45,7 +45,7 @@ def seal_held_up(w: World) -> Callable[[float], None]:
         passed = seconds
         gate.set()
 
-    w.context.clock = lambda: clock() + passed
+    w.context.clock = w.server.claimer.ends.holdings.wall = lambda: clock() + passed
     w.context.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
     return go_on
 
@@ -225,7 +225,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -
         await w.until(lambda: swarm.requests["/abort_episode"] == 4)
         skip(35.0)
         await w.closed()
-        w.server.claimer.releaser.sweep_soon()
+        w.server.claimer.ends.lost.search_soon()
         before = swarm.requests["/get_episode_buffer"]
         await w.until(lambda: swarm.requests["/get_episode_buffer"] > before)
         assert await w.server.claimer.reconcile() == []
@@ -276,8 +276,8 @@ async def test_an_end_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> 
 async def test_an_end_that_is_not_answered_in_time_is_looked_up_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
-    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, *[0.05] * 400))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "RUNNER", 0.2)
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "SILENT_PAUSES", (0.0, *[0.05] * 400))
     async with world(tmp_path) as w:
         w.swarm.fail_always("/end_episode", "stall")
         before = w.swarm.requests["/get_episode_buffer"]
@@ -296,8 +296,8 @@ async def test_an_end_that_is_not_answered_in_time_is_looked_up_and_not_repeated
 async def test_an_end_that_is_never_answered_leaves_nothing_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
-    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.01))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "RUNNER", 0.2)
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "SILENT_PAUSES", (0.0, 0.01))
     async with world(tmp_path) as w:
         w.swarm.fail_always("/end_episode", "hang_before")
         await w.reply(await w.ask())
@@ -416,7 +416,7 @@ async def claimed_again(w: World, monkeypatch: pytest.MonkeyPatch, **headers: st
     Returns:
         The second request; it is not answered before `w.swarm.delay` is 0.
     """
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.0))
     w.source.scorer = by_question
     w.swarm.fail_next("/get_episode_buffer", "stall")
     first = await w.ask("first", headers)
@@ -471,7 +471,7 @@ async def test_an_eval_end_does_not_reach_the_next_owner(
 async def test_an_eval_end_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | int
 ) -> None:
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.0))
     async with world(tmp_path) as w:
         w.swarm.fail_next("/end_episode", failure)
         await w.reply(await w.ask("hello", UNTRAINED))
@@ -485,7 +485,7 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has taken the episode back, and granted it to another group of ours."""
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0,))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0,))
     plain = SwarmWire.end
     async with (
         ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
@@ -513,7 +513,9 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
         assert w.group(first).phase == "ABORTED"
 
 
-@pytest.mark.parametrize(("seconds", "why"), [(300.0, "has it now"), (500.0, "after its claim")])
+@pytest.mark.parametrize(
+    ("seconds", "why"), [(300.0, "granted it to this client again"), (500.0, "not ours any more")]
+)
 async def test_a_late_end_or_abort_waits_for_the_claims_in_flight(
     tmp_path: Path, seconds: float, why: str
 ) -> None:

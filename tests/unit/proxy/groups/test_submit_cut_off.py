@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-import proxy.groups.submit
+import ajet_swarm.episodes.ends
 from ajet_swarm.api.outcomes import EndOutcome
-from ajet_swarm.api.wire import SwarmWire
-from proxy.groups.submit import END_TIMEOUT
+from ajet_swarm.api.wire import RUNNER, SwarmWire
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.01))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.01))
     plain = SwarmWire.end
 
     async def end(self: SwarmWire, *arguments: Any, **options: Any) -> EndOutcome:
@@ -79,7 +78,7 @@ async def test_an_end_that_a_front_lost_is_aborted_in_the_end(tmp_path: Path) ->
         await w.reply(await w.ask())
         await w.closed(600.0)
         assert outcomes(w) == ["unknown"] * 4
-        skip(END_TIMEOUT)
+        skip(RUNNER)
         await w.until(lambda: not swarm.claimed())
         assert len(swarm.aborts) == 4
 

@@ -61,9 +61,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = SwarmWire(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        server = ServerHandle(
-            "t", t.url, client, watcher, EpisodeClaimer(client, watcher, known=set)
-        )
+        server = ServerHandle("t", t.url, client, watcher, EpisodeClaimer(client, watcher))
         made.context.servers["t"] = server
         made.context.tasks.spawn(ServerWatch(made.context, server).run(), "t")
         await watcher.wait_for(lambda status: status.reachable, 60)

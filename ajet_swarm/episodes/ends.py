@@ -1,0 +1,445 @@
+"""How a reward is sent: the claim of an episode is over by one end or one abort, sent once.
+
+An end carries the reward; an abort returns the episode without one. The server does not check who
+aborts, and an episode keeps its uuid when it returns to the pool, so whatever is sent a second time
+may hit the next owner. Each claim has an own `Holding`, which is the fence: once the server grants
+the uuid to this client again, the earlier holding is superseded, and nothing is sent for it.
+
+Example: `end` sends a reward, and the connection breaks. The end is not repeated yet, it may have
+arrived: the server's records are read, four times in 6 s. If the episode is gone, its outcome is
+unknown, and most likely it counts. If the same claim still holds it, the end was lost, and is sent
+once more; an eval episode, which an end returns to the pool, is given back instead. If the server
+could not be reached at all, nothing was sent: the end waits for it, up to `BACK` seconds.
+
+An end or abort in flight goes on when its caller leaves. Until it is over, and while a server may
+go on with one that a front in between cut off, no other one is sent, and `LostClaims` ignores the
+episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the server may
+have taken an episode back, its records are read while no claim is in flight.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import GENERAL, RUNNER
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.holdings import Holding, may_be_taken
+from ajet_swarm.episodes.lost_claims import RECORDS_TIMEOUT, SEARCH_AGAIN, LostClaims
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.runtime import SYSTEM, Clock
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BROKEN_PAUSES = (0.0, 0.5, 1.5, 4.0)
+"""Seconds before each reading of the records after an end whose connection broke."""
+SILENT_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
+"""The same after an end without an answer in time: the server was frozen, or is slow."""
+BACK = 60.0
+"""Seconds to wait for the server in order to send an end that could not be sent."""
+STEP = 0.25
+"""Seconds between two checks in `close` that the server is still reachable."""
+
+GRANTED_AGAIN = EndOutcome(
+    EndKind.NOT_CLAIMED, "the server took it back, and granted it to this client again"
+)
+TAKEN_BACK = EndOutcome(EndKind.NOT_CLAIMED, "it is not ours any more: the server took it back")
+_NOT_HELD = "the server does not hold it any more"
+_UNCERTAIN = frozenset({EndKind.UNKNOWN_OUTCOME, EndKind.UNREACHABLE, EndKind.ERROR})
+"""Outcomes after which the server may still hold the episode for this client."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    task_id: str
+    output: WireOutput
+    active: bool
+
+
+class EpisodeEnds:
+    """Holdings of one client at one server, and their ends and aborts.
+
+    Args:
+        client: The server.
+        watcher: Its watcher; `run` must be running.
+        timeout: Seconds after which the outcome of a claim counts as unknown, and for which a
+            caller waits for an abort.
+        search_again: See `SEARCH_AGAIN`.
+        clock: The clocks of the process.
+
+    Attributes:
+        holdings: What this client holds.
+        lost: Finds episodes whose claims were lost.
+        lock: That of `lost`.
+        tasks: Work that continues when its caller is cancelled; `close` waits for it.
+    """
+
+    def __init__(
+        self,
+        client: SwarmApi,
+        watcher: Watcher,
+        *,
+        timeout: float = GENERAL,
+        search_again: float = SEARCH_AGAIN,
+        clock: Clock = SYSTEM.clock,
+    ) -> None:
+        self.timeout = timeout
+        self.tasks = Tasks(f"claims:{client.name}")
+        self.lost = LostClaims(client, watcher, self.tasks, self._return_lost, search_again, clock)
+        self.lock, self.holdings = self.lost.lock, self.lost.holdings
+        self._client = client
+        self._watcher = watcher
+        self._ends = Tasks(f"ends:{client.name}")
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    async def end(
+        self,
+        holding: Holding,
+        task_id: str,
+        output: WireOutput,
+        *,
+        active: bool = True,
+        sent_before: bool = False,
+    ) -> EndOutcome:
+        """Send the reward of a claim; see the module.
+
+        Args:
+            holding: The claim.
+            task_id: The task, which names the group.
+            output: The reward.
+            active: Count this client among those that agree on updates.
+            sent_before: A process that was killed may have sent it, too.
+        """
+        if holding.superseded:
+            return GRANTED_AGAIN
+        if holding.left_by:
+            return EndOutcome(EndKind.NOT_CLAIMED, "it was ended or given back already")
+        holding.left_by = "end"
+        work = self._end(holding, _End(task_id, output, active), sent_before)
+        return await asyncio.shield(self._ends.spawn(work, "end"))
+
+    async def _end(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
+        try:
+            outcome = await self._outcome(holding, end, sent_before)
+        except Exception:
+            await self._abort_if_held(holding, "it could not be ended")
+            raise
+        finally:
+            self.holdings.forget(holding)
+        if outcome.kind in _UNCERTAIN:
+            self.lost.search_soon()
+        return outcome
+
+    async def _outcome(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
+        age = self.holdings.age(holding)
+        if age >= holding.lifetime:
+            if not await self._abort_if_held(holding, "its lifetime was over"):
+                return TAKEN_BACK
+            text = f"more than {holding.lifetime:g} s after its claim: given back"
+            return EndOutcome(EndKind.EXPIRED, text)
+        if may_be_taken(holding, age):
+            if await self._client.can_continue(holding.uuid) is False:
+                return TAKEN_BACK
+            if await self._is_superseded(holding):
+                return GRANTED_AGAIN
+        outcome = await self._send_when_reachable(holding, end)
+        if outcome.kind is EndKind.ERROR and holding.counts and await self._holds(holding):
+            # The server failed before it accepted the reward.
+            outcome = await self._send_again(holding, end)
+        if sent_before:
+            outcome = _of_repeated(outcome)
+        if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+            outcome = await self._resolve(holding, end, outcome)
+        if outcome.kind is EndKind.ERROR:
+            await self._abort_if_held(holding, "its end was refused")
+            if holding.superseded and holding.counts:
+                return GRANTED_AGAIN
+        return outcome
+
+    async def _send_when_reachable(self, holding: Holding, end: _End) -> EndOutcome:
+        """Send an end; if it certainly was not sent, wait for the server and try again."""
+        until = 0.0
+        while True:
+            outcome = await self._send(holding, end)
+            if outcome.kind is not EndKind.UNREACHABLE or self.holdings.is_expired(holding):
+                return outcome
+            until = until or asyncio.get_running_loop().time() + BACK
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._watcher.refresh()
+                    await self._watcher.wait_for(lambda seen: seen.reachable)
+            except TimeoutError:
+                return outcome
+            if await self._is_superseded(holding):
+                return GRANTED_AGAIN
+
+    async def _send(self, holding: Holding, end: _End) -> EndOutcome:
+        if holding.superseded:
+            return GRANTED_AGAIN
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            outcome = await self._client.end(
+                holding.uuid, end.task_id, end.output, end.active, timeout=RUNNER
+            )
+        except asyncio.CancelledError:  # this client closes; the server goes on with it
+            if not holding.superseded:
+                self.holdings.set_aside(
+                    holding.uuid, self.holdings.abort_timeout - (loop.time() - began)
+                )
+            raise
+        if outcome.kind is EndKind.UNKNOWN_OUTCOME and not holding.superseded:
+            self.holdings.cut_off(holding.uuid, loop.time() - began)
+        return outcome
+
+    async def _send_again(self, holding: Holding, end: _End) -> EndOutcome:
+        """Send an end once more, though the first request may still arrive."""
+        if await self._is_superseded(holding):
+            return GRANTED_AGAIN
+        return _of_repeated(await self._send(holding, end))
+
+    async def _resolve(self, holding: Holding, end: _End, outcome: EndOutcome) -> EndOutcome:
+        """Find the outcome of an end without an answer.
+
+        An end that counts and arrived has deleted the episode. So one that this claim still holds
+        after the connection broke did not arrive; after a timeout that proves nothing.
+        """
+        held: bool | None = None
+        for pause in SILENT_PAUSES if outcome.timed_out else BROKEN_PAUSES:
+            await asyncio.sleep(pause)
+            held = await self._holds(holding)
+            if holding.superseded:
+                return (
+                    GRANTED_AGAIN if holding.counts else _unknown("the server has granted it again")
+                )
+            if held is False:
+                return _unknown(_NOT_HELD)
+        if held is None:
+            return _unknown(f"and the server does not report it: {outcome.text}")
+        if holding.counts and not outcome.timed_out:
+            return await self._send_again(holding, end)
+        if self.holdings.is_set_aside(holding.uuid):
+            return _unknown("the server may still process it")
+        await self._abort_if_held(holding, "its end got no answer")
+        return _unknown("it was given back")
+
+    async def _is_superseded(self, holding: Holding) -> bool:
+        """Return whether a later claim of ours got the episode; wait for the claims in flight."""
+        async with self.lock:
+            return holding.superseded
+
+    async def _holds(self, holding: Holding) -> bool | None:
+        """Return whether this claim still holds its episode; None if the server does not say."""
+        held = await self._held_of([holding])
+        return None if held is None else bool(held)
+
+    async def _held_of(self, holdings: Collection[Holding]) -> list[Holding] | None:
+        """Return those of some claims that hold their episode; None if the server does not say.
+
+        No claim is in flight meanwhile, which may be for one of them.
+        """
+        async with self.lock:
+            held = await self.held_by_server()
+        if held is None:
+            return None
+        return [one for one in holdings if one.uuid in held and not one.superseded]
+
+    async def held_by_server(self) -> set[str] | None:
+        """Return the episodes that the server holds for this client; None if it does not answer."""
+        try:
+            records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+        except SwarmError:
+            return None
+        me = self._client.client_uuid
+        return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+
+    @property
+    def server_is_away(self) -> bool:
+        """Whether the server did not answer the last poll."""
+        seen = self._watcher.current
+        return not seen.reachable and bool(seen.trouble)
+
+    # --- aborts ---------------------------------------------------------------------------------
+
+    async def abort(
+        self, holdings: Collection[Holding], cause: str, *, active: bool = False
+    ) -> set[str]:
+        """Give back episodes, without waiting for a server that is not there.
+
+        Claims that are superseded, or over already, are left out; what the server may have taken
+        back is aborted only if its records show that this claim still holds it. An abort whose
+        confirmation is missing is repeated later, by the same rule.
+
+        Args:
+            holdings: The claims.
+            cause: Reason for the log.
+            active: Count this client among those that agree on updates.
+
+        Returns:
+            The uuids that are given back.
+        """
+        leaving = {
+            holding: self.holdings.leave(holding.uuid)
+            for holding in holdings
+            if not holding.left_by and not holding.superseded
+        }
+        if not leaving:
+            return set()
+        for holding in leaving:
+            holding.left_by = "abort"
+        return await self._to_its_end(self._abort(leaving, cause, active), "abort")
+
+    async def _abort(
+        self, leaving: "Mapping[Holding, asyncio.Future[None]]", cause: str, active: bool
+    ) -> set[str]:
+        doubtful = [each for each in leaving if may_be_taken(each, self.holdings.age(each))]
+        given_back = [holding for holding in leaving if holding not in doubtful]
+        away = self.server_is_away
+        try:
+            if doubtful and not away:
+                if (held := await self._held_of(doubtful)) is None:
+                    self.lost.search_soon()
+                else:
+                    given_back += held
+            if away:
+                self.lost.search_soon()
+            else:
+                aborts = {holding.uuid: leaving[holding] for holding in given_back}
+                await self._send_aborts(aborts, cause, active)
+        finally:
+            for holding, future in leaving.items():
+                self.holdings.forget(holding)
+                if away or holding not in given_back:
+                    self.holdings.left(holding.uuid, future)
+        return {holding.uuid for holding in given_back}
+
+    async def _abort_if_held(self, holding: Holding, cause: str) -> bool:
+        """Give back an episode, if this claim still holds it, during its end."""
+        if not await self._holds(holding):
+            return False
+        await self._send_aborts(
+            {holding.uuid: self.holdings.leave(holding.uuid)}, cause, active=False
+        )
+        return True
+
+    async def give_back(
+        self, uuids: Collection[str], cause: str = "", *, active: bool = False
+    ) -> list[str]:
+        """Abort episodes without a check; whoever is cancelled, they are aborted.
+
+        Those whose end or abort is in flight are left out.
+
+        Returns:
+            Those that the server has not confirmed within `timeout` seconds.
+        """
+        work = self._send_aborts(self.holdings.leave_all(uuids), cause, active)
+        failed = await self._to_its_end(work, "give back")
+        return [uuid for uuid in uuids if self.holdings.in_flight(uuid) or uuid in failed]
+
+    def return_soon(self, uuids: Sequence[str], cause: str) -> "asyncio.Task[list[str]]":
+        """Give episodes back in the background; see `give_back`.
+
+        Returns:
+            A task that ends when the server has confirmed it, or after `timeout` seconds.
+        """
+        return self.tasks.spawn(
+            self._send_aborts(self.holdings.leave_all(uuids), cause), "give back"
+        )
+
+    async def _send_aborts(
+        self, aborts: "Mapping[str, asyncio.Future[None]]", cause: str, active: bool = False
+    ) -> list[str]:
+        """Abort episodes that are leaving; return those that failed within `timeout` seconds."""
+        failed: list[str] = []
+
+        async def send() -> None:
+            done = await asyncio.gather(
+                *(self._send_abort(uuid, leaving, active) for uuid, leaving in aborts.items())
+            )
+            failed.extend(uuid for uuid, ok in zip(aborts, done, strict=True) if not ok)
+            if failed:
+                log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
+                self.lost.search_soon()
+
+        if self.tasks.closing:
+            try:
+                async with asyncio.timeout(self.timeout):
+                    await send()
+            except TimeoutError:
+                return list(aborts)
+        else:
+            await asyncio.wait({self.tasks.spawn(send(), "aborts")}, timeout=self.timeout)
+        return failed
+
+    async def _send_abort(self, uuid: str, leaving: "asyncio.Future[None]", active: bool) -> bool:
+        """Abort an episode; return True if that is confirmed, or it was claimed again."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            outcome = await self._client.abort(
+                uuid, declare_client_active=active, timeout=self.holdings.abort_timeout
+            )
+        finally:
+            ours = self.holdings.left(uuid, leaving)
+        if outcome is AbortKind.CONFIRMED or not ours:
+            return True
+        if outcome is AbortKind.UNKNOWN_OUTCOME:
+            self.holdings.cut_off(uuid, clock() - began)
+        return False
+
+    async def _return_lost(self, uuids: Sequence[str]) -> list[str]:
+        return await self._send_aborts(self.holdings.leave_all(uuids), "lost claims")
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Run `work` to its end even if the caller is cancelled."""
+        if self.tasks.closing:
+            return await work
+        result: T = await asyncio.shield(self.tasks.spawn(work, name))
+        return result
+
+    # --- the end of this client -----------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for the ends in flight; return False when some still run after `seconds`."""
+        return await self._ends.drain(seconds)
+
+    async def return_all(self) -> None:
+        """Give back all that the server holds for this client, but for what is leaving already.
+
+        Raises:
+            SwarmError: as of `LostClaims.reconcile`.
+        """
+        self.holdings.forget_all()
+        await self.lost.reconcile()
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Cancel ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
+
+        It does not wait for an unreachable server.
+        """
+        await self._ends.close()
+        self.lost.close()
+        until = asyncio.get_running_loop().time() + seconds
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
+                break
+        self.holdings.close()
+        await self.tasks.close()
+
+
+def _unknown(text: str) -> EndOutcome:
+    """Return the outcome of an end without an answer."""
+    return EndOutcome(EndKind.UNKNOWN_OUTCOME, f"no answer came; {text}")
+
+
+def _of_repeated(outcome: EndOutcome) -> EndOutcome:
+    """Return the outcome of an end that was sent before, from that of its repetition."""
+    return _unknown(_NOT_HELD) if outcome.kind is EndKind.NOT_FOUND else outcome
