@@ -136,19 +136,16 @@ class ServerReader:
         known = self._state()
         if known is None:
             return
-        last = known.runs[-1] if known.runs else None
-        same = last is not None and (
-            last.name == name if by_name else last.engine_run == known.engine_run
-        )
-        if last is not None and same and not by_name:  # a failed reading makes no other name
-            name = last.name if name.startswith("run.") else name
-            start = start or last.start
-        if last is not None and same:
-            if (last.name, last.start, last.engine_run) == (name, start, known.engine_run):
+        number = 1
+        if known.runs:
+            last = known.runs[-1]
+            same = last.name == name if by_name else last.engine_run == known.engine_run
+            if same and not by_name:  # a failed reading makes no other name
+                name = last.name if name.startswith("run.") else name
+                start = start or last.start
+            if same and (last.name, last.start, last.engine_run) == (name, start, known.engine_run):
                 return
-            number = last.number
-        else:
-            number = 1 if last is None else last.number + 1
+            number = last.number if same else last.number + 1
         self.context.bus.publish(
             TrainingRunIdentified(server=self.server.name, number=number, name=name, start=start)
         )

@@ -3,22 +3,19 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text, known_names, redact
-from ajet_swarm.http.interface import Request
-from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
+from ajet_swarm.protocol.errors import ServerRefusal, SwarmError
+from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import ClientSeen, SlotsSeen
 from proxy.context import ProxyContext, ServerHandle
-from proxy.servers.extensions import engine_info
-
-T = TypeVar("T")
+from proxy.servers.extensions import ask, engine_info, offers
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +24,8 @@ POLL_EVERY = 2.0
 MAX_CLIENTS = 20
 """Maximum number of clients in an event."""
 REPLAY = "/replay_latest_llm_call"
+REPLAY_LIMIT = 10.0
+"""Timeout in seconds of that route."""
 MAX_CHARS = 2_000
 """Maximum number of characters of a text that are passed on."""
 
@@ -141,27 +140,29 @@ def _episodes(
     records: Sequence[EpisodeRecord], pool: PoolInfo | None, now: float
 ) -> tuple[EpisodeDetails, ...]:
     """Return claimed episodes, longest idle first; idle times by the server's clock if known."""
-    details = (pool.running_episode_details if pool is not None else None) or {}
-    episodes = [_episode(record, details, now) for record in records if record.claimed]
-    return tuple(sorted(episodes, key=lambda record: -(record.idle or 0.0))[:DETAILS_CAP])
+    running = (pool.running_episode_details if pool is not None else None) or {}
 
+    def idle_seconds(record: EpisodeRecord) -> float | None:
+        known = running.get(record.episode_uuid)
+        if known is not None and known.idle is not None:
+            return known.idle
+        latest = record.latest_activity_timestamp
+        return max(0.0, now - latest) if latest else None
 
-def _episode(
-    record: EpisodeRecord, details: Mapping[str, RunningEpisode], now: float
-) -> EpisodeDetails:
-    details_ = details.get(record.episode_uuid)
-    idle = details_.idle if details_ is not None else None
-    if idle is None and record.latest_activity_timestamp:
-        idle = max(0.0, now - record.latest_activity_timestamp)
-    return EpisodeDetails(
-        uuid=record.episode_uuid,
-        client=record.client_uuid or "",
-        kind=record.episode_type or "train",
-        idle=idle,
-        limit=record.discard_episode_timeout,
-        calls=record.llm_call_count,
-        task=record.optional_task_id or "",
-    )
+    episodes = [
+        EpisodeDetails(
+            uuid=record.episode_uuid,
+            client=record.client_uuid or "",
+            kind=record.episode_type or "train",
+            idle=idle_seconds(record),
+            limit=record.discard_episode_timeout,
+            calls=record.llm_call_count,
+            task=record.optional_task_id or "",
+        )
+        for record in records
+        if record.claimed
+    ]
+    return tuple(sorted(episodes, key=lambda episode: -(episode.idle or 0.0))[:DETAILS_CAP])
 
 
 def _tasks(pool: PoolInfo | None) -> tuple[TaskDetails, ...]:
@@ -194,23 +195,11 @@ def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLine, ...]:
 
 async def _latest_call(server: ServerHandle) -> tuple[str, str] | None:
     """Return question and answer of the newest call; None if the server does not provide it."""
-    client = server.client
-    if REPLAY not in await client.features():
+    if not await offers(server, REPLAY):
         return None
-    response = await client.transport.request(
-        Request(
-            "POST",
-            client.url + REPLAY,
-            body=b"{}",
-            headers={"content-type": "application/json"},
-            timeout=10.0,
-            repeatable=True,
-        )
-    )
-    if response.status != 200:
-        return None
-    call = msgspec.json.decode(response.body)
-    if not isinstance(call, dict):
+    try:
+        call = await ask(server, dict[str, Any], REPLAY, {}, limit=REPLAY_LIMIT)
+    except ServerRefusal:  # there was no call yet
         return None
     return _question(call.get("input")), _answer(call.get("output"))
 
