@@ -35,10 +35,11 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
         return missing if named else []
     from proxy.rewards.judge.part import Judge
-    from proxy.rewards.judge.spend import JudgeBudgets, own_server
+    from proxy.rewards.judge.spend import JudgeBudgets
     from proxy.rewards.model.file import ModelFault, load, make
+    from proxy.rewards.part import PartEnvironment
+    from proxy.rewards.select import own_server
 
-    budgets = JudgeBudgets()
     try:
         model = load(file)
         parts = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
@@ -47,9 +48,11 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
         text = one_line(f"{at}: {fault.cause}", 300)
         todo = "Correct the file: until it loads, groups get no automatic reward"
         return Finding("hooks", "rewards", "fail", text, todo)
-    if parts:
-        budgets.own = own_server(own.upstream)
-    return [Judge(one.options, budgets) for one in parts if isinstance(one, Judge)]
+    environment = PartEnvironment(own=own_server(own.upstream)) if parts else PartEnvironment()
+    found = [Judge(part.options, JudgeBudgets()) for part in parts if isinstance(part, Judge)]
+    for judge in found:
+        judge.place(environment)
+    return found
 
 
 async def check_judge(judge: "Judge") -> Finding:

@@ -198,6 +198,15 @@ class ObservesRequests(Protocol):
         ...
 
 
+class OwnServer(msgspec.Struct, frozen=True):
+    """The server that the policy's answers come from."""
+
+    url: str
+    """Base URL, including `/v1`."""
+    key: str = ""
+    model: str = ""
+
+
 class PartEnvironment(msgspec.Struct, frozen=True):
     """What the program provides to parts besides their settings."""
 
@@ -211,6 +220,8 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM
     """The clocks and the chance of the process."""
+    own: OwnServer | None = None
+    """The server of the policy, if it can be asked directly."""
 
 
 @runtime_checkable

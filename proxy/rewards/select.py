@@ -7,12 +7,12 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.runtime.home import Home
-from core.settings import Settings
-from proxy.rewards.judge.spend import JUDGE_BUDGETS, own_server
+from core.settings import Settings, UpstreamSettings
+from proxy.http.upstream_transport import addresses, key_of
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import PartSpec, RewardModel
-from proxy.rewards.part import PartEnvironment
+from proxy.rewards.part import OwnServer, PartEnvironment
 from proxy.rewards.source import RewardSource
 
 
@@ -74,10 +74,25 @@ def environment_of(
     Raises:
         UpstreamError: the address or key of the upstream is unusable.
     """
-    JUDGE_BUDGETS.own = own_server(settings.upstream)
     return PartEnvironment(
-        home.root, settings.reward_limit, settings.rewards.memory_mb, publish, runtime
+        home.root,
+        settings.reward_limit,
+        settings.rewards.memory_mb,
+        publish,
+        runtime,
+        own_server(settings.upstream),
     )
+
+
+def own_server(upstream: UpstreamSettings) -> OwnServer | None:
+    """Return the upstream of observe mode, which `url: own` of a judge names; None without one.
+
+    Raises:
+        UpstreamError: its address or key is unusable.
+    """
+    if not upstream.url:
+        return None
+    return OwnServer(addresses(upstream.url)[0], key_of(upstream), upstream.model)
 
 
 def missing_file(file: Path) -> AjetError:

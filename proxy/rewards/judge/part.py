@@ -66,7 +66,7 @@ class Judge:
 
     Args:
         options: Its settings.
-        budgets: State that all judges of the process share.
+        budgets: The counts of all judges of the process.
     """
 
     learns_version = True
@@ -197,7 +197,7 @@ class Judge:
         """Return the fault of a setting that shows without any request."""
         options = self.options
         if options.url == OWN:
-            if self._budgets.own is not None:
+            if self._environment.own is not None:
                 return None
             return JudgeProbe(
                 False,
@@ -214,7 +214,8 @@ class Judge:
     def _endpoint(self) -> str:
         if self.options.url != OWN:
             return self.options.url
-        return address(self._budgets.own.url) if self._budgets.own is not None else OWN
+        own = self._environment.own
+        return OWN if own is None else address(own.url)
 
     async def _connect(self) -> JudgeClient:
         """Return the connection; the lock is held."""
@@ -224,7 +225,7 @@ class Judge:
         return self._client
 
     def _new_client(self) -> JudgeClient:
-        own = self._budgets.own if self.options.url == OWN else None
+        own = self._environment.own if self.options.url == OWN else None
         if own is not None:
             key = own.key
             self._model = self._model or own.model

@@ -1,4 +1,4 @@
-"""What judges spend: the counts of each judge of a process, and the policy's own server.
+"""What judges spend: the counts of each judge of a process.
 
 Counts belong to the process, not to one part: a judge that is rebuilt because a file was saved
 continues the counts of its predecessor.
@@ -10,33 +10,11 @@ from collections.abc import Callable
 import msgspec
 
 from core.events import Event, JudgeSpent
-from core.settings import UpstreamSettings
-from proxy.http.upstream_transport import addresses, key_of
 
 EVERY = 1.0
 """Minimum seconds between two events of one judge."""
 
 Publish = Callable[[Event], object]
-
-
-class OwnServer(msgspec.Struct, frozen=True):
-    """The server that the policy's answers come from, if it can be used directly."""
-
-    url: str
-    """Base URL, including `/v1`."""
-    key: str = ""
-    model: str = ""
-
-
-def own_server(upstream: UpstreamSettings) -> OwnServer | None:
-    """Return the upstream of observe mode as a judge's endpoint; None without an upstream.
-
-    Raises:
-        UpstreamError: its address or key is unusable.
-    """
-    if not upstream.url:
-        return None
-    return OwnServer(addresses(upstream.url)[0], key_of(upstream), upstream.model)
 
 
 class SpendCounter:
@@ -94,14 +72,9 @@ class SpendCounter:
 
 
 class JudgeBudgets:
-    """The counts of all judges of a process, and the policy's own server.
-
-    Attributes:
-        own: The server that `url: own` refers to; None when there is none.
-    """
+    """The counts of all judges of a process."""
 
     def __init__(self) -> None:
-        self.own: OwnServer | None = None
         self._counters: dict[str, SpendCounter] = {}
 
     def counter(self, name: str, publish: Publish | None) -> SpendCounter:
@@ -115,4 +88,4 @@ class JudgeBudgets:
 
 
 JUDGE_BUDGETS = JudgeBudgets()
-"""The shared state of this process."""
+"""The counts of this process."""

@@ -1,7 +1,6 @@
 """Commands that change the rewards while they are in use."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,8 +85,7 @@ class RewardCommands:
             )
         async with self._lock:
             await asyncio.to_thread(change, source.file, changes)
-            with contextlib.suppress(TimeoutError):
-                await source.reload()
+            await source.reload()
         health = source.health()
         if not health.ok:
             why = health.error.cause if health.error else "its parts are starting"

@@ -83,8 +83,7 @@ class ComposedSource:
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
-        self._check_now = asyncio.Event()
-        self._loaded = asyncio.Event()
+        self._load_lock = asyncio.Lock()
         self.serving: Assembly | None = None
         """The assembly that scores; None while none does."""
         self._pending: Assembly | None = None
@@ -146,10 +145,10 @@ class ComposedSource:
                 await _start(self.serving, ())
             self._update_health()
             return
-        await self._load()
+        await self._load_changes()
         self._watching = True
-        watch = partial(self._watch, self.file)
-        self._tasks.spawn(keep_running(watch, "the watch over the rewards' files"), "watch")
+        watch = keep_running(self._watch, "the watch over the rewards' files")
+        self._tasks.spawn(watch, "watch")
 
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""
@@ -162,12 +161,9 @@ class ComposedSource:
 
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
-        if not self._watching:
-            return
-        self._loaded.clear()
-        self._check_now.set()
-        async with asyncio.timeout(self._environment.seconds):
-            await self._loaded.wait()
+        if self._watching:
+            check = self._tasks.spawn(self._load_changes(), "reload")
+            await asyncio.wait([check], timeout=self._environment.seconds)
 
     def health(self) -> SourceHealth:
         """Return whether the newest save is the one that scores, and whether its parts work."""
@@ -235,50 +231,44 @@ class ComposedSource:
 
     # --- loading --------------------------------------------------------------------------------
 
-    async def _watch(self, file: Path) -> None:
+    async def _watch(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL):
-                    await self._check_now.wait()
-            requested = self._check_now.is_set()
-            self._check_now.clear()
-            if await asyncio.to_thread(self._stamp, file) != self._loaded_stamp:
-                await self._load()
-            if requested:
-                self._loaded.set()
+            await asyncio.sleep(POLL)
+            await self._load_changes()
 
     def _stamp(self, file: Path) -> Stamp:
         newest = self._pending or self.serving
         return stamp((file, *(newest.files if newest else ())))
 
-    async def _load(self) -> None:
-        """Load the file as it is now, once two checks of it agree."""
+    async def _load_changes(self) -> None:
+        """Load the files if they have changed, once two checks of them agree."""
         assert self.file is not None
-        current = await asyncio.to_thread(self._stamp, self.file)
-        if self._watching:
-            current = await settled(partial(self._stamp, self.file), current)
-        self._loaded_stamp = current
-        running = (*_live(self._pending), *_live(self.serving))
-        try:
-            assembly = await asyncio.to_thread(self._assemble, self.file, running)
-            await _start(assembly, running)
-        except ModelFault as fault:
-            self._fault = Abstention("model", fault.cause, file=fault.file, line=fault.line)
-            self._update_health()
-            return
-        except AjetError as error:
-            self._fault = Abstention("model", str(error), file=str(self.file))
-            self._update_health()
-            return
-        except Exception as error:  # an error in another package's part is a fault of the model
-            log.exception("the rewards did not load")
-            self._fault = fault_of("model", error)
-            self._update_health()
-            return
-        self._fault = None
-        files = await asyncio.to_thread(stamp, assembly.files)
-        self._loaded_stamp = (*current[:1], *files)
-        self._adopt(assembly)
+        async with self._load_lock:
+            current = await asyncio.to_thread(self._stamp, self.file)
+            if current == self._loaded_stamp:
+                return
+            if self._watching:
+                current = await settled(partial(self._stamp, self.file), current)
+            self._loaded_stamp = current
+            running = (*_live(self._pending), *_live(self.serving))
+            fault: Abstention | None = None
+            try:
+                assembly = await asyncio.to_thread(self._assemble, self.file, running)
+                await _start(assembly, running)
+            except ModelFault as error:
+                fault = Abstention("model", error.cause, file=error.file, line=error.line)
+            except AjetError as error:
+                fault = Abstention("model", str(error), file=str(self.file))
+            except Exception as error:  # an error in another package's part is one of the model
+                log.exception("the rewards did not load")
+                fault = fault_of("model", error)
+            self._fault = fault
+            if fault is not None:
+                self._update_health()
+                return
+            files = await asyncio.to_thread(stamp, assembly.files)
+            self._loaded_stamp = (*current[:1], *files)
+            self._adopt(assembly)
 
     def _assemble(self, file: Path, reusable: Sequence[LivePart]) -> Assembly:
         newest = self._pending or self.serving

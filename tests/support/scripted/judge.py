@@ -31,7 +31,7 @@ from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
 from proxy.rewards.judge.part import JUDGE, Judge
 from proxy.rewards.judge.spend import JudgeBudgets
-from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
+from proxy.rewards.part import OwnServer, PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from tests.support.server_close import stop_accepting
@@ -394,13 +394,14 @@ async def bench(
     start: bool = False,
     seconds: float = 30.0,
     publish: Callable[[Event], object] | None = None,
+    own: OwnServer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A part of kind `judge`, open; `settings` are those of the file."""
     part = made(url, budgets=budgets, **settings)
     result = Bench(part)
     publish = publish or result.events.append
-    part.place(PartEnvironment(home=home, seconds=seconds, publish=publish))
+    part.place(PartEnvironment(home=home, seconds=seconds, publish=publish, own=own))
     if start:
         await part.start()
     try:

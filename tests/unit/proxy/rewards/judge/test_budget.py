@@ -6,7 +6,6 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.spend import JudgeBudgets
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
-
-
-@pytest.fixture
-async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as value:
-        yield value
 
 
 async def test_calls_tokens_and_cost_are_counted(judge: ScriptedJudge, group: Group) -> None:

@@ -1,7 +1,6 @@
 """Pointwise, listwise, pairwise: the questions, their number, and the values of the replies."""
 
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -10,12 +9,6 @@ import pytest
 from proxy.rewards.source import GroupContext
 from tests.support.scripted.judge import ScriptedJudge, bench, understood
 from tests.unit.proxy.rewards.conftest import Group
-
-
-@pytest.fixture
-async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as value:
-        yield value
 
 
 def four(group: Group) -> GroupContext:

@@ -24,12 +24,6 @@ from tests.unit.proxy.rewards.conftest import Group
 
 
 @pytest.fixture
-async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as value:
-        yield value
-
-
-@pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
     async with Tasks("test") as value:
         yield value

@@ -1,7 +1,7 @@
 """Faults of a judge's settings, key or address are reported before the first group."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,12 @@ from core.settings import UpstreamSettings
 from proxy.rewards.judge import part as judging
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import ApiKey, find_key
-from proxy.rewards.judge.spend import JudgeBudgets, own_server
 from proxy.rewards.part import SettingError, SlowPart
+from proxy.rewards.select import own_server
 from tests.support.scripted.judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group
 
 HOST = "https://judge.example/v1"
-
-
-@pytest.fixture
-async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as value:
-        yield value
 
 
 def test_the_judge_is_a_slow_part() -> None:
@@ -211,13 +205,12 @@ async def test_a_probe_needs_no_completion_if_the_model_is_listed(judge: Scripte
 
 
 async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:
-    budgets = JudgeBudgets()
-    async with bench("own", budgets=budgets, start=True) as one:
+    async with bench("own", start=True) as one:
         assert "observe mode" in str(one.part.health().error)
         assert "observe mode" in await one.cause(group("a"))
     judge.key = "own-0123"
-    budgets.own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
-    async with bench("own", budgets=budgets, start=True) as one:
+    own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
+    async with bench("own", own=own, start=True) as one:
         assert await one.values(group("a q=4")) == [0.4]
 
 
