@@ -125,19 +125,20 @@ def test_a_vote_after_the_seal_is_refused() -> None:
 
 
 def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
-    def cell(turns: int, width: int) -> str | None:
+    def cell(turns: int, width: int, several: bool = False) -> str | None:
         one = group()
         one.turns = turns
-        start = row_text(header_line(width, False)).find("turn")
-        shown = row_text(row_line(GroupRow(one, NOW), width, False))
+        start = row_text(header_line(width, several)).find("turn")
+        shown = row_text(row_line(GroupRow(one, NOW), width, several))
         return None if start < 0 else shown[start : start + 4]
 
-    assert cell(7, 98) == "   7"
+    assert cell(7, 91) == cell(7, 102, several=True) == "   7"
     assert cell(1, 160) == "   1"
     assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal has no such field
     assert cell(12345, 120) is not None
     assert len(cell(12345, 120) or "") == 4
-    assert cell(7, 80) is None  # where the list is narrow there is no room for it
+    # where the list is narrow there is no room for it
+    assert cell(7, 90) is cell(7, 101, several=True) is None
 
 
 def row_text(line: Line) -> str:
