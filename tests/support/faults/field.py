@@ -19,7 +19,7 @@ import pytest
 
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.claim
-import proxy.groups.submit
+import ajet_swarm.episodes.ends
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.settings import Settings
@@ -106,8 +106,8 @@ async def field_of(
     rng = random.Random(seed)
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", GONE_FOR)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", FROZEN_FOR)
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.1, 0.3))
-    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "SILENT_PAUSES", (0.0, 0.1, 0.3))
     monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.3)
     monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (0.3, 0.9))
 
