@@ -68,8 +68,8 @@ class Table(Generic[Row]):
             if not last.rank:
                 break
             shown.remove(last)
-        left = width - self._least(shown) + sum(one.width for one in shown if one.most)
-        flexible = sum(1 for one in shown if one.most)
+        left = width - self._least(shown) + sum(column.width for column in shown if column.most)
+        flexible = sum(1 for column in shown if column.most)
         fitted = []
         for column in shown:
             size = column.width
