@@ -2,20 +2,24 @@
 
 import argparse
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import did_you_mean, one_line
+from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
-from console.cli.common import confirm, existing_home, say, say_json, settings_of
+from console.cli.common import existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.engine.model_export import ModelExport
 from console.cli.options import add_server, add_swarm_url, add_verbs, add_yes
 from console.cli.output import output
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
+
+if TYPE_CHECKING:
+    from core.state import Server
 
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
@@ -123,26 +127,8 @@ def checkpoints(args: argparse.Namespace) -> int:
     verb: str = args.verb
     if every and (args.server or verb in _OF_ONE_SERVER):
         raise UsageError("--all is not possible here", "checkpoints", "Choose one server")
-    if verb in _ASKING:
-        where = f" on {len(engines)} servers" if every else ""
-        act, loss = (
-            (
-                f"Restore {args.name}",
-                "the present policy, which is kept as the checkpoint before-restore",
-            )
-            if verb == "restore"
-            else (
-                f"Delete all but the newest {args.keep} named checkpoints",
-                "the others, which cannot be restored",
-            )
-        )
-        if not every and verb == "restore":
-            _check_exists(engines[0], args.name)
-        elif not every:
-            engines[0].check_home()
-        if not confirm(act + where, loss, args.yes):
-            say("nothing was changed")
-            return 1
+    if verb in _ASKING and not args.yes and not _agreed(args, home, engines):
+        return 1
     if output().dry_run and args.verb != "list":
         for engine in engines:
             engine.request("GET", "/ajetc/checkpoints")
@@ -178,16 +164,27 @@ def _check_values(args: argparse.Namespace) -> None:
         raise UsageError(what, f"checkpoints {args.verb}", "Give a shorter one")
 
 
-def _check_exists(engine: "_Engine", name: str) -> None:
-    """Check that a checkpoint exists, before asking the operator.
+def _agreed(args: argparse.Namespace, home: Home, engines: "Sequence[_Engine]") -> bool:
+    """Ask once for all engines, showing what a restore or a prune loses on each.
 
     Raises:
-        AjetError: there is no checkpoint with that name.
+        AjetError: there is one engine, which does not answer or has no such checkpoint.
     """
-    names = ["base", *(str(row["name"]) for row in engine.request("GET", "/ajetc/checkpoints"))]
-    if name not in names:
-        todo = did_you_mean(name, names) or "`ajet-console checkpoints` lists them"
-        raise AjetError(f"there is no checkpoint `{one_line(name, 64)}`", engine.url, todo)
+    from console.cli.engine.target import Aim, Target, agreed
+    from core.state import Server, State
+
+    servers: dict[str, Server] = {}
+    for engine in engines:
+        try:
+            servers[engine.name] = engine.as_server()
+        except AjetError as error:
+            if len(engines) == 1:
+                raise
+            servers[engine.name] = Server(name=engine.name, url=engine.url, lost=str(error))
+    targets = [Target(engine.name, engine.url) for engine in engines]
+    aim = Aim(home, "", targets, State(servers=servers))
+    values = {"name": args.name} if args.verb == "restore" else {"keep": args.keep}
+    return agreed(args, aim, f"engine.{args.verb}", **values)
 
 
 def _run_one(engine: "_Engine", verb: str, args: argparse.Namespace) -> int:
@@ -356,6 +353,17 @@ class _Engine:
                 self.url,
                 "Give that home with --home, or confirm this URL with --swarm-url",
             )
+
+    def as_server(self) -> "Server":
+        """Return the server with its checkpoints, as the plans of commands know it."""
+        import msgspec
+
+        from core.events import Checkpoint
+        from core.state import Server
+
+        rows = self.request("GET", "/ajetc/checkpoints")
+        saved = msgspec.convert(rows, tuple[Checkpoint, ...])
+        return Server(name=self.name, url=self.url, state="OFFLINE", checkpoints=saved)
 
     def request(self, method: str, path: str, **more: Any) -> Any:
         """Send a request and return the decoded JSON of the response."""

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +157,9 @@ async def _every(action: Action, targets: Sequence[Target]) -> list[tuple[str, b
     return [task.result() for task in running]
 
 
-def agreed(args: argparse.Namespace, aim: Aim, command: str, act: str = "") -> bool:
+def agreed(
+    args: argparse.Namespace, aim: Aim, command: str, act: str = "", /, **values: Any
+) -> bool:
     """Ask once for all servers, showing what a command loses on each.
 
     Args:
@@ -165,11 +167,12 @@ def agreed(args: argparse.Namespace, aim: Aim, command: str, act: str = "") -> b
         aim: The servers.
         command: Name of the command; its plan says what is lost.
         act: What is asked; the title of the command by default.
+        **values: Its arguments besides the server.
 
     Raises:
         AjetError: The command is refused on the only server.
     """
-    if args.yes or not (losses := _losses(aim, command)):
+    if args.yes or not (losses := _losses(aim, command, values)):
         return True
     act = act or COMMANDS[command].title.partition(": ")[2]
     if len(losses) == 1:
@@ -184,7 +187,7 @@ def agreed(args: argparse.Namespace, aim: Aim, command: str, act: str = "") -> b
     return False
 
 
-def _losses(aim: Aim, command: str) -> list[tuple[str, Sequence[str]]]:
+def _losses(aim: Aim, command: str, values: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     """Return each server that a command has an effect on, and what is lost there.
 
     Raises:
@@ -194,7 +197,7 @@ def _losses(aim: Aim, command: str) -> list[tuple[str, Sequence[str]]]:
     losses: list[tuple[str, Sequence[str]]] = []
     for target in aim.targets:
         try:
-            planned = plan(state, command, {"server": target.name}, time.time())
+            planned = plan(state, command, {**values, "server": target.name}, time.time())
         except AjetError:
             if len(aim.targets) == 1:
                 raise

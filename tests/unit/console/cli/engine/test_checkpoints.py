@@ -156,7 +156,9 @@ async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
         assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in error_output
         assert "Add --yes" not in error_output
         assert await run("checkpoints", "restore", "before-lunch") == 2
-        assert "Add --yes" in capsys.readouterr().err
+        error_output = capsys.readouterr().err
+        assert "The present policy is kept as before-restore" in error_output
+        assert "Add --yes" in error_output
         assert await run("checkpoints", "restore", "base", "--yes") == 0
         assert engine.restored == ["base"]
 
