@@ -268,18 +268,6 @@ class EpisodeClaimer:
                         await asyncio.sleep(self._chance.uniform(*BACK_OFF))
         return None
 
-    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
-        """See `EpisodeEnds.give_back`."""
-        await self.ends.give_back(uuids, cause)
-
-    async def reconcile(self) -> list[str]:
-        """See `LostClaims.reconcile`."""
-        return await self.ends.lost.reconcile()
-
-    async def settle(self, seconds: float) -> bool:
-        """Wait for work in the background; return False when some still runs after `seconds`."""
-        return await self.ends.tasks.drain(seconds)
-
     async def refuse_claims(self) -> None:
         """Refuse further claims, and wait for the claims in flight."""
         self._closed = True

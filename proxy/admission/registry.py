@@ -49,7 +49,7 @@ class Groups:
         self._had_last_ends = False
         self.admission = Admission(self, self.limits)
         self._tasks = Tasks("groups")
-        self._rescue_tasks = Tasks("groups-rescue")
+        self._cleanup_tasks = Tasks("groups-cleanup")
         self._background_tasks = Tasks("groups-background")
         self._console_left = 0.0
         self._removers: list[Callable[[], None]] = []
@@ -63,7 +63,7 @@ class Groups:
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
-        self._lifecycle = Lifecycle(self._rescue_tasks, sealing)
+        self._lifecycle = Lifecycle(self._cleanup_tasks, sealing)
         rescore = rescoring(self.runs, self._background_tasks)
         self._removers.append(context.rewards.add_listener(rescore))
         self._recovery = Recovery(context, self.server_facts, self._background_tasks)
@@ -276,8 +276,8 @@ class Groups:
         if stopped or not self._had_last_ends:
             await self._tasks.drain(self.limits.last_ends)
         await self._tasks.close()
-        await self._rescue_tasks.drain(self.limits.last_ends)
-        await self._rescue_tasks.close()
+        await self._cleanup_tasks.drain(self.limits.last_ends)
+        await self._cleanup_tasks.close()
         await self._background_tasks.close()
         while self._removers:
             self._removers.pop()()

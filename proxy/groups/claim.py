@@ -17,7 +17,8 @@ async def claim(run: Run, *, durable: bool = True) -> None:
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first, so that the next start knows of the claims; a server that
+        durable: Commit the intent first. The commit puts the open group on file: after a kill the
+            next start lets claims wait for its clean-up and names it in an alert. A server that
             keeps no episodes needs none. Pass False while the journal is broken: then the run is
             not trained on, and the next start finds its episodes at the server.
 

@@ -5,8 +5,9 @@ How a reward is sent, by an example. A group has four answers, and ada takes the
 1. `group.rate` with rating `best` and order (1,). `core.scoring.rating` makes of it one reward for
    each answer: (0, 1, 0, 0). Its plan (`core.commands.plan`) was that the
    answers are there and nobody else rates the group.
-2. `GroupRated` is published and committed. Only then does the command return and the task of the
-   group decide again: no kill of the proxy loses the vote any more, `recovery` would send it.
+2. `GroupRated` is published and committed. Only then does the command return: no kill of the proxy
+   loses the vote any more, `recovery` would send it. If the task of the group decides earlier for
+   another reason, the vote is durable with `GroupSealed`, before a reward is sent.
 3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
    `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
 4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on

@@ -1,5 +1,6 @@
 """Cleans up after a proxy that ended while groups were open: it was killed, or a server did not
-answer for as long as it waited. Nothing stays claimed, no reward is sent twice.
+answer for as long as it waited. Nothing stays claimed. A reward that the killed proxy may have sent
+is sent only if the server still holds its episode for us, which it does not once it has counted it.
 
 The journal records which groups were open and which of them were sealed; the buffer of the server
 shows which episodes we still hold. Sealed rewards whose episode still exists are sent; a group

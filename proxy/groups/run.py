@@ -375,7 +375,6 @@ class Run(msgspec.Struct, eq=False):
     phase: str = "QUEUED"
     entry: QueueEntry | None = None
     """Its place in the queue of claims, left when no episode is held any more; None before."""
-    """Whether the event of its claims also announced the start of generation."""
     refill: Refill | None = None
     """The pending request for fresh candidates."""
     sealed: bool = False

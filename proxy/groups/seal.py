@@ -124,16 +124,17 @@ class Sealing:
             disputed=settings.disagreements == "wait" and waits_for_decision(run),
             voted_at=votes.ballots[-1].at if votes.ballots else None,
             accepted=votes.accepted,
-            over_half=self._over_half(run),
+            over_half=self._count_unscored(run),
             gives_way=run.votes.gives_way,
             blocks_update=status.is_in(ROLLING_POST),
         )
 
-    def _over_half(self, run: Run) -> bool:
-        """Return whether unscored groups would hold more than half of the pool including this one.
+    def _count_unscored(self, run: Run) -> bool:
+        """Count an unscored group in `ServerFacts.unscored`, unless unscored groups would then hold
+        more than half of the pool; return whether they would.
 
-        A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
-        always allowed: the operator needs something to rate where one group is the whole pool.
+        In a rating mode one is always allowed: the operator needs something to rate where one group
+        is the whole pool.
         """
         unscored = run.facts.unscored
         unscored.pop(run.group_id, None)

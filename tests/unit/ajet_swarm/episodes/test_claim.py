@@ -48,7 +48,7 @@ async def test_an_incomplete_group_is_given_back_while_it_waits(
     server.set_state("ROLLING", 1)
     with pytest.raises(ClaimTimedOut) as caught:
         await group(claimer, book, 4, 0.5)
-    await claimer.settle(60)
+    await claimer.ends.tasks.drain(60)
     assert (caught.value.best, caught.value.n) == (3, 4)
     assert caught.value.cause == "none_available"
     assert server.claimed() == []
@@ -68,7 +68,7 @@ async def test_a_deadline_with_claims_in_flight_has_a_readable_reason(
         await group(claimer, book, n, 0.5)
     assert caught.value.cause == "no answer to the claim"
     server.release()
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert server.claimed() == []
 
 
@@ -264,7 +264,7 @@ async def test_cancelled_while_claims_are_on_their_way(
     with pytest.raises(asyncio.CancelledError):
         await work
     server.unfreeze()
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert len(server.claims) == 4
     assert server.claimed() == []
     assert book.mine == set()
@@ -291,7 +291,7 @@ async def test_cancelled_at_any_moment(
         except asyncio.CancelledError:
             episodes = []
         outcomes.add(len(episodes))
-        assert await claimer.settle(60)
+        assert await claimer.ends.tasks.drain(60)
         assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, episodes)
     assert outcomes == {0, 4}
@@ -319,7 +319,7 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
 
     with pytest.raises(OSError, match="disk full"):
         await claimer.claim_group(4, on_claimed=full)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert server.claimed() == []
     assert "could not be recorded" in caplog.text
 

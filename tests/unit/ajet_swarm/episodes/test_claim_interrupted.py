@@ -38,7 +38,7 @@ async def test_closing_waits_for_cancelled_claims_in_flight(
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: len(server.claims) == 4)
     await cancel(work)
-    assert not await claimer.settle(0.05)
+    assert not await claimer.ends.tasks.drain(0.05)
     async with asyncio.TaskGroup() as both:
         both.create_task(claimer.close(20))
         server.release()
@@ -77,7 +77,7 @@ async def test_a_refusal_and_a_cancel_at_once(
     await server.until(lambda: server.refusals)
     await cancel(work)
     server.release()
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert server.claimed() == []
     assert book.mine == set()
     assert idle(claimer)
@@ -89,7 +89,7 @@ async def test_connections_lost_during_four_claims(
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
     episodes = await group(claimer, book)
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
     assert len(server.claims) == {"drop": 2, "drop_after": 4}[how] + 4
 
@@ -107,7 +107,7 @@ async def test_a_cancellation_from_the_callback_of_the_last_grant(
     )
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert server.claimed() == []
     assert book.mine == set()
     assert idle(claimer)
@@ -133,7 +133,7 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
             )
         except ClaimTimedOut:
             episodes = []
-        assert await claimer.settle(20)
+        assert await claimer.ends.tasks.drain(20)
         assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
         assert idle(claimer)
         await drop(client, book, episodes)
@@ -158,7 +158,7 @@ async def test_a_refill_cancelled_at_any_moment(
         except asyncio.CancelledError:
             results = []
         held = [one for one in results if isinstance(one, Claimed)]
-        assert await claimer.settle(20)
+        assert await claimer.ends.tasks.drain(20)
         assert uuids(held) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, held)
 
@@ -198,7 +198,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     await server.until(lambda: server.requests["/claim_episode"] > claims)
     await cancel(work)
     assert twice == []
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert server.claimed() == []
     assert book.mine == set()
 

@@ -27,7 +27,7 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
     server.fail_next("/claim_episode", how)
     episodes = await group(claimer, book)
     await server.until(lambda: book.lost)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
     assert len(book.lost) == 1
     assert not set(book.lost) & set(book.claimed[:3])
@@ -77,7 +77,7 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     assert server.claims == [episodes[0].episode_uuid]
     server.release()
     await server.until(lambda: len(server.claims) == 2)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert uuids(episodes) == {record.uuid for record in server.claimed()}
     assert book.lost == server.claims[1:]
 
@@ -91,7 +91,7 @@ async def test_claims_that_a_frozen_server_executes_late_are_given_back(
         await group(claimer, book, 4, 2.0)
     server.unfreeze()
     await server.until(lambda: len(server.claims) == 4)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert server.claimed() == []
     assert sorted(book.lost) == sorted(server.claims)
 
@@ -108,12 +108,12 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
-    assert await claimer.reconcile() == [stray.episode_uuid] == book.lost
+    assert await claimer.ends.lost.reconcile() == [stray.episode_uuid] == book.lost
     assert {r.uuid for r in server.claimed()} == uuids(episodes) | {foreign.episode_uuid}
-    assert await claimer.reconcile() == []
+    assert await claimer.ends.lost.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await claimer.reconcile()
+        await claimer.ends.lost.reconcile()
 
 
 async def test_reconcile_waits_for_claims_in_flight(
@@ -125,7 +125,7 @@ async def test_reconcile_waits_for_claims_in_flight(
     async with asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(group(claimer, book))
         await server.until(lambda: len(server.claims) == 4)
-        sweeping = tasks.create_task(claimer.reconcile())
+        sweeping = tasks.create_task(claimer.ends.lost.reconcile())
         for _ in range(10):
             assert await claimer.client.can_continue(server.claims[0])
         server.release()
@@ -139,9 +139,9 @@ async def test_a_failed_abort_is_repeated(
 ) -> None:
     episodes = await group(claimer, book)
     server.fail_next("/abort_episode", how, times=2)
-    await claimer.give_back([episode.episode_uuid for episode in episodes], "test")
+    await claimer.ends.give_back([episode.episode_uuid for episode in episodes], "test")
     assert len(server.claimed()) == 2
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert server.claimed() == []
     assert len(book.lost) == 2
 
@@ -156,13 +156,15 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
     server.fail_next("/abort_episode", "hang", times=4)
     claimer.ends.holdings.abort_timeout = 1.0
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(claimer.give_back([episode.episode_uuid for episode in first], "test"))
+        tasks.create_task(
+            claimer.ends.give_back([episode.episode_uuid for episode in first], "test")
+        )
         await server.until(lambda: not server.claimed())
         book.forget()
         second = await group(claimer, book)
     assert uuids(second) == uuids(first)
-    assert await claimer.settle(60)
-    assert await claimer.reconcile() == []
+    assert await claimer.ends.tasks.drain(60)
+    assert await claimer.ends.lost.reconcile() == []
     assert len(server.claimed()) == 4
 
 
@@ -212,4 +214,4 @@ async def test_a_refill_has_a_deadline(
     server.unclaimed.clear()
     assert await refilled(claimer, book, 0.15) is None
     assert len(server.refusals) >= 1
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)

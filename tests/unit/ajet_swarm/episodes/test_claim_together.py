@@ -52,7 +52,7 @@ async def test_with_too_few_episodes_as_many_groups_complete_as_can(
     server.unclaimed.extend(held)
     episodes = [await one for one in groups]
     assert len(set().union(*map(uuids, episodes))) == 24
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert {record.uuid for record in server.claimed()} == book.mine
 
 
@@ -72,7 +72,7 @@ async def test_a_group_cancelled_in_flight_gives_back_and_the_others_continue(
     server.release()
     for staying in (groups[0], groups[2], groups[4]):
         assert len(await staying) == 4
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert {record.uuid for record in server.claimed()} == book.mine
     assert len(book.mine) == 12
     assert idle(claimer)
@@ -107,7 +107,7 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     for one in groups:
         assert len(await one) == 4
     await asyncio.wait([leaving])
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     claimed = set() if leaving.cancelled() else uuids(leaving.result())
     assert claimed == (set(mine) & book.mine)
     assert {record.uuid for record in server.claimed()} == book.mine
@@ -172,7 +172,7 @@ async def test_the_engine_leaves_rolling_with_claims_in_flight(
     server.set_state("ROLLING", 2)
     _, waiting = await asyncio.wait(groups, timeout=60)
     assert not waiting
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert {record.uuid for record in server.claimed()} <= book.mine
 
 
@@ -198,6 +198,6 @@ async def test_a_failing_callback_only_fails_its_own_group(
         await broken
     for one in groups:
         assert len(await one) == 4
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert {record.uuid for record in server.claimed()} == book.mine
     assert len(book.mine) == 12

@@ -58,7 +58,7 @@ async def test_a_group_that_gathers_gives_back_each_episode_once(tmp_path: Path,
         else:
             assert (await w.reply(ticket)).why == "error"
         await w.closed()
-        assert await w.server.claimer.settle(20)
+        assert await w.server.claimer.ends.tasks.drain(20)
         assert swarm.owners == ["me"] * 3
         assert [one.client for one in swarm.claimed()] == ["other"] * 3
         kinds = [type(one) for one in w.kinds(ClaimsReturned, GroupClosed)]
@@ -76,6 +76,6 @@ async def test_a_group_with_a_claim_in_flight_gives_back_each_episode_once(tmp_p
         ticket.leave()
         await w.closed()
         swarm.release()
-        assert await w.server.claimer.settle(20)
+        assert await w.server.claimer.ends.tasks.drain(20)
         assert swarm.owners == ["me"] * 4
         assert [one.client for one in swarm.claimed()] == ["other"] * 4

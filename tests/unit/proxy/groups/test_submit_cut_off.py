@@ -33,7 +33,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
 async def swept(w: World) -> None:
     """Wait for the sweep after the group, then sweep again."""
     await w.server.watcher.refresh(20)
-    assert await w.server.claimer.reconcile() == []
+    assert await w.server.claimer.ends.lost.reconcile() == []
 
 
 @pytest.mark.usefixtures("front")

@@ -50,13 +50,13 @@ async def test_a_cancelled_group_reports_its_returns_before_it_ends(
             await group(claimer, book)
         finally:
             left.append(set(book.mine))
-            await claimer.give_back(list(book.mine))
+            await claimer.ends.give_back(list(book.mine))
 
     waiting = tasks.spawn(work(), "group")
     await keeping(claimer, book, server)
     await cancel(waiting)
     assert left == [set()]
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert aborted(server) == [1, 1, 1]
     assert not server.claimed()
 
@@ -81,7 +81,7 @@ async def test_a_group_at_its_deadline_reports_its_returns_before_it_ends(
                 on_returned=book.on_returned,
             )
         assert book.mine == set()
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert aborted(server) == [1, 1, 1]
 
 
@@ -90,18 +90,18 @@ async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
 ) -> None:
     uuids = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
-    first = tasks.spawn(claimer.give_back(uuids), "first")
+    first = tasks.spawn(claimer.ends.give_back(uuids), "first")
     await server.until(lambda: server.requests["/abort_episode"] == 4)
-    await claimer.give_back(uuids)
+    await claimer.ends.give_back(uuids)
     await cancel(first)  # its aborts go on
-    await claimer.give_back(uuids)
+    await claimer.ends.give_back(uuids)
     server.release()
     await claimer.ends.holdings.returned(uuids, 30.0)
     assert aborted(server) == [1, 1, 1, 1]
     assert not server.claimed()
 
 
-async def test_reconcile_spares_episodes_that_are_being_given_back(
+async def test_reconcile_leaves_out_episodes_that_are_being_given_back(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     three_free(server)
@@ -111,14 +111,14 @@ async def test_reconcile_spares_episodes_that_are_being_given_back(
     await cancel(waiting)
     await server.until(lambda: server.requests["/abort_episode"] >= 3)
     assert book.mine == set()
-    assert await claimer.reconcile() == []
+    assert await claimer.ends.lost.reconcile() == []
     server.release()
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert aborted(server) == [1, 1, 1]
     assert not server.claimed()
 
 
-async def test_reconcile_spares_episodes_given_back_since_it_asked(
+async def test_reconcile_leaves_out_episodes_given_back_since_it_asked(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The records that it reads are older than the return."""
@@ -126,12 +126,12 @@ async def test_reconcile_spares_episodes_given_back_since_it_asked(
     server.fail_next("/abort_episode", "late", times=4)
     server.fail_next("/get_episode_buffer", "stall")
     async with asyncio.TaskGroup() as both:
-        giving = both.create_task(claimer.give_back(uuids))
+        giving = both.create_task(claimer.ends.give_back(uuids))
         await server.until(lambda: len(server.aborts) == 4)
         for uuid in uuids:  # the server still shows them: they are reset one after the other
             server.episodes[uuid].status, server.episodes[uuid].client = "claimed", "me"
         book.forget()
-        sweeping = both.create_task(claimer.reconcile())
+        sweeping = both.create_task(claimer.ends.lost.reconcile())
         await server.until(lambda: server.requests["/get_episode_buffer"] == 1)
         server.release()
         await giving
@@ -140,7 +140,7 @@ async def test_reconcile_spares_episodes_given_back_since_it_asked(
 
 
 @pytest.mark.parametrize("how", ["drop", 500])
-async def test_a_return_that_fails_is_swept(
+async def test_a_return_that_fails_is_found_by_the_search(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     three_free(server)
@@ -148,7 +148,7 @@ async def test_a_return_that_fails_is_swept(
     await keeping(claimer, book, server)
     server.fail_next("/abort_episode", how)
     await cancel(waiting)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert not server.claimed()
     assert aborted(server) == [1, 1, 1]
     assert len(book.lost) == 1
@@ -171,23 +171,23 @@ async def test_a_return_that_cannot_be_recorded_is_made(
     )
     await keeping(claimer, book, server)
     await cancel(waiting)
-    assert await claimer.settle(20)
+    assert await claimer.ends.tasks.drain(20)
     assert "a return could not be recorded" in caplog.text
     assert not server.claimed()
 
 
-async def test_an_episode_is_spared_for_a_time(
+async def test_an_episode_is_set_aside_for_a_time(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    (spared, other) = await group(claimer, book, 2)
+    (aside, other) = await group(claimer, book, 2)
     book.forget()
-    claimer.ends.holdings.set_aside(spared.episode_uuid, 0.3)
-    assert await claimer.reconcile() == [other.episode_uuid]
+    claimer.ends.holdings.set_aside(aside.episode_uuid, 0.3)
+    assert await claimer.ends.lost.reconcile() == [other.episode_uuid]
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1, 1]
 
 
-async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
+async def test_an_episode_that_is_claimed_again_is_no_longer_set_aside(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
@@ -198,7 +198,7 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
     (again,) = await group(claimer, book, 1)
     assert again.episode_uuid == first.episode_uuid
     book.forget()
-    assert await claimer.reconcile() == [first.episode_uuid]
+    assert await claimer.ends.lost.reconcile() == [first.episode_uuid]
 
 
 # -- aborts that wait for the runner ---------------------------------------------------------------
@@ -214,40 +214,40 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
     claimer.ends.timeout = 0.1
     mine = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
-    await claimer.give_back(mine)
+    await claimer.ends.give_back(mine)
     book.forget()
     for _ in range(3):
-        assert await claimer.reconcile() == []
+        assert await claimer.ends.lost.reconcile() == []
     assert server.requests["/abort_episode"] == 4
     server.release()
     await server.until(lambda: len(server.aborts) == 4)
     other = SwarmWire(server.url, transport, "other")
     theirs = {(await claimed(other)).episode_uuid for _ in mine}
     assert theirs == set(mine)
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert len(server.claimed()) == 4
     assert aborted(server) == [1, 1, 1, 1]
 
 
-async def test_a_sweep_does_not_repeat_its_own_aborts(
+async def test_a_search_does_not_repeat_its_own_aborts(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.ends.timeout = 0.1
     strays = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
     book.forget()
-    assert sorted(await claimer.reconcile()) == sorted(strays)
+    assert sorted(await claimer.ends.lost.reconcile()) == sorted(strays)
     for _ in range(2):
-        assert await claimer.reconcile() == []
+        assert await claimer.ends.lost.reconcile() == []
     assert server.requests["/abort_episode"] == 4
     server.release()
-    assert await claimer.settle(60)
+    assert await claimer.ends.tasks.drain(60)
     assert sorted(book.lost) == sorted(strays)
     assert not server.claimed()
 
 
 @pytest.mark.parametrize("how", ["drop", 504])
-async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_may_take(
+async def test_an_abort_that_a_front_breaks_is_set_aside_for_as_long_as_the_server_may_take(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: int | str
 ) -> None:
     """A front with a limit of 60 s ends the wait, not the abort."""
@@ -255,7 +255,7 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
     server.fail_next("/abort_episode", how)
     server.freeze()
     async with asyncio.TaskGroup() as both:
-        giving = both.create_task(claimer.give_back([one.episode_uuid]))
+        giving = both.create_task(claimer.ends.give_back([one.episode_uuid]))
         await asyncio.sleep(0.05)
         skip(20.0)
         server.unfreeze()
@@ -263,7 +263,7 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
     book.forget()
     for seconds in (0.0, 280.0):
         skip(seconds)
-        assert await claimer.reconcile() == []
+        assert await claimer.ends.lost.reconcile() == []
         assert server.requests["/abort_episode"] == 1
     skip(30.0)
     await server.until(lambda: not server.claimed())
