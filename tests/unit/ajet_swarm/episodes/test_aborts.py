@@ -101,7 +101,7 @@ async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
     assert not server.claimed()
 
 
-async def test_reconcile_spares_episodes_that_are_being_given_back(
+async def test_reconcile_leaves_out_episodes_that_are_being_given_back(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     three_free(server)
@@ -118,7 +118,7 @@ async def test_reconcile_spares_episodes_that_are_being_given_back(
     assert not server.claimed()
 
 
-async def test_reconcile_spares_episodes_given_back_since_it_asked(
+async def test_reconcile_leaves_out_episodes_given_back_since_it_asked(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The records that it reads are older than the return."""
@@ -140,7 +140,7 @@ async def test_reconcile_spares_episodes_given_back_since_it_asked(
 
 
 @pytest.mark.parametrize("how", ["drop", 500])
-async def test_a_return_that_fails_is_swept(
+async def test_a_return_that_fails_is_found_by_the_search(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     three_free(server)
@@ -176,18 +176,18 @@ async def test_a_return_that_cannot_be_recorded_is_made(
     assert not server.claimed()
 
 
-async def test_an_episode_is_spared_for_a_time(
+async def test_an_episode_is_set_aside_for_a_time(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    (spared, other) = await group(claimer, book, 2)
+    (aside, other) = await group(claimer, book, 2)
     book.forget()
-    claimer.ends.holdings.set_aside(spared.episode_uuid, 0.3)
+    claimer.ends.holdings.set_aside(aside.episode_uuid, 0.3)
     assert await claimer.ends.lost.reconcile() == [other.episode_uuid]
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1, 1]
 
 
-async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
+async def test_an_episode_that_is_claimed_again_is_no_longer_set_aside(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
@@ -229,7 +229,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
     assert aborted(server) == [1, 1, 1, 1]
 
 
-async def test_a_sweep_does_not_repeat_its_own_aborts(
+async def test_a_search_does_not_repeat_its_own_aborts(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.ends.timeout = 0.1
@@ -247,7 +247,7 @@ async def test_a_sweep_does_not_repeat_its_own_aborts(
 
 
 @pytest.mark.parametrize("how", ["drop", 504])
-async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_may_take(
+async def test_an_abort_that_a_front_breaks_is_set_aside_for_as_long_as_the_server_may_take(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, how: int | str
 ) -> None:
     """A front with a limit of 60 s ends the wait, not the abort."""
