@@ -250,7 +250,7 @@ class EpisodeEnds:
             held = await self.held_by_server()
         if held is None:
             return None
-        return [one for one in holdings if one.uuid in held and not one.superseded]
+        return [holding for holding in holdings if holding.uuid in held and not holding.superseded]
 
     async def held_by_server(self) -> set[str] | None:
         """Return the episodes that the server holds for this client; None if it does not answer."""
@@ -259,7 +259,9 @@ class EpisodeEnds:
         except SwarmError:
             return None
         me = self._client.client_uuid
-        return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+        return {
+            record.episode_uuid for record in records if record.claimed and record.client_uuid == me
+        }
 
     @property
     def server_is_away(self) -> bool:

@@ -127,7 +127,11 @@ class LostClaims:
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
                 known |= self.holdings.known()
             me = self._client.client_uuid
-            ours = [one.episode_uuid for one in records if one.claimed and one.client_uuid == me]
+            ours = [
+                record.episode_uuid
+                for record in records
+                if record.claimed and record.client_uuid == me
+            ]
             lost = [uuid for uuid in ours if uuid not in known]
             if lost and await self._give_back(lost):
                 raise SwarmError("an episode could not be given back", self._client.name)

@@ -209,7 +209,7 @@ def _several_servers(session: Session) -> Iterator[AvailableCommand]:
     if len(servers) < 2:
         return
     for name in ("engine.start", "engine.stop", "engine.apply"):
-        fit = tuple(one.name for one in servers.values() if _fits(session, name, one))
+        fit = tuple(server.name for server in servers.values() if _fits(session, name, server))
         if fit:
             yield _offer(name, f" {_servers_text(fit, len(servers))}", servers=fit)
 

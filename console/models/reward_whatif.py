@@ -102,7 +102,7 @@ def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "
     context = GroupContext(group.group_id, "", "", group.query, (), {}, None, ())
     case = Case(context, before, sent if human else {}, source=group.source)
     try:
-        return Rescored(case, weigher.scores([one.index for one in scored], columns))
+        return Rescored(case, weigher.scores([candidate.index for candidate in scored], columns))
     except (NothingApplies, RewardError) as why:
         cause = why.what if isinstance(why, RewardError) else str(why)
         return Rescored(case, abstention=Abstention("model", cause))

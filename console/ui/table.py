@@ -1,6 +1,6 @@
 """Tables of one line a row, whose columns follow the width."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -9,6 +9,8 @@ from console.text.lines import Line, fit
 Row = TypeVar("Row")
 Cell = tuple[str, str]
 """Text and its style."""
+_KEPT = 32
+"""Widths whose columns are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,32 @@ class Table(Generic[Row]):
     ) -> None:
         self.columns = columns
         self._start, self._gap, self._tone = start, gap, tone
+        self._fitted: dict[tuple[int, tuple[str, ...]], list[tuple[Column[Row], int]]] = {}
+        """Columns by width and titles left out; of the last widths only."""
 
-    def fitted(self, width: int, without: Collection[str] = ()) -> list[tuple[Column[Row], int]]:
+    def fitted(self, width: int, without: tuple[str, ...] = ()) -> list[tuple[Column[Row], int]]:
         """Return the columns that fit into `width` cells, each with its own width.
 
         Args:
             width: Cells of a line.
             without: Titles of columns that are not wanted now.
         """
+        known = self._fitted.get((width, without))
+        if known is None:
+            if len(self._fitted) >= _KEPT:
+                self._fitted.clear()
+            known = self._fitted[width, without] = self._fit(width, without)
+        return known
+
+    def _fit(self, width: int, without: tuple[str, ...]) -> list[tuple[Column[Row], int]]:
         shown = [column for column in self.columns if column.title not in without]
         while shown and self._least(shown) > width:
             last = max(reversed(shown), key=lambda column: column.rank)
             if not last.rank:
                 break
             shown.remove(last)
-        left = width - self._least(shown) + sum(one.width for one in shown if one.most)
-        flexible = sum(1 for one in shown if one.most)
+        left = width - self._least(shown) + sum(column.width for column in shown if column.most)
+        flexible = sum(1 for column in shown if column.most)
         fitted = []
         for column in shown:
             size = column.width
@@ -83,12 +95,12 @@ class Table(Generic[Row]):
         cells = sum(column.width for column in columns)
         return len(self._start) + cells + len(self._gap) * (len(columns) - 1)
 
-    def head(self, width: int, without: Collection[str] = ()) -> Line:
+    def head(self, width: int, without: tuple[str, ...] = ()) -> Line:
         """Return the titles."""
         titles = [fit(one.title, size, one.right) for one, size in self.fitted(width, without)]
         return ((self._start + self._gap.join(titles), self._tone),)
 
-    def row(self, row: Row, width: int, without: Collection[str] = ()) -> Line:
+    def row(self, row: Row, width: int, without: tuple[str, ...] = ()) -> Line:
         """Return the line of one row."""
         pieces: list[Cell] = []
         for column, size in self.fitted(width, without):

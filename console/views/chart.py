@@ -68,12 +68,12 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Line]:
     if len(shown) == 1:  # a level line
         first -= 1
         shown.insert(0, replace(shown[0], step=first, hand=None))
-    rated = [(one.step, one.hand) for one in shown if one.hand is not None]
-    spread = [(one.step, one.mean - one.std, one.mean + one.std) for one in shown]
+    rated = [(point.step, point.hand) for point in shown if point.hand is not None]
+    spread = [(point.step, point.mean - point.std, point.mean + point.std) for point in shown]
     axis = Axis.around(*(end for _, *ends in spread for end in ends), *(hand for _, hand in rated))
     plot = Plot(columns, rows, (first, last))
     plot.band(spread, axis)
-    plot.line([(one.step, one.mean) for one in shown], axis, "$curve")
+    plot.line([(point.step, point.mean) for point in shown], axis, "$curve")
     for step in _changes(shown):
         _upright(plot, step, CHANGE)
     for left, right in pairwise(shown):

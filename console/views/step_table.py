@@ -125,11 +125,11 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Line]:
         return []
     times = Times(step_seconds(server.spans), sync_seconds(server.spans, now))
     rows = [_StepRow(step, times) for step in steps]
-    empty = [
+    empty = tuple(
         column.title
         for column in _TABLE.columns
         if column.rank >= _ALWAYS and all(column.text(row)[0] == UNKNOWN for row in rows)
-    ]
+    )
     shown = [_TABLE.head(width, empty), *(_TABLE.row(row, width, empty) for row in rows)]
     if any(step.update_source == "pool" for step in steps):
         note = "no sig: from the last reading of the pool; the server reports no more"

@@ -12,9 +12,8 @@ from textual.strip import Strip
 from console.models.group_rows import BY_TIME, RowModel, SortOrder
 from console.session.filters import Filter
 from console.text.lines import Line
-from console.views.group import header_line
+from console.views.group import GroupRow, header_line, row_line
 from console.widgets.pane import TextPane, centred
-from console.widgets.row_cache import RowCache
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)
@@ -85,7 +84,8 @@ class GroupList(TextPane, can_focus=True):
         self._now = 0.0
         self._empty: Sequence[str] = ()
         self._titles: TextPane | None = None
-        self._rows = RowCache()
+        self._server_tones: Mapping[str, str] = {}
+        """Colour of each server by name; empty for a single server."""
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -109,7 +109,8 @@ class GroupList(TextPane, can_focus=True):
             total: Number of groups ever opened.
         """
         self._groups, self._now, self._total = groups, now, total
-        if self._rows.take(dirty, tones):
+        if tones != self._server_tones:
+            self._server_tones = dict(tones)
             self.titles().refresh()
         before = self.place
         scrolled = self.scroll_offset.y
@@ -165,7 +166,7 @@ class GroupList(TextPane, can_focus=True):
 
     def _rebuild(self) -> None:
         self._rank = None
-        self.take(self._groups, frozenset({"*"}), self._now, self._rows.tones, self._total)
+        self.take(self._groups, frozenset({"*"}), self._now, self._server_tones, self._total)
 
     def set_follow(self, follow: bool) -> None:
         """Follow the newest group, or stay at the one under the cursor."""
@@ -221,7 +222,7 @@ class GroupList(TextPane, can_focus=True):
         order, upward = self.model.order, self.model.upward
         by = "" if order is BY_TIME and not upward else order.column
         width = self.scrollable_content_region.width
-        return header_line(width, bool(self._rows.tones), by, "▴" if upward else "▾")
+        return header_line(width, bool(self._server_tones), by, "▴" if upward else "▾")
 
     def on_resize(self) -> None:
         """Fit the columns; keep the cursor in sight."""
@@ -254,7 +255,8 @@ class GroupList(TextPane, can_focus=True):
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
         width = self.scrollable_content_region.width
-        return self._rows.line(group, width, self._now), extra
+        row = GroupRow(group, self._now, self._server_tones.get(group.server, "$muted"))
+        return row_line(row, width, bool(self._server_tones)), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is a row."""

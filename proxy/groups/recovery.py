@@ -287,7 +287,11 @@ class Recovery:
 
 def _unfinished(group: Group) -> list[Candidate]:
     """Return the candidates whose episode may still have to be ended or returned."""
-    return [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
+    return [
+        candidate
+        for candidate in group.candidates
+        if candidate.episode_uuid and candidate.phase not in FINISHED
+    ]
 
 
 def _lost_votes(groups: Sequence[Group]) -> list[str]:

@@ -149,13 +149,13 @@ def small_curve(run: EngineRun) -> str:
     return sparkline([0.06 + 0.94 * (one - low) / span for one in thin], full=1.0).plain
 
 
-def _table(width: int, several: bool) -> tuple[Table[RunRow], list[str]]:
+def _table(width: int, several: bool) -> tuple[Table[RunRow], tuple[str, ...]]:
     """Return the table, and the titles of the columns that it must not show."""
     table = _APART if width >= _ROOMY else _CLOSE
-    others = [] if several else ["server"]
-    fitted = table.fitted(width - 2, [*others, _NAMED_OR_JOB])
+    others = () if several else ("server",)
+    fitted = table.fitted(width - 2, (*others, _NAMED_OR_JOB))
     has_job = any(column.title == "job" for column, _ in fitted)
-    return table, [*others, _NAMED_OR_JOB if has_job else _NAMED]
+    return table, (*others, _NAMED_OR_JOB if has_job else _NAMED)
 
 
 def table_head(width: int, *, several: bool) -> Line:

@@ -49,7 +49,7 @@ class LookSeries:
         """Return the axis of rewards and that of win rates; None without values."""
         rewards = [value for _, value in self.training]
         rates = [value for _, value in self.human]
-        limits = [value for one in self.looks for value in (one.mean, one.low, one.high)]
+        limits = [value for look in self.looks for value in (look.mean, look.low, look.high)]
         if self.wins:
             rates += [*limits, CHANCE]
         else:
@@ -147,16 +147,16 @@ def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:
 
 def _draw_looks(plot: Plot, looks: Sequence[LookPoint], axis: Axis) -> None:
     """Draw each look with its interval, and the level of the baseline in use from its step on."""
-    level = next((one for one in reversed(looks) if one.is_baseline and one.is_current), None)
+    level = next((look for look in reversed(looks) if look.is_baseline and look.is_current), None)
     if level is not None:
         for column in range(plot.column(level.step), plot.columns):
             plot.sign(column, plot.row(level.mean, axis), _LEVEL, "$faint", behind=True)
-    for one in looks:
-        column, tone = plot.column(one.step), "$curve" if one.is_current else "$muted"
-        for row in range(plot.row(one.high, axis), plot.row(one.low, axis) + 1):
+    for look in looks:
+        column, tone = plot.column(look.step), "$curve" if look.is_current else "$muted"
+        for row in range(plot.row(look.high, axis), plot.row(look.low, axis) + 1):
             plot.sign(column, row, _BAR, tone)
-        sign = BASELINE if one.is_baseline else LOOK if one.is_current else OLDER
-        plot.sign(column, plot.row(one.mean, axis), sign, f"bold {tone}")
+        sign = BASELINE if look.is_baseline else LOOK if look.is_current else OLDER
+        plot.sign(column, plot.row(look.mean, axis), sign, f"bold {tone}")
 
 
 def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:

@@ -42,8 +42,8 @@ def parts_lines(look: Look, width: int, weights: Mapping[str, float]) -> list[Li
     """
     rows = ordered_parts(look, weights)
     return [
-        *(_PARTS.row(one, width) for one in rows),
-        *(_left_out(one, width) for one in look.left_out),
+        *(_PARTS.row(part, width) for part in rows),
+        *(_left_out(left_out, width) for left_out in look.left_out),
     ]
 
 

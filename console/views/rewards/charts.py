@@ -37,11 +37,11 @@ class Extreme:
 
 def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
     """Return each answer's value over the groups, oldest at the left."""
-    columns = [one.parts[name].values for one in digests if name in one.parts]
+    columns = [digest.parts[name].values for digest in digests if name in digest.parts]
     title = heading("VALUES", "over groups")
     if not columns:
         return lines(title, empty_panel("Each answer's value is a dot here", room.width))
-    values = [value for one in columns for value in one]
+    values = [value for column in columns for value in column]
     if max(values) - min(values) < _SAME:
         return lines(title, Content.styled(f"Every answer has {brief(values[0])}", "$muted"))
     return lines(title, *scatter(columns, room.width, room.height - 1))

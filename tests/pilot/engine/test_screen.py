@@ -97,7 +97,9 @@ def test_the_reward_of_other_clients_comes_from_the_update() -> None:
 
 
 def test_figures_from_the_pool_are_marked() -> None:
-    lines = [text_of([one]) for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
+    lines = [
+        text_of([line]) for line in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)
+    ]
     assert "50%" in lines[1]
     assert "from the last reading of the pool" in lines[-1]
     assert "of the pool" not in text_of(step_table(updated(), NOW, 75, 3))

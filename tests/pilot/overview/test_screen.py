@@ -446,7 +446,7 @@ def test_the_trend_ignores_votes() -> None:
     assert "◆" in plot[0] + plot[1]  # the vote names the automatic winner: 1, on top
     server = session.state.servers["embedded"]
     titles, newest, _, _, older, *_ = (
-        text_of([one]).split() for one in step_table(server, NOW, 75, 5)
+        text_of([line]).split() for line in step_table(server, NOW, 75, 5)
     )
     assert titles[3:6] == ["reward", "±std", "human"]
     assert (newest[3], newest[5], older[3], older[5]) == ("0.45", "1.00", "0.40", "–")

@@ -22,7 +22,7 @@ def test_all_lines_have_the_width_and_the_ends_are_named() -> None:
 def test_the_second_curve_is_dashed_and_has_another_colour() -> None:
     whole = overlay([curve(0.5, 0.5)], 60, 5)
     dashed = overlay([curve(0.1, 0.1), curve(0.5, 0.5, label="b")], 60, 9)
-    dots = sum(one > "\u2800" for row in rows_of(whole)[:-1] for one in row)
+    dots = sum(cell > "\u2800" for row in rows_of(whole)[:-1] for cell in row)
     assert dots == 54
     second = [piece for line in dashed[:-1] for piece, tone in line if tone == "$winner"]
     assert 0.4 * dots < sum(len(one) for one in second) < 0.7 * dots

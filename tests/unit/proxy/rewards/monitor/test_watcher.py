@@ -502,9 +502,9 @@ async def test_each_trait_that_pays_raises_its_alert(
         for number in range(20):
             some = group(number, [*texts, *texts], [0.9, 0.2, 0.8, 0.1])
             some.reference = COPIED
-            for one in some.candidates:
-                assert one.reward is not None
-                one.parts = (Part("right", one.reward, 1.0),)
+            for candidate in some.candidates:
+                assert candidate.reward is not None
+                candidate.parts = (Part("right", candidate.reward, 1.0),)
             monitor.take(some)
         monitor.report()
         assert (f"hacking:{trait}" in bus.state.alerts) == (not kind)
