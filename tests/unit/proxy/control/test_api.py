@@ -50,7 +50,7 @@ class FakeGroupCommands(GroupCommands):
     server_facts: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
-        super().__init__(cast(Any, SimpleNamespace(context=None)))
+        super().__init__(cast(Any, SimpleNamespace(context=None, runs=None)))
         self.calls: list[tuple[str, dict[str, Any]]] = []
         for command in self.table:
             name = "set_mode" if command == "rating.mode" else command.partition(".")[2]
