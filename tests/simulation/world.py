@@ -170,7 +170,7 @@ class Proxy:
         """Record what is still in memory after an orderly stop."""
         held = [
             name
-            for name in ("runs", "_tasks", "_rescue_tasks", "_background_tasks")
+            for name in ("runs", "_tasks", "_cleanup_tasks", "_background_tasks")
             if len(getattr(self.groups, name))
         ]
         if held:
