@@ -5,7 +5,8 @@ claims at once. Three are granted and one is refused: the three are given back a
 server has confirmed that, the group pauses for a random time and tries again, with one claim first
 and the others after it is granted. After a second without success, other clients probably take
 each episode the moment it is free: in windows of a random one to three seconds the group keeps what
-it gets and asks for the rest, and between two windows it rests as long as the last one took. It
+it gets and asks for the rest, and between two windows it claims all or none for as long as the last
+one took. A group in vain for a second also lets smaller waiting ones go first, see `ClaimQueue`. It
 holds a part of a group only while the engine rolls, since a batch does not end while an episode of
 it is claimed, and only one group of a process does so, since two that each hold a part would wait
 for each other.
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
 """Seconds between attempts, drawn at random: no episode is free; a refusal of an unknown kind."""
 KEEP_AFTER = 1.0
-"""Seconds without a free episode, times 0.8 to 1.2, after which a group keeps a part."""
+"""Seconds of attempts in vain, times 0.8 to 1.2, after which a group keeps a part."""
 KEEP = (1.0, 3.0)
 """Range of the seconds of a window in which a group keeps each episode that it gets. The length is
 random: of two clients that each hold a part, one gives up first and the other gets all."""

@@ -1,4 +1,5 @@
-"""How a reward is sent: the claim of an episode is over by one end or one abort, sent once.
+"""How a reward is sent: the claim of an episode is over by one end or one abort. It is sent again
+only if the records show that this claim still holds the episode.
 
 An end carries the reward; an abort returns the episode without one. The server does not check who
 aborts, and an episode keeps its uuid when it returns to the pool, so whatever is sent a second time
@@ -324,8 +325,13 @@ class EpisodeEnds:
         return {holding.uuid for holding in given_back}
 
     async def _abort_if_held(self, holding: Holding, cause: str) -> bool:
-        """Give back an episode, if this claim still holds it, during its end."""
-        if not await self._holds(holding):
+        """Give back an episode, if this claim still holds it, during its end.
+
+        If the server does not say, `LostClaims` finds it once this end is over.
+        """
+        if not (held := await self._holds(holding)):
+            if held is None:
+                self.lost.search_soon()
             return False
         await self._send_aborts(
             {holding.uuid: self.holdings.leave(holding.uuid)}, cause, active=False

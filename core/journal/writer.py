@@ -1,9 +1,10 @@
 """Journal: the append-only record of all events, in SQLite with WAL and batched commits.
 
-State is rebuilt from it, and a reward is on the disk before it is sent. One thread writes. A kill
-can lose the open batch (some tens of milliseconds), never a committed row; committed rows are
-synced to the disk at once, see `core.journal.fsync`. Events that cannot be written because of a
-full disk or a lock stay in memory, in order, and are written as soon as possible.
+State is rebuilt from it, and a reward that trains is on the disk before it is sent. One thread
+writes. A kill can lose the open batch (some tens of milliseconds), never a committed row; committed
+rows are synced to the disk at once, see `core.journal.fsync`. Events that cannot be written because
+of a full disk or a lock stay in memory, in order, and are written as soon as possible: a kill loses
+them.
 """
 
 import asyncio

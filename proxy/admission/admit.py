@@ -379,5 +379,5 @@ def _end_for_another(run: Run) -> None:
     Cancel it in the next iteration of the loop: a task that never started does not clean up.
     """
     assert run.work is not None
-    run.stop = RunEnded("ABORTED", "gave way to another sender", refusal=run.overloaded(2))
+    run.stop = RunEnded("ABORTED", "displaced by another sender", refusal=run.overloaded(2))
     asyncio.get_running_loop().call_soon(run.work.cancel)

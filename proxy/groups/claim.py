@@ -86,8 +86,8 @@ async def refill_slot(run: Run, candidate: Candidate, deadline: float) -> bool:
 
 
 def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
-    if run.closing:  # the answer is late: the claimer returns the episode, and no group held it
-        return
+    if run.closing or (slot is not None and not _is_empty(run, slot)):
+        return  # the answer is late: the claimer returns the episode, and no group held it
     is_first = slot is None
     slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
     run.slots.record_claim(slot, uuid)
@@ -99,6 +99,11 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     if is_first and all(candidate.uuid for candidate in run.slots.candidates):
         expires_at = run.context.clock() + run.slots.discard_timeout
         run.events.flush(expires_at, run.facts.server.info.damping)
+
+
+def _is_empty(run: Run, slot: Candidate) -> bool:
+    """Return whether a refill may fill a slot; a later refill or claim may have done so."""
+    return not slot.uuid and any(candidate is slot for candidate in run.slots.candidates)
 
 
 def _record_return(run: Run, uuids: Sequence[str], cause: str) -> None:

@@ -6,11 +6,12 @@
 3. `enter_queue` waits for the place of the group in the queue of claims of its server.
 4. `GivingWay` ends unrated groups because a user's request waits. In the rating modes a group holds
    its episodes until it is rated, and a batch has a limited number of them. No user waits for a
-   rater: for each request that waits for episodes, the oldest group without a rating ends (with its
-   votes so far, else with the fallback of the mode), and all of them while the weight update waits
-   for them. A group that a rater has on screen is kept for a short time as long as another one can
-   end instead. The requests of the mock user end no group while `rating.mock_waits` is set: their
-   deadlines move for as long as groups wait for a rating.
+   rater: for each request that waits for episodes one answered group ends, those with votes first
+   (a rated one loses the rest of its time for undo), then the oldest, with the fallback of the
+   mode; and all of them while the weight update waits for them. A group that a rater has on screen
+   is kept for a short time as long as another one can end instead. The requests of the mock user
+   end no group while `rating.mock_waits` is set: their deadlines move for as long as groups wait
+   for a rating.
 """
 
 import asyncio

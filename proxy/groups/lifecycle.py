@@ -1,7 +1,8 @@
 """Takes one group from its request to its last reward.
 
-QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or ABORTED
-or FAILED with a cause. The answer to the user is independent of these phases.
+QUEUED (the request hook) -> CLAIMING (it waits for the engine and its place, then claims) ->
+GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or ABORTED or FAILED with a cause.
+The answer to the user is independent of these phases.
 """
 
 import asyncio
@@ -67,8 +68,8 @@ class Lifecycle:
         except RunEnded as ended:
             await self._end(run, ended)
         except asyncio.CancelledError:
-            # The rewards are on disk: the next start sends the remaining ones. It also waits for
-            # the ends of an eval group that are in flight.
+            # The rewards are on disk or queued for it: the next start sends the remaining ones. It
+            # also waits for the ends of an eval group that are in flight.
             ending = run.stop is None and any(slot.ending for slot in run.slots.held)
             if run.sealed or ending:
                 run.leave_queue()

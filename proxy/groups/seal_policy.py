@@ -5,7 +5,8 @@ The rules:
 - `group.accept` seals at once: with the rating if there is one, else with the automatic reward.
 - A rating can be undone for a while. Mode off: 2 s, or until the window ends if that is later, and
   no longer than ROLLING lasts. Rating modes: `rating.window` seconds. A vote that replaces another
-  one restarts this time, up to `EXTENSION` times of it after the first vote.
+  one restarts this time, up to `EXTENSION` times of it after the first vote. It is over at once if
+  the group gives way or the proxy stops.
 - Mode off without a rating: sealed when the window ends; the window is open only while a console is
   attached, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback. A group

@@ -147,7 +147,7 @@ async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full
         assert replies[-1].answer is not None
         await w.closed()
         causes = [group.cause for group in w.state.groups.values() if group.phase == "ABORTED"]
-        assert causes == ["gave way to another sender"] * 4
+        assert causes == ["displaced by another sender"] * 4
 
 
 async def test_newcomers_of_a_sender_do_not_displace_its_older_half(tmp_path: Path) -> None:

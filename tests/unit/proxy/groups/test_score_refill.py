@@ -10,6 +10,7 @@ import pytest
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed
 from core.state import Group
+from proxy.groups.claim import _record_claim, _record_return
 from tests.support.proxy.world import World, sent, settings, world
 
 CHATS = "/v1/chat/completions"
@@ -99,3 +100,14 @@ async def test_a_refill_of_a_complete_or_closed_group_is_refused_with_the_reason
         await w.closed()
         with pytest.raises(NotNow, match="closed: it cannot be refilled"):
             await w.commands.refill(group.group_id)
+
+
+async def test_a_grant_that_comes_after_a_later_refill_changes_no_slot(tmp_path: Path) -> None:
+    async with short(tmp_path) as (w, group):
+        await w.commands.refill(group.group_id)
+        (run,) = w.groups.runs.values()
+        held = [slot.uuid for slot in run.slots.candidates]
+        _record_claim(run, "late", run.slots.candidates[0])
+        _record_return(run, ["late"], "it came late")
+        assert [slot.uuid for slot in run.slots.candidates] == held
+        assert [candidate.episode_uuid for candidate in group.candidates] == held
