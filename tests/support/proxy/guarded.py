@@ -125,6 +125,7 @@ def make_ready(one: Guarded) -> None:
         )
     )
     state = one.context.bus.state
+    state.groups["g0001"].until = one.context.clock() + 3600  # longer than any test takes
     state.servers["embedded"] = Server(
         name="embedded",
         url="http://127.0.0.1:9",
