@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from textual.widgets import Static
 
@@ -31,8 +32,9 @@ async def test_quit_names_the_pool_that_a_stop_discards() -> None:
     server = state.servers["embedded"]
     server.own = True
     assert server.pool is not None
-    server.pool.completed_tasks, server.pool.running_others = 3, 0
-    server.pool.other_clients = ()
+    server.pool = msgspec.structs.replace(
+        server.pool, completed_tasks=3, running_others=0, other_clients=()
+    )
     done = next(
         group
         for group in reversed(state.groups.values())
