@@ -1,6 +1,6 @@
 """Events: small frozen records of what happened, from which all state is computed.
 
-One module per subject; `core.state` and `core.reducer` have modules of the same names. Every
+One module per subject; `core.state` has modules of the same names. Every
 subclass of `Event` is a kind of event; there is no other list.
 """
 

@@ -1,20 +1,27 @@
-"""State of the mock user's newest run."""
+"""The mock user's newest run, and the handlers of its events."""
+
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
+from core.events.mock import (
+    MockCounted,
+    MockFinished,
+    MockPaused,
+    MockResumed,
+    MockRetried,
+    MockRowDone,
+    MockRowSkipped,
+    MockStarted,
+    MockStopping,
+)
+from core.state.common import TEXT_CAP, Dirty, Handler, Handlers, record_of
 
-class MockRow(msgspec.Struct, kw_only=True):
-    """One row sent by the mock user."""
+if TYPE_CHECKING:
+    from core.state import State
 
-    row_id: str
-    query: str
-    ok: bool
-    seconds: float
-    error: str = ""
-    at: float = 0.0
-    group_id: str = ""
-    """Group of its request; empty if unknown to the mock user."""
-    turns: int = 1
+ROW_CAP = 300
 
 
 class Mock(msgspec.Struct, kw_only=True):
@@ -50,5 +57,87 @@ class Mock(msgspec.Struct, kw_only=True):
     skipped: int = 0
     started_at: float = 0.0
     ended_at: float | None = None
-    rows: list[MockRow] = msgspec.field(default_factory=list)
+    rows: list[MockRowDone] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)
+
+
+MOCK: Dirty = frozenset(("mock",))
+_PROBLEM_CAP = 50
+
+
+def _started(state: "State", event: MockStarted) -> Dirty:
+    state.mock = record_of(Mock, event, done=0, already=event.done, started_at=event.at)
+    return MOCK
+
+
+def _current(state: "State", mock_id: str) -> Mock | None:
+    return state.mock if state.mock is not None and state.mock.mock_id == mock_id else None
+
+
+def _phase(phase: str) -> Handler:
+    def change(state: "State", event: MockPaused | MockResumed | MockStopping) -> Dirty:
+        mock = _current(state, event.mock_id)
+        if mock is not None and mock.ended_at is None:
+            mock.phase = phase
+        return MOCK
+
+    return change
+
+
+def _counted(state: "State", event: MockCounted) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.total = event.total
+        mock.skipped = max(mock.skipped, event.skipped)
+    return MOCK
+
+
+def _row(state: "State", event: MockRowDone) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.done += 1
+        mock.waiting = ""
+        mock.failed += not event.ok
+        mock.rows.append(replace(event, query=event.query[:TEXT_CAP], answer=""))
+        del mock.rows[:-ROW_CAP]
+    return MOCK
+
+
+def _retried(state: "State", event: MockRetried) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.retries = event.retries
+        mock.waiting = event.waiting
+    return MOCK
+
+
+def _skipped(state: "State", event: MockRowSkipped) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.skipped += 1
+        mock.problems.append(f"{event.place} {event.line}: {event.cause}")
+        del mock.problems[:-_PROBLEM_CAP]
+    return MOCK
+
+
+def _finished(state: "State", event: MockFinished) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.phase = event.how
+        mock.cause = event.cause
+        mock.ended_at = event.at
+        mock.waiting = ""
+    return MOCK
+
+
+MOCK_HANDLERS: Handlers = {
+    MockStarted: _started,
+    MockCounted: _counted,
+    MockPaused: _phase("paused"),
+    MockResumed: _phase("running"),
+    MockStopping: _phase("stopping"),
+    MockRetried: _retried,
+    MockRowDone: _row,
+    MockRowSkipped: _skipped,
+    MockFinished: _finished,
+}

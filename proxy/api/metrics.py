@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import EpisodeAborted, EpisodesEnded, Event, GroupClosed, GroupSealed
-from core.reducer.common import Dirty
 from core.state import State
+from core.state.common import Dirty
 from proxy.api.prometheus import Labels, by, counter, family, gauge, line, number
 from proxy.dialects.request import PublicAnswer
 from proxy.servers.observe import STATE

@@ -26,7 +26,7 @@ from core.events import (
     ScoringAbstained,
     UpdateDone,
 )
-from core.reducer.common import Dirty
+from core.state.common import Dirty
 
 FOLLOWED = (
     EpisodesClaimed,

@@ -25,7 +25,6 @@ from ajet_swarm.protocol.job_schema import REQUIRED
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
 from core.commands import CommandError
 from core.events import AlertRaised, JobSent, WorkChanged
-from core.state import Operation
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
@@ -64,8 +63,8 @@ async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
     return (await handler.execute(name, args))[0]
 
 
-def work(made: World) -> Operation:
-    operation: Operation = made.state.servers["s"].work
+def work(made: World) -> WorkChanged:
+    operation: WorkChanged = made.state.servers["s"].work
     return operation
 
 

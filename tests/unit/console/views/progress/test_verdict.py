@@ -26,8 +26,8 @@ from console.views.progress.verdict import (
     running_time,
     verdict_lines,
 )
-from core.events import Event, PartFigures
-from core.state import Look, RunningLook
+from core.events import Event, LookEnded, PartFigures
+from core.state import RunningLook
 from tests.support.looks import (
     BELOW_BEST,
     PARTS,
@@ -167,7 +167,7 @@ def test_the_bar_replaces_the_note_about_the_running_look() -> None:
 
 
 def test_parts_show_before_now_change_and_verdict() -> None:
-    shown = Look(
+    shown = LookEnded(
         look_id="l1",
         role="look",
         outcome="complete",
