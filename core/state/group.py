@@ -6,30 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from core.events.base import GroupEvent
-from core.events.group import (
-    AnsweredCandidate,
-    AnswerReturned,
-    CandidateFailed,
-    CandidatesAnswered,
-    ClaimIntended,
-    ClaimsReturned,
-    EpisodeAborted,
-    EpisodesClaimed,
-    EpisodesEnded,
-    GroupClosed,
-    GroupLost,
-    GroupMarked,
-    GroupNoted,
-    GroupOpened,
-    GroupScored,
-    GroupSealed,
-    Part,
-    RatingAwaited,
-    RequestJoined,
-    RequestReplayed,
-    ScoringAbstained,
-)
+from core import events
 from core.scoring.agreement import disagree
 from core.state.common import TEXT_CAP, record_of
 from core.state.rating import RATING_HANDLERS, Lease, Rating, count_vote
@@ -74,7 +51,7 @@ class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     seconds: float = 0.0
     tokens: int = 0
     auto_reward: float | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[events.Part, ...] = ()
     reward: float | None = None
     """The sealed reward; None before sealing."""
     advantage: float | None = None
@@ -311,7 +288,7 @@ class _Indexed(Protocol):
 _Fact = TypeVar("_Fact", bound=_Indexed)
 
 
-def open_group(state: "State", event: GroupOpened) -> None:
+def open_group(state: "State", event: events.GroupOpened) -> None:
     """Add the group; drop the oldest closed one if there are too many."""
     state.groups[event.group_id] = record_of(
         Group,
@@ -345,22 +322,22 @@ def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact
         return [(_candidate(group, one.index), one) for one in facts]
 
 
-def _joined(state: "State", group: Group, event: RequestJoined) -> None:
+def _joined(state: "State", group: Group, event: events.RequestJoined) -> None:
     group.joined += 1
     state.totals.joined += 1
 
 
-def _replayed(state: "State", group: Group, event: RequestReplayed) -> None:
+def _replayed(state: "State", group: Group, event: events.RequestReplayed) -> None:
     group.replayed += 1
     state.totals.replayed += 1
 
 
-def _intended(state: "State", group: Group, event: ClaimIntended) -> None:
+def _intended(state: "State", group: Group, event: events.ClaimIntended) -> None:
     group.phase = "CLAIMING"
     group.n = event.n
 
 
-def _claimed(state: "State", group: Group, event: EpisodesClaimed) -> None:
+def _claimed(state: "State", group: Group, event: events.EpisodesClaimed) -> None:
     for candidate, one in _places(group, event.episodes):
         candidate.episode_uuid = one.episode_uuid
         candidate.phase = "claimed"
@@ -379,7 +356,7 @@ def _claimed(state: "State", group: Group, event: EpisodesClaimed) -> None:
         group.damping = event.damping
 
 
-def _returned_claims(state: "State", group: Group, event: ClaimsReturned) -> None:
+def _returned_claims(state: "State", group: Group, event: events.ClaimsReturned) -> None:
     for candidate in group.candidates:
         if candidate.episode_uuid in event.episode_uuids:
             candidate.episode_uuid = ""
@@ -387,13 +364,13 @@ def _returned_claims(state: "State", group: Group, event: ClaimsReturned) -> Non
     group.cause = event.cause
 
 
-def _answered(state: "State", group: Group, event: CandidatesAnswered) -> None:
+def _answered(state: "State", group: Group, event: events.CandidatesAnswered) -> None:
     for candidate, one in _places(group, event.candidates):
         _take_answer(group, candidate, one)
     _note_answer(group, event.at)
 
 
-def _take_answer(group: Group, candidate: Candidate, event: AnsweredCandidate) -> None:
+def _take_answer(group: Group, candidate: Candidate, event: events.AnsweredCandidate) -> None:
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
     message = event.message
@@ -426,7 +403,7 @@ def _note_answer(group: Group, at: float) -> None:
         group.phase = "SCORING"
 
 
-def _failed(state: "State", group: Group, event: CandidateFailed) -> None:
+def _failed(state: "State", group: Group, event: events.CandidateFailed) -> None:
     candidate = _candidate(group, event.index)
     candidate.phase = "failed"
     unretried = f"; not retried: {event.unretried}" if event.unretried else ""
@@ -436,7 +413,7 @@ def _failed(state: "State", group: Group, event: CandidateFailed) -> None:
     candidate.text = ""
 
 
-def _scored(state: "State", group: Group, event: GroupScored) -> None:
+def _scored(state: "State", group: Group, event: events.GroupScored) -> None:
     for candidate, score in _places(group, event.scores):
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
@@ -450,7 +427,7 @@ def _scored(state: "State", group: Group, event: GroupScored) -> None:
     group.scored_at = event.at
 
 
-def _abstained(state: "State", group: Group, event: ScoringAbstained) -> None:
+def _abstained(state: "State", group: Group, event: events.ScoringAbstained) -> None:
     group.phase = "SCORING"
     group.abstained = f"{event.part}: {event.cause}" if event.part else event.cause
     group.traceback = event.traceback
@@ -458,7 +435,7 @@ def _abstained(state: "State", group: Group, event: ScoringAbstained) -> None:
     group.scored_at = event.at
 
 
-def _awaited(state: "State", group: Group, event: RatingAwaited) -> None:
+def _awaited(state: "State", group: Group, event: events.RatingAwaited) -> None:
     group.phase = "AWAITING_RATING"
     group.until = event.until
     group.fallback = event.fallback
@@ -467,7 +444,7 @@ def _awaited(state: "State", group: Group, event: RatingAwaited) -> None:
     group.spared = event.spared
 
 
-def _answer(state: "State", group: Group, event: AnswerReturned) -> None:
+def _answer(state: "State", group: Group, event: events.AnswerReturned) -> None:
     group.returned = event.index
     group.returned_why = event.why
     group.waited = event.waited
@@ -477,7 +454,7 @@ def _answer(state: "State", group: Group, event: AnswerReturned) -> None:
         state.totals.answered += 1
 
 
-def _sealed(state: "State", group: Group, event: GroupSealed) -> None:
+def _sealed(state: "State", group: Group, event: events.GroupSealed) -> None:
     group.phase = "SUBMITTING"
     group.until = None
     group.best = event.best
@@ -508,21 +485,21 @@ def _sealed(state: "State", group: Group, event: GroupSealed) -> None:
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}
 
 
-def _ended(state: "State", group: Group, event: EpisodesEnded) -> None:
+def _ended(state: "State", group: Group, event: events.EpisodesEnded) -> None:
     for candidate, ended in _places(group, event.episodes):
         candidate.phase = _OUTCOMES.get(ended.outcome, ended.outcome)
         if ended.outcome != "ended":
             candidate.error, candidate.failure, candidate.failure_text = ended.text, "", ""
 
 
-def _aborted(state: "State", group: Group, event: EpisodeAborted) -> None:
+def _aborted(state: "State", group: Group, event: events.EpisodeAborted) -> None:
     for candidate in group.candidates:
         if candidate.episode_uuid == event.episode_uuid:
             candidate.phase = "aborted"
             candidate.error = candidate.error or event.reason
 
 
-def _closed(state: "State", group: Group, event: GroupClosed) -> None:
+def _closed(state: "State", group: Group, event: events.GroupClosed) -> None:
     group.phase = event.phase
     group.cause = event.cause
     group.cause_kind, group.cause_params = event.cause_kind, event.cause_params
@@ -536,39 +513,39 @@ def _closed(state: "State", group: Group, event: GroupClosed) -> None:
     totals.failed += event.phase == "FAILED"
 
 
-def _lost(state: "State", group: Group, event: GroupLost) -> None:
+def _lost(state: "State", group: Group, event: events.GroupLost) -> None:
     was_discarded, group.lost = group.discarded, event.cause
     if group.discarded and not was_discarded:
         state.totals.done -= 1
         state.totals.lost += 1
 
 
-def _marked(state: "State", group: Group, event: GroupMarked) -> None:
+def _marked(state: "State", group: Group, event: events.GroupMarked) -> None:
     group.marked = event.marked
 
 
-def _noted(state: "State", group: Group, event: GroupNoted) -> None:
+def _noted(state: "State", group: Group, event: events.GroupNoted) -> None:
     group.note = event.note
 
 
-GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[["State", Group, Any], None]] = {
-    RequestJoined: _joined,
-    RequestReplayed: _replayed,
-    ClaimIntended: _intended,
-    EpisodesClaimed: _claimed,
-    ClaimsReturned: _returned_claims,
-    CandidatesAnswered: _answered,
-    CandidateFailed: _failed,
-    GroupScored: _scored,
-    ScoringAbstained: _abstained,
-    RatingAwaited: _awaited,
-    AnswerReturned: _answer,
-    GroupSealed: _sealed,
-    EpisodesEnded: _ended,
-    EpisodeAborted: _aborted,
-    GroupClosed: _closed,
-    GroupLost: _lost,
-    GroupMarked: _marked,
-    GroupNoted: _noted,
+GROUP_HANDLERS: Mapping[type[events.GroupEvent], Callable[["State", Group, Any], None]] = {
+    events.RequestJoined: _joined,
+    events.RequestReplayed: _replayed,
+    events.ClaimIntended: _intended,
+    events.EpisodesClaimed: _claimed,
+    events.ClaimsReturned: _returned_claims,
+    events.CandidatesAnswered: _answered,
+    events.CandidateFailed: _failed,
+    events.GroupScored: _scored,
+    events.ScoringAbstained: _abstained,
+    events.RatingAwaited: _awaited,
+    events.AnswerReturned: _answer,
+    events.GroupSealed: _sealed,
+    events.EpisodesEnded: _ended,
+    events.EpisodeAborted: _aborted,
+    events.GroupClosed: _closed,
+    events.GroupLost: _lost,
+    events.GroupMarked: _marked,
+    events.GroupNoted: _noted,
     **RATING_HANDLERS,
 }

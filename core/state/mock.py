@@ -1,21 +1,13 @@
 """The mock user's newest run, and the handlers of its events."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from core.events.mock import (
-    MockCounted,
-    MockFinished,
-    MockPaused,
-    MockResumed,
-    MockRetried,
-    MockRowDone,
-    MockRowSkipped,
-    MockStarted,
-    MockStopping,
-)
+from core import events
+from core.events import Event
 from core.state.common import TEXT_CAP, Dirty, Handler, Handlers, record_of
 
 if TYPE_CHECKING:
@@ -57,7 +49,7 @@ class Mock(msgspec.Struct, kw_only=True):
     skipped: int = 0
     started_at: float = 0.0
     ended_at: float | None = None
-    rows: list[MockRowDone] = msgspec.field(default_factory=list)
+    rows: list[events.MockRowDone] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)
 
 
@@ -65,79 +57,69 @@ MOCK: Dirty = frozenset(("mock",))
 _PROBLEM_CAP = 50
 
 
-def _started(state: "State", event: MockStarted) -> Dirty:
+def _started(state: "State", event: events.MockStarted) -> Dirty:
     state.mock = record_of(Mock, event, done=0, already=event.done, started_at=event.at)
     return MOCK
 
 
-def _current(state: "State", mock_id: str) -> Mock | None:
-    return state.mock if state.mock is not None and state.mock.mock_id == mock_id else None
+def _of_run(change: Callable[[Mock, Any], None]) -> Handler:
+    """Return a handler that changes the newest run; an event of an earlier run changes nothing."""
+
+    def handle(state: "State", event: Any) -> Dirty:
+        if state.mock is not None and state.mock.mock_id == event.mock_id:
+            change(state.mock, event)
+        return MOCK
+
+    return handle
 
 
 def _phase(phase: str) -> Handler:
-    def change(state: "State", event: MockPaused | MockResumed | MockStopping) -> Dirty:
-        mock = _current(state, event.mock_id)
-        if mock is not None and mock.ended_at is None:
+    def change(mock: Mock, event: Event) -> None:
+        if mock.ended_at is None:
             mock.phase = phase
-        return MOCK
 
-    return change
-
-
-def _counted(state: "State", event: MockCounted) -> Dirty:
-    mock = _current(state, event.mock_id)
-    if mock is not None:
-        mock.total = event.total
-        mock.skipped = max(mock.skipped, event.skipped)
-    return MOCK
+    return _of_run(change)
 
 
-def _row(state: "State", event: MockRowDone) -> Dirty:
-    mock = _current(state, event.mock_id)
-    if mock is not None:
-        mock.done += 1
-        mock.waiting = ""
-        mock.failed += not event.ok
-        mock.rows.append(replace(event, query=event.query[:TEXT_CAP], answer=""))
-        del mock.rows[:-ROW_CAP]
-    return MOCK
+def _counted(mock: Mock, event: events.MockCounted) -> None:
+    mock.total = event.total
+    mock.skipped = max(mock.skipped, event.skipped)
 
 
-def _retried(state: "State", event: MockRetried) -> Dirty:
-    mock = _current(state, event.mock_id)
-    if mock is not None:
-        mock.retries = event.retries
-        mock.waiting = event.waiting
-    return MOCK
+def _row(mock: Mock, event: events.MockRowDone) -> None:
+    mock.done += 1
+    mock.waiting = ""
+    mock.failed += not event.ok
+    mock.rows.append(replace(event, query=event.query[:TEXT_CAP], answer=""))
+    del mock.rows[:-ROW_CAP]
 
 
-def _skipped(state: "State", event: MockRowSkipped) -> Dirty:
-    mock = _current(state, event.mock_id)
-    if mock is not None:
-        mock.skipped += 1
-        mock.problems.append(f"{event.place} {event.line}: {event.cause}")
-        del mock.problems[:-_PROBLEM_CAP]
-    return MOCK
+def _retried(mock: Mock, event: events.MockRetried) -> None:
+    mock.retries = event.retries
+    mock.waiting = event.waiting
 
 
-def _finished(state: "State", event: MockFinished) -> Dirty:
-    mock = _current(state, event.mock_id)
-    if mock is not None:
-        mock.phase = event.how
-        mock.cause = event.cause
-        mock.ended_at = event.at
-        mock.waiting = ""
-    return MOCK
+def _skipped(mock: Mock, event: events.MockRowSkipped) -> None:
+    mock.skipped += 1
+    mock.problems.append(f"{event.place} {event.line}: {event.cause}")
+    del mock.problems[:-_PROBLEM_CAP]
+
+
+def _finished(mock: Mock, event: events.MockFinished) -> None:
+    mock.phase = event.how
+    mock.cause = event.cause
+    mock.ended_at = event.at
+    mock.waiting = ""
 
 
 MOCK_HANDLERS: Handlers = {
-    MockStarted: _started,
-    MockCounted: _counted,
-    MockPaused: _phase("paused"),
-    MockResumed: _phase("running"),
-    MockStopping: _phase("stopping"),
-    MockRetried: _retried,
-    MockRowDone: _row,
-    MockRowSkipped: _skipped,
-    MockFinished: _finished,
+    events.MockStarted: _started,
+    events.MockCounted: _of_run(_counted),
+    events.MockPaused: _phase("paused"),
+    events.MockResumed: _phase("running"),
+    events.MockStopping: _phase("stopping"),
+    events.MockRetried: _of_run(_retried),
+    events.MockRowDone: _of_run(_row),
+    events.MockRowSkipped: _of_run(_skipped),
+    events.MockFinished: _of_run(_finished),
 }

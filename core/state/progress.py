@@ -1,24 +1,14 @@
 """The progress measurement of one server: probe set, looks, newest verdict, and their handlers."""
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from core.events.progress import (
-    LookAdvanced,
-    LookEnded,
-    LookStarted,
-    PairCounts,
-    PairRated,
-    ProbeSetLoaded,
-    PromptFigures,
-    Rewound,
-    TrainingPaused,
-    TrainingResumed,
-)
-from core.state.common import NOTHING, Dirty, Handlers, record_of
+from core import events
+from core.state.common import NOTHING, Dirty, Handler, Handlers, record_of
 from core.state.runs import note_look
 from core.state.server import server_of
 from core.verdict.pairs import PairFigures, pair_figures
@@ -52,8 +42,8 @@ class PairRatings(msgspec.Struct, kw_only=True):
     look_id: str
     baseline_step: int | None = None
     step: int | None = None
-    counts: PairCounts = PairCounts()
-    pairs: list[PairRated] = msgspec.field(default_factory=list)
+    counts: events.PairCounts = events.PairCounts()
+    pairs: list[events.PairRated] = msgspec.field(default_factory=list)
     """In order of arrival, skipped ones included, without `counts`; at most `PAIR_CAP`."""
 
     @property
@@ -76,41 +66,41 @@ class PairRatings(msgspec.Struct, kw_only=True):
 class Progress(msgspec.Struct, kw_only=True):
     """The progress measurement of one server."""
 
-    probe_set: ProbeSetLoaded | None = None
+    probe_set: events.ProbeSetLoaded | None = None
     """None until the proxy has looked for one."""
     paused: str = ""
     """Why requests are not trained on; empty if they are."""
-    rewound: Rewound | None = None
+    rewound: events.Rewound | None = None
     """The last rewind; None before the first."""
     rewinds: int = 0
     """Number of rewinds so far."""
     running: RunningLook | None = None
-    looks: list[LookEnded] = msgspec.field(default_factory=list)
+    looks: list[events.LookEnded] = msgspec.field(default_factory=list)
     """Ended looks without their prompts, newest last; `LOOK_CAP` of them, and the baseline in use
     and the best looks."""
-    before: tuple[PromptFigures, ...] = ()
+    before: tuple[events.PromptFigures, ...] = ()
     """Results by prompt of the baseline in use."""
-    now: tuple[PromptFigures, ...] = ()
+    now: tuple[events.PromptFigures, ...] = ()
     """Results by prompt of the newest complete look after it."""
-    best_rewards: LookEnded | None = None
+    best_rewards: events.LookEnded | None = None
     """The best verified look against the baseline in use, with the rewards by prompt; None before a
     look is better with certainty."""
     pairs: PairRatings | None = None
     """The newest ratings of blind pairs; None before the first one."""
 
     @property
-    def newest(self) -> LookEnded | None:
+    def newest(self) -> events.LookEnded | None:
         """The newest complete look that is not a baseline."""
         return next((one for one in reversed(self.looks) if one.complete and one.baseline_id), None)
 
     @property
-    def baseline(self) -> LookEnded | None:
+    def baseline(self) -> events.LookEnded | None:
         """The baseline in use; None before the first complete one."""
         baselines = (one for one in reversed(self.looks) if one.complete and one.role == "baseline")
         return next(baselines, None)
 
     @property
-    def verified(self) -> list[LookEnded]:
+    def verified(self) -> list[events.LookEnded]:
         """The looks that are better than the baseline in use with certainty, best first; then the
         baseline.
 
@@ -131,7 +121,7 @@ class Progress(msgspec.Struct, kw_only=True):
         return [*(one[2] for one in better), baseline]
 
     @property
-    def best(self) -> LookEnded | None:
+    def best(self) -> events.LookEnded | None:
         """The best verified look whose weights were saved: as a checkpoint of the embedded engine,
         or by the job of another server."""
         return next((one for one in self.verified if one.checkpoint or one.saved_as), None)
@@ -142,7 +132,7 @@ class Progress(msgspec.Struct, kw_only=True):
         return next((one.step for one in self.verified), None)
 
     @property
-    def current(self) -> LookEnded | None:
+    def current(self) -> events.LookEnded | None:
         """The newest complete look against the baseline in use; None before it."""
         newest, baseline = self.newest, self.baseline
         same = newest and baseline and newest.baseline_id == baseline.look_id
@@ -162,33 +152,34 @@ def progress_changed(name: str) -> Dirty:
     return frozenset(("progress", f"progress:{name}"))
 
 
-def _progress_of(state: "State", name: str) -> Progress:
-    progress = state.progress.get(name)
-    if progress is None:
-        progress = state.progress[name] = Progress()
-    return progress
+def _of_server(change: Callable[["State", Progress, Any], None]) -> Handler:
+    """Return a handler that changes the measurement of the server of its event."""
+
+    def handle(state: "State", event: Any) -> Dirty:
+        change(state, state.progress.setdefault(event.server, Progress()), event)
+        return progress_changed(event.server)
+
+    return handle
 
 
-def _loaded(state: "State", event: ProbeSetLoaded) -> Dirty:
-    _progress_of(state, event.server).probe_set = event
-    return progress_changed(event.server)
+def _loaded(state: "State", progress: Progress, event: events.ProbeSetLoaded) -> None:
+    progress.probe_set = event
 
 
-def _started(state: "State", event: LookStarted) -> Dirty:
-    _progress_of(state, event.server).running = record_of(RunningLook, event, since=event.at)
-    return progress_changed(event.server)
+def _started(state: "State", progress: Progress, event: events.LookStarted) -> None:
+    progress.running = record_of(RunningLook, event, since=event.at)
 
 
-def _advanced(state: "State", event: LookAdvanced) -> Dirty:
-    running = _progress_of(state, event.server).running
+def _advanced(state: "State", event: events.LookAdvanced) -> Dirty:
+    progress = state.progress.get(event.server)
+    running = progress.running if progress is not None else None
     if running is None or running.look_id != event.look_id:
         return NOTHING
     running.done = event.done
     return progress_changed(event.server)
 
 
-def _ended(state: "State", event: LookEnded) -> Dirty:
-    progress = _progress_of(state, event.server)
+def _ended(state: "State", progress: Progress, event: events.LookEnded) -> None:
     progress.running = None
     run = server_of(state, event.server).engine_run
     look = replace(event, engine_run=run, prompts=())
@@ -206,14 +197,15 @@ def _ended(state: "State", event: LookEnded) -> Dirty:
         _note_best(progress, look, event)
     _drop_oldest(progress)
     note_look(state, event)
-    return progress_changed(event.server)
 
 
-def _note_best(progress: Progress, look: LookEnded, event: LookEnded) -> None:
+def _note_best(progress: Progress, look: events.LookEnded, event: events.LookEnded) -> None:
     """Retain the rewards of a look that is the best verified one now."""
     best = next(iter(progress.verified), None)
     if best is look:
-        rewards = tuple(PromptFigures(id=one.id, rewards=one.rewards) for one in event.prompts)
+        rewards = tuple(
+            events.PromptFigures(id=one.id, rewards=one.rewards) for one in event.prompts
+        )
         progress.best_rewards = replace(look, prompts=rewards)
 
 
@@ -234,43 +226,38 @@ def end_looks(state: "State") -> Dirty:
     return frozenset(("progress",))
 
 
-def _pair_rated(state: "State", event: PairRated) -> Dirty:
-    progress = _progress_of(state, event.server)
+def _pair_rated(state: "State", event: events.PairRated) -> Dirty:
+    progress = state.progress.setdefault(event.server, Progress())
     ratings = progress.pairs
     compared = event.baseline_id, event.look_id
     if ratings is None or (ratings.baseline_id, ratings.look_id) != compared:
         ratings = progress.pairs = record_of(PairRatings, event)
-    known = any(one.place == (event.prompt_id, event.before, event.now) for one in ratings.pairs)
-    if known or len(ratings.pairs) >= PAIR_CAP:
+    if len(ratings.pairs) >= PAIR_CAP or any(pair.place == event.place for pair in ratings.pairs):
         return NOTHING
-    ratings.pairs.append(replace(event, counts=PairCounts()))
+    ratings.pairs.append(replace(event, counts=events.PairCounts()))
     return progress_changed(event.server)
 
 
-def _paused(state: "State", event: TrainingPaused) -> Dirty:
-    _progress_of(state, event.server).paused = event.cause
-    return progress_changed(event.server)
+def _paused(state: "State", progress: Progress, event: events.TrainingPaused) -> None:
+    progress.paused = event.cause
 
 
-def _resumed(state: "State", event: TrainingResumed) -> Dirty:
-    _progress_of(state, event.server).paused = ""
-    return progress_changed(event.server)
+def _resumed(state: "State", progress: Progress, event: events.TrainingResumed) -> None:
+    progress.paused = ""
 
 
-def _rewound(state: "State", event: Rewound) -> Dirty:
-    progress = _progress_of(state, event.server)
+def _rewound(state: "State", progress: Progress, event: events.Rewound) -> None:
     progress.rewound = event
     progress.rewinds += 1
-    return progress_changed(event.server)
 
 
 PROGRESS_HANDLERS: Handlers = {
-    ProbeSetLoaded: _loaded,
-    LookStarted: _started,
-    LookAdvanced: _advanced,
-    LookEnded: _ended,
-    Rewound: _rewound,
-    PairRated: _pair_rated,
-    TrainingPaused: _paused,
-    TrainingResumed: _resumed,
+    events.ProbeSetLoaded: _of_server(_loaded),
+    events.LookStarted: _of_server(_started),
+    events.LookAdvanced: _advanced,
+    events.LookEnded: _of_server(_ended),
+    events.Rewound: _of_server(_rewound),
+    events.PairRated: _pair_rated,
+    events.TrainingPaused: _of_server(_paused),
+    events.TrainingResumed: _of_server(_resumed),
 }

@@ -4,16 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.events.proxy import (
-    AlertCleared,
-    AlertRaised,
-    ConsoleAttached,
-    ConsoleDetached,
-    ProxyStarted,
-    ProxyStopped,
-    RatingModeChanged,
-    RequestRefused,
-)
+from core import events
 from core.state.common import Dirty, Handlers
 from core.state.progress import end_looks
 from core.state.rewards import Rewards, clear_judges, fail_trial
@@ -63,7 +54,7 @@ class AttachedConsole(msgspec.Struct, kw_only=True):
     """Its connections: two for a moment when it connects again."""
 
 
-def _proxy_started(state: "State", event: ProxyStarted) -> Dirty:
+def _proxy_started(state: "State", event: events.ProxyStarted) -> Dirty:
     state.run_id = event.run_id
     state.proxy_url = event.url
     state.proxy_pid = event.pid
@@ -114,7 +105,7 @@ def _same_server(state: "State", name: str, url: str, embedded: bool) -> Server:
     return server
 
 
-def _proxy_stopped(state: "State", event: ProxyStopped) -> Dirty:
+def _proxy_stopped(state: "State", event: events.ProxyStopped) -> Dirty:
     state.proxy_up = False
     state.consoles = 0
     state.attached.clear()
@@ -124,7 +115,7 @@ def _proxy_stopped(state: "State", event: ProxyStopped) -> Dirty:
     return frozenset(("proxy",)) | RUNS
 
 
-def _attached(state: "State", event: ConsoleAttached) -> Dirty:
+def _attached(state: "State", event: events.ConsoleAttached) -> Dirty:
     state.consoles = event.consoles
     if event.holder:
         console = state.attached.get(event.holder)
@@ -133,7 +124,7 @@ def _attached(state: "State", event: ConsoleAttached) -> Dirty:
     return frozenset(("proxy",))
 
 
-def _detached(state: "State", event: ConsoleDetached) -> Dirty:
+def _detached(state: "State", event: events.ConsoleDetached) -> Dirty:
     state.consoles = event.consoles
     console = state.attached.get(event.holder)
     if console is None:
@@ -148,17 +139,17 @@ def _detached(state: "State", event: ConsoleDetached) -> Dirty:
     return frozenset(("proxy", "groups"))
 
 
-def _mode(state: "State", event: RatingModeChanged) -> Dirty:
+def _mode(state: "State", event: events.RatingModeChanged) -> Dirty:
     state.rating_mode = event.mode
     return frozenset(("proxy",))
 
 
-def _refused(state: "State", event: RequestRefused) -> Dirty:
+def _refused(state: "State", event: events.RequestRefused) -> Dirty:
     state.totals.refused += 1
     return frozenset(("totals",))
 
 
-def _alert(state: "State", event: AlertRaised) -> Dirty:
+def _alert(state: "State", event: events.AlertRaised) -> Dirty:
     state.dismissed.pop(event.key, None)
     state.alerts[event.key] = event
     state.alerts_since.setdefault(event.key, event.at)
@@ -167,7 +158,7 @@ def _alert(state: "State", event: AlertRaised) -> Dirty:
     return frozenset(("alerts",))
 
 
-def _alert_cleared(state: "State", event: AlertCleared) -> Dirty:
+def _alert_cleared(state: "State", event: events.AlertCleared) -> Dirty:
     alert = state.alerts.pop(event.key, None)
     state.alerts_since.pop(event.key, None)
     state.dismissed.pop(event.key, None)
@@ -179,12 +170,12 @@ def _alert_cleared(state: "State", event: AlertCleared) -> Dirty:
 
 
 PROXY_HANDLERS: Handlers = {
-    ProxyStarted: _proxy_started,
-    ProxyStopped: _proxy_stopped,
-    ConsoleAttached: _attached,
-    ConsoleDetached: _detached,
-    RatingModeChanged: _mode,
-    RequestRefused: _refused,
-    AlertRaised: _alert,
-    AlertCleared: _alert_cleared,
+    events.ProxyStarted: _proxy_started,
+    events.ProxyStopped: _proxy_stopped,
+    events.ConsoleAttached: _attached,
+    events.ConsoleDetached: _detached,
+    events.RatingModeChanged: _mode,
+    events.RequestRefused: _refused,
+    events.AlertRaised: _alert,
+    events.AlertCleared: _alert_cleared,
 }

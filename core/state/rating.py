@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.events.base import GroupEvent
-from core.events.group import GroupSealed
-from core.events.rating import (
-    DisagreementSettled,
-    GroupEdited,
-    GroupLeased,
-    GroupRated,
-    RatingRepeated,
-    RatingUndone,
-    VoteCast,
-    VoteWithdrawn,
-)
+from core import events
 from core.scoring.agreement import agree, only_top
 from core.state.common import TEXT_CAP, record_of
 
@@ -124,7 +113,7 @@ NEWEST = 20
 """Votes of each rater whose times are stored."""
 
 
-def _rated(state: "State", group: "Group", event: GroupRated) -> None:
+def _rated(state: "State", group: "Group", event: events.GroupRated) -> None:
     was_rated = group.is_rated
     is_first = group.rating is None or group.rating.rater != event.rater
     if is_first and not event.raters:
@@ -139,7 +128,7 @@ def _of(lease: Lease, holder: str, rater: str) -> bool:
     return lease.holder == holder or (rater != "" and lease.rater == rater)
 
 
-def _voted(state: "State", group: "Group", event: VoteCast) -> None:
+def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
     group.leases = [one for one in group.leases if not _of(one, event.holder, event.rater)]
     if group.vote_of(event.rater, event.holder) is None:
         _note_time(state, event.rater, event.at)
@@ -148,17 +137,17 @@ def _voted(state: "State", group: "Group", event: VoteCast) -> None:
     group.votes = [*others, vote]
 
 
-def _withdrawn(state: "State", group: "Group", event: VoteWithdrawn) -> None:
+def _withdrawn(state: "State", group: "Group", event: events.VoteWithdrawn) -> None:
     if group.vote_of(event.rater, event.holder) is not None:
         _forget_time(state, event.rater)
     group.votes = [one for one in group.votes if not one.by(event.rater, event.holder)]
 
 
-def _settled(state: "State", group: "Group", event: DisagreementSettled) -> None:
+def _settled(state: "State", group: "Group", event: events.DisagreementSettled) -> None:
     group.settled = record_of(Rating, event)
 
 
-def _undone(state: "State", group: "Group", event: RatingUndone) -> None:
+def _undone(state: "State", group: "Group", event: events.RatingUndone) -> None:
     if group.rating is not None:
         state.totals.rated -= group.is_rated
         if not group.rating.raters:
@@ -166,12 +155,12 @@ def _undone(state: "State", group: "Group", event: RatingUndone) -> None:
     group.rating = None
 
 
-def _edited(state: "State", group: "Group", event: GroupEdited) -> None:
+def _edited(state: "State", group: "Group", event: events.GroupEdited) -> None:
     group.edited = event.edited[:TEXT_CAP]
     group.edited_index = event.index if event.edited else None
 
 
-def _leased(state: "State", group: "Group", event: GroupLeased) -> None:
+def _leased(state: "State", group: "Group", event: events.GroupLeased) -> None:
     console = state.attached.get(event.holder)
     if console is not None and event.rater:
         console.rater = event.rater
@@ -197,7 +186,7 @@ def _leased(state: "State", group: "Group", event: GroupLeased) -> None:
     group.leases = [*others, lease][-group.missing_votes :]
 
 
-def _repeated(state: "State", group: "Group", event: RatingRepeated) -> None:
+def _repeated(state: "State", group: "Group", event: events.RatingRepeated) -> None:
     group.repeated = True
     stats = _stats(state, event.rater)
     stats.repeats += 1
@@ -227,7 +216,7 @@ def _forget_time(state: "State", rater: str) -> None:
     stats.newest = stats.newest[:-1]
 
 
-def count_vote(state: "State", group: "Group", event: GroupSealed) -> None:
+def count_vote(state: "State", group: "Group", event: events.GroupSealed) -> None:
     """Count a sealed rating for its rater, and compare it with the automatic rewards."""
     if event.source != "human" or group.rating is None:
         return
@@ -294,13 +283,13 @@ def judged_best(group: "Group") -> int | None:
     )
 
 
-RATING_HANDLERS: Mapping[type[GroupEvent], Callable[["State", "Group", Any], None]] = {
-    GroupRated: _rated,
-    VoteCast: _voted,
-    VoteWithdrawn: _withdrawn,
-    DisagreementSettled: _settled,
-    RatingUndone: _undone,
-    GroupEdited: _edited,
-    GroupLeased: _leased,
-    RatingRepeated: _repeated,
+RATING_HANDLERS: Mapping[type[events.GroupEvent], Callable[["State", "Group", Any], None]] = {
+    events.GroupRated: _rated,
+    events.VoteCast: _voted,
+    events.VoteWithdrawn: _withdrawn,
+    events.DisagreementSettled: _settled,
+    events.RatingUndone: _undone,
+    events.GroupEdited: _edited,
+    events.GroupLeased: _leased,
+    events.RatingRepeated: _repeated,
 }

@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from core.events.rewards import (
-    JudgeSpent,
-    RewardPart,
-    RewardsChanged,
-    RewardsWatched,
-    WhatIfChanged,
-)
+from core import events
 from core.state.common import Dirty, Handlers, record_of
 from core.state.runs import note_rewards
 
@@ -48,7 +42,7 @@ class Rewards(msgspec.Struct, kw_only=True):
     """Name of the part that the newest rewards wait for."""
     fault: RewardFault | None = None
     """The last fault of this run, whether it persists or not."""
-    parts: tuple[RewardPart, ...] = ()
+    parts: tuple[events.RewardPart, ...] = ()
     """Parts of the version in use."""
 
 
@@ -57,7 +51,7 @@ REWARDS: Dirty = frozenset(("rewards",))
 JUDGES: Dirty = frozenset(("judges", "rewards"))
 
 
-def _rewards(state: "State", event: RewardsChanged) -> Dirty:
+def _rewards(state: "State", event: events.RewardsChanged) -> Dirty:
     note_rewards(state, event)
     before = state.rewards
     same = event.version == before.version and before.since
@@ -70,7 +64,7 @@ def _rewards(state: "State", event: RewardsChanged) -> Dirty:
     return REWARDS
 
 
-def _fault(last: RewardFault | None, event: RewardsChanged) -> RewardFault | None:
+def _fault(last: RewardFault | None, event: events.RewardsChanged) -> RewardFault | None:
     """Return the last fault after `event`; a fault that is reported again keeps its time."""
     if event.ok:
         if last is not None and last.mended_at is None:
@@ -84,7 +78,7 @@ def _fault(last: RewardFault | None, event: RewardsChanged) -> RewardFault | Non
     return fault
 
 
-def _spent(state: "State", event: JudgeSpent) -> Dirty:
+def _spent(state: "State", event: events.JudgeSpent) -> Dirty:
     state.judges.pop(event.judge, None)
     state.judges[event.judge] = event
     while len(state.judges) > JUDGE_CAP:
@@ -98,19 +92,19 @@ def clear_judges(state: "State") -> Dirty:
     return JUDGES
 
 
-def _what_if(state: "State", event: WhatIfChanged) -> Dirty:
+def _what_if(state: "State", event: events.WhatIfChanged) -> Dirty:
     state.what_if = event
     return REWARDS
 
 
-def _watched(state: "State", event: RewardsWatched) -> Dirty:
+def _watched(state: "State", event: events.RewardsWatched) -> Dirty:
     state.reward_watch = event
     return REWARDS
 
 
 def fail_trial(state: "State") -> Dirty:
     """Mark a trial that the previous proxy did not finish as failed, and restart the monitoring."""
-    state.reward_watch = RewardsWatched()
+    state.reward_watch = events.RewardsWatched()
     if state.what_if is not None and not state.what_if.over:
         ended = "the proxy ended meanwhile"
         state.what_if = replace(state.what_if, phase="failed", cause=ended)
@@ -118,8 +112,8 @@ def fail_trial(state: "State") -> Dirty:
 
 
 REWARD_HANDLERS: Handlers = {
-    RewardsChanged: _rewards,
-    JudgeSpent: _spent,
-    WhatIfChanged: _what_if,
-    RewardsWatched: _watched,
+    events.RewardsChanged: _rewards,
+    events.JudgeSpent: _spent,
+    events.WhatIfChanged: _what_if,
+    events.RewardsWatched: _watched,
 }

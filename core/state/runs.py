@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.events.progress import LookEnded
-from core.events.proxy import ProxyStarted
-from core.events.rewards import RewardPart, RewardsChanged
-from core.events.runs import RunNamed, RunNoted, RunPinned
-from core.events.server import EngineChanged
+from core import events
 from core.state.common import NOTHING, Dirty, Handlers
 from core.verdict.conclusion import Verdict
 
@@ -145,7 +141,7 @@ class EngineRuns(msgspec.Struct, kw_only=True):
     """Newest last; at most `ENGINE_RUN_CAP`."""
     jobs: dict[str, str] = msgspec.field(default_factory=dict)
     """YAML of each job of these runs, by key."""
-    rewards: dict[str, tuple[RewardPart, ...]] = msgspec.field(default_factory=dict)
+    rewards: dict[str, tuple[events.RewardPart, ...]] = msgspec.field(default_factory=dict)
     """Parts of the reward by version, oldest first; at most `REWARDS_CAP`."""
     current: dict[str, int] = msgspec.field(default_factory=dict)
     """Number of the run in progress, by server."""
@@ -198,7 +194,9 @@ _NEWEST = 4
 """Number of newest points of a curve that have one step each: late groups still change them."""
 
 
-def note_engine(state: "State", server: "Server", event: EngineChanged, *, starts: bool) -> None:
+def note_engine(
+    state: "State", server: "Server", event: events.EngineChanged, *, starts: bool
+) -> None:
     """Begin, continue or end the run of a server; call it before the server is changed.
 
     Args:
@@ -275,7 +273,7 @@ def _end(state: "State", run: EngineRun, seq: int, at: float, ending: str) -> No
     state.engine_runs.current.pop(run.server, None)
 
 
-def end_removed(state: "State", event: ProxyStarted, before: "dict[str, Server]") -> None:
+def end_removed(state: "State", event: events.ProxyStarted, before: "dict[str, Server]") -> None:
     """End the runs of servers that the proxy does not have any more.
 
     Args:
@@ -317,14 +315,14 @@ def note_update(state: "State", server: "Server", step: int, at: float) -> None:
         run.active = at
 
 
-def note_look(state: "State", event: LookEnded) -> None:
+def note_look(state: "State", event: events.LookEnded) -> None:
     """Record the verdict of a look."""
     run = state.engine_runs.running_on(event.server)
     if run is not None and event.outcome == "complete" and event.verdict is not None:
         run.verdict, run.verdict_step = event.verdict, event.step
 
 
-def note_rewards(state: "State", event: RewardsChanged) -> None:
+def note_rewards(state: "State", event: events.RewardsChanged) -> None:
     """Record the parts of a version of the rewards."""
     if not event.version or not event.parts:
         return
@@ -414,25 +412,21 @@ def _joined(left: RunPoint, right: RunPoint) -> RunPoint:
     return RunPoint(right.step, round(mean, 5), steps)
 
 
-def _named(state: "State", event: RunNamed) -> Dirty:
+def _annotated(
+    state: "State", event: events.RunNamed | events.RunNoted | events.RunPinned
+) -> Dirty:
     if (run := state.engine_runs.began_with(event.first_seq)) is None:
         return NOTHING
-    run.name = event.name
+    match event:
+        case events.RunNamed():
+            run.name = event.name
+        case events.RunNoted():
+            run.note = event.note
+        case events.RunPinned():
+            run.pinned = event.pinned
     return RUNS
 
 
-def _noted(state: "State", event: RunNoted) -> Dirty:
-    if (run := state.engine_runs.began_with(event.first_seq)) is None:
-        return NOTHING
-    run.note = event.note
-    return RUNS
-
-
-def _pinned(state: "State", event: RunPinned) -> Dirty:
-    if (run := state.engine_runs.began_with(event.first_seq)) is None:
-        return NOTHING
-    run.pinned = event.pinned
-    return RUNS
-
-
-RUN_HANDLERS: Handlers = {RunNamed: _named, RunNoted: _noted, RunPinned: _pinned}
+RUN_HANDLERS: Handlers = dict.fromkeys(
+    (events.RunNamed, events.RunNoted, events.RunPinned), _annotated
+)

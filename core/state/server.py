@@ -1,28 +1,16 @@
 """One swarm server: engine, pool, steps, clients, job, operation, probes, and their handlers."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from core.events.server import (
-    Checkpoint,
-    CheckpointsListed,
-    EngineChanged,
-    EngineLost,
-    JobSent,
-    PoolChanged,
-    SlotsSeen,
-    TryAnswered,
-    TryAsked,
-    UpdateDone,
-    WorkChanged,
-)
-from core.events.weights import TrainingRunIdentified
+from core import events
 from core.scoring.agreement import top
-from core.state.common import NOTHING, TEXT_CAP, Dirty, Handlers, record_of
+from core.state.common import NOTHING, TEXT_CAP, Dirty, Handler, Handlers, record_of
 from core.state.runs import note_engine, note_model, note_seen, note_update, note_weights
 from core.state.weights import TrainingRun
 
@@ -115,20 +103,20 @@ class Server(msgspec.Struct, kw_only=True):
     """Unix seconds of its last answer; None while it answers."""
     expected_until: float = 0.0
     """Unix seconds until which it may still be starting, in this run of the proxy."""
-    pool: PoolChanged | None = None
-    slots: SlotsSeen | None = None
+    pool: events.PoolChanged | None = None
+    slots: events.SlotsSeen | None = None
     """Holders of its episodes; known only in watch-only mode."""
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
-    checkpoints: tuple[Checkpoint, ...] | None = None
+    checkpoints: tuple[events.Checkpoint, ...] | None = None
     """Its checkpoints, newest first; None if it offers none."""
     checkpoints_more: int = 0
     """Number of older checkpoints that are not in the list."""
-    job: JobSent | None = None
+    job: events.JobSent | None = None
     """The last job it accepted from this proxy; None before the first."""
     foreign_start: float = 0.0
     """Unix seconds of the last start by another client; 0 after a start from this proxy."""
-    work: WorkChanged | None = None
+    work: events.WorkChanged | None = None
     """The operation in progress on its engine, or the last one."""
 
     @property
@@ -194,8 +182,17 @@ def server_changed(name: str) -> Dirty:
     return frozenset((f"server:{name}", "servers"))
 
 
-def _engine(state: "State", event: EngineChanged) -> Dirty:
-    server = server_of(state, event.server)
+def _of_server(change: Callable[["State", Server, Any], None]) -> Handler:
+    """Return a handler that changes the server of its event."""
+
+    def handle(state: "State", event: Any) -> Dirty:
+        change(state, server_of(state, event.server), event)
+        return server_changed(event.server)
+
+    return handle
+
+
+def _engine(state: "State", server: Server, event: events.EngineChanged) -> None:
     if _started_by_another(server, event):
         server.foreign_start = event.at
     starts = _starts_run(server, event)
@@ -219,10 +216,9 @@ def _engine(state: "State", event: EngineChanged) -> Dirty:
     server.seen_at = None
     if event.step and event.state == "ROLLING":
         begin_step(server, event.step)
-    return server_changed(event.server)
 
 
-def _started_by_another(server: Server, event: EngineChanged) -> bool:
+def _started_by_another(server: Server, event: events.EngineChanged) -> bool:
     """Return whether the engine runs without having been started by a command of this proxy."""
     if event.state in ("OFFLINE", "UNKNOWN"):
         return False
@@ -233,7 +229,7 @@ def _started_by_another(server: Server, event: EngineChanged) -> bool:
     return server.state == "OFFLINE" and not ordered
 
 
-def _starts_run(server: Server, event: EngineChanged) -> bool:
+def _starts_run(server: Server, event: events.EngineChanged) -> bool:
     """Return whether the engine was started since its last reading."""
     if event.state in ("OFFLINE", "UNKNOWN") or server.state == event.state == "BOOTING":
         return False
@@ -245,12 +241,12 @@ def _starts_run(server: Server, event: EngineChanged) -> bool:
     return 0 < (event.step or 0) < last.step
 
 
-def _span(server: Server, event: EngineChanged) -> None:
+def _span(server: Server, event: events.EngineChanged) -> None:
     server.spans.append(Span(state=event.state, since=event.at, step=event.step))
     del server.spans[:-SPAN_CAP]
 
 
-def _step_on(server: Server, event: EngineChanged) -> None:
+def _step_on(server: Server, event: events.EngineChanged) -> None:
     """Record a new step within one state: its number came late, or the sync was not observed."""
     *before, span = server.spans
     if not span.step or any(one.state == "ROLLING" and one.step == span.step for one in before):
@@ -259,53 +255,41 @@ def _step_on(server: Server, event: EngineChanged) -> None:
         _span(server, event)
 
 
-def _engine_lost(state: "State", event: EngineLost) -> Dirty:
-    server = server_of(state, event.server)
+def _engine_lost(state: "State", server: Server, event: events.EngineLost) -> None:
     server.lost = event.error
     server.seen_at = event.seen_at or None
     note_seen(state, server, event.seen_at)
-    return server_changed(event.server)
 
 
-def _pool(state: "State", event: PoolChanged) -> Dirty:
-    server = server_of(state, event.server)
+def _pool(state: "State", server: Server, event: events.PoolChanged) -> None:
     if event.model and (server.pool is None or server.pool.model != event.model):
         note_model(state, server, event.model)
     server.pool = event
-    return server_changed(event.server)
 
 
-def _update(state: "State", event: UpdateDone) -> Dirty:
-    server = server_of(state, event.server)
+def _update(state: "State", server: Server, event: events.UpdateDone) -> None:
     stats = step_stats(server, event.step)
     stats.update, stats.update_source = event.stats, event.source
     stats.run = event.run or stats.run
     note_update(state, server, event.step, event.at)
-    return server_changed(event.server)
 
 
-def _checkpoints(state: "State", event: CheckpointsListed) -> Dirty:
-    server = server_of(state, event.server)
+def _checkpoints(state: "State", server: Server, event: events.CheckpointsListed) -> None:
     server.checkpoints = event.checkpoints if event.offered else None
     server.checkpoints_more = event.more
-    return server_changed(event.server)
 
 
-def _slots(state: "State", event: SlotsSeen) -> Dirty:
-    server_of(state, event.server).slots = event
-    return server_changed(event.server)
+def _slots(state: "State", server: Server, event: events.SlotsSeen) -> None:
+    server.slots = event
 
 
-def _sent(state: "State", event: JobSent) -> Dirty:
-    server = server_of(state, event.server)
+def _sent(state: "State", server: Server, event: events.JobSent) -> None:
     server.job = event
     server.foreign_start = 0.0
-    return server_changed(event.server)
 
 
-def _work(state: "State", event: WorkChanged) -> Dirty:
-    server_of(state, event.server).work = event
-    return server_changed(event.server)
+def _work(state: "State", server: Server, event: events.WorkChanged) -> None:
+    server.work = event
 
 
 def fail_operations(state: "State", at: float) -> None:
@@ -324,13 +308,13 @@ def fail_operations(state: "State", at: float) -> None:
             )
 
 
-def _asked(state: "State", event: TryAsked) -> Dirty:
+def _asked(state: "State", event: events.TryAsked) -> Dirty:
     state.tries.append(record_of(Probe, event, prompt=event.prompt[:TEXT_CAP]))
     del state.tries[:-PROBE_CAP]
     return PROBES
 
 
-def _answered(state: "State", event: TryAnswered) -> Dirty:
+def _answered(state: "State", event: events.TryAnswered) -> Dirty:
     for one in reversed(state.tries):
         if one.try_id == event.try_id:
             one.over = True
@@ -437,8 +421,7 @@ def count_group(stats: StepStats, group: "Group") -> None:
         stats.hand_mean += (score - stats.hand_mean) / stats.hand
 
 
-def _identified(state: "State", event: TrainingRunIdentified) -> Dirty:
-    server = server_of(state, event.server)
+def _identified(state: "State", server: Server, event: events.TrainingRunIdentified) -> None:
     run = record_of(TrainingRun, event, engine_run=server.engine_run)
     if server.runs and server.runs[-1].number == event.number:
         server.runs[-1] = run
@@ -450,19 +433,18 @@ def _identified(state: "State", event: TrainingRunIdentified) -> Dirty:
         if step.run or step.engine_run != server.engine_run:
             break
         step.run = event.number
-    return server_changed(event.server)
 
 
 SERVER_HANDLERS: Handlers = {
-    EngineChanged: _engine,
-    EngineLost: _engine_lost,
-    PoolChanged: _pool,
-    UpdateDone: _update,
-    CheckpointsListed: _checkpoints,
-    SlotsSeen: _slots,
-    JobSent: _sent,
-    WorkChanged: _work,
-    TryAsked: _asked,
-    TryAnswered: _answered,
-    TrainingRunIdentified: _identified,
+    events.EngineChanged: _of_server(_engine),
+    events.EngineLost: _of_server(_engine_lost),
+    events.PoolChanged: _of_server(_pool),
+    events.UpdateDone: _of_server(_update),
+    events.CheckpointsListed: _of_server(_checkpoints),
+    events.SlotsSeen: _of_server(_slots),
+    events.JobSent: _of_server(_sent),
+    events.WorkChanged: _of_server(_work),
+    events.TryAsked: _asked,
+    events.TryAnswered: _answered,
+    events.TrainingRunIdentified: _of_server(_identified),
 }
