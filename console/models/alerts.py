@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
@@ -119,7 +121,7 @@ def alerts_by_urgency(session: Session) -> list[AlertRaised]:
     alerts = current_alerts(session.state)
     raised = (one for key, one in alerts.items() if key not in explained)
     since = session.state.alerts_since
-    aged = (replace(alert, at=since.get(alert.key, alert.at)) for alert in raised)
+    aged = (structs.replace(alert, at=since.get(alert.key, alert.at)) for alert in raised)
     ordered = sorted(aged, key=lambda alert: (alert.level != "error", -alert.at))
     context = context_of(session)
     return [*crash_alerts(session), *(in_words(one, context) for one in ordered)]

@@ -1,7 +1,7 @@
 """Events: small frozen records of what happened, from which all state is computed.
 
-One module per subject; `core.state` has modules of the same names. Every
-subclass of `Event` is a kind of event; there is no other list.
+One module per subject; `core.state` has modules of the same names. Every subclass of `Event` is a
+kind of event; there is no other list.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,15 @@
 """Current state: plain records that only the reducer changes.
 
-One module per subject, with the names of `core.events` and `core.reducer`. Collections are capped
-(`GROUP_CAP` etc.); older entries are read from the journal by page.
+One module per subject, with the names of `core.events`: the records of the subject, then the
+handlers of its events, then their table. `core.reducer` has the tables of all subjects. Where the
+state needs nothing but the last event of a kind, it holds that event:
+
+    def _slots(state: "State", server: Server, event: events.SlotsSeen) -> None:
+        server.slots = event
+
+    SERVER_HANDLERS = {..., events.SlotsSeen: _of_server(_slots)}
+
+Collections are capped (`GROUP_CAP` etc.); older entries are read from the journal by page.
 """
 
 import msgspec

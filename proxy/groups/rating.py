@@ -30,8 +30,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
-from core.commands.groups import OVERRIDE_HINT
 from core.commands.refusal import NotNow
+from core.commands.table import OVERRIDE_HINT
 from core.events import (
     DisagreementSettled,
     GroupRated,

@@ -1,5 +1,7 @@
 """The order of the parts of the reward."""
 
+from msgspec.structs import replace
+
 from console.models.progress.parts import ordered_parts, part_weights
 from core.events import LookEnded, PartFigures, RewardPart
 from core.state import State
@@ -57,7 +59,7 @@ def test_weights_are_those_of_the_version_that_scored_the_look() -> None:
     )
     look = LookEnded(look_id="l1", role="look", outcome="complete", reward="v2")
     assert part_weights(state, look) == {"reference": 0.8, "style": 0.2, "safe": 1.0}
-    look.reward = "v1"
+    look = replace(look, reward="v1")
     assert part_weights(state, look) == {}
     state.engine_runs.rewards["v1"] = (RewardPart(name="style", kind="length", weight=3.0),)
     assert part_weights(state, look) == {"style": 3.0}

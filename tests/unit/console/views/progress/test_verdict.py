@@ -185,7 +185,8 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " diversity                       left out: it compares with other answers",
         " pick                            left out",
     ]
-    shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
+    unseen = (PartFigures(part="repetition", mean=1e-4, before=0.0),)
+    shown = replace(shown, parts=unseen, left_out=())
     assert plain(parts_lines(shown, 80, {}))[0].split() == [
         "answer",
         "repetition",
