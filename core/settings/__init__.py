@@ -71,7 +71,7 @@ class ProxySettings(_Section, frozen=True):
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut", "replace"] = "answer"
     """Late candidates in ROLLING: `answer` the user first, `cut` them, as in ROLLING_POST, or
-    `replace` each once by a new one, which is cut when it is late too."""
+    `replace` each once by a new one, then `answer`."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds without a call until others' episodes in ROLLING_POST are aborted; 0 for never."""
     queue_limit: Count = 256

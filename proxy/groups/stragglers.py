@@ -148,7 +148,7 @@ class StragglerRule:
         elif self._hedge():
             self.restart()
             self._schedule()
-        elif self._settings.straggler != "answer":
+        elif self._settings.straggler == "cut":
             self._cut(why)
         elif run.context.bus.state.rating_mode == "hold":
             self._cut(f"{why}, the operator cannot rate before")

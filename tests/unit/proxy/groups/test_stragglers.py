@@ -121,12 +121,13 @@ async def test_hedging_replaces_a_late_candidate_by_a_fresh_episode(tmp_path: Pa
 
 async def test_a_hedged_candidate_can_be_late_too(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(straggler="replace")) as w:
-        Slow(w, 0, 4)
+        slow = Slow(w, 0, 4)
         ticket = await w.ask()
-        await w.reply(ticket)
+        assert (await w.reply(ticket)).why == "provisional"
+        slow.gate.set()
         await w.closed()
-        assert [event.retried for event in w.kinds(CandidateFailed)] == [True, False]
-        assert len(w.swarm.ends) == 3
+        assert [event.retried for event in w.kinds(CandidateFailed)] == [True]
+        assert len(w.swarm.ends) == 4
         assert not w.swarm.claimed()
 
 

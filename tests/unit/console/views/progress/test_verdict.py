@@ -194,11 +194,11 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         "0",
         "+0.000",
     ]
-    shown.parts = (PartFigures(part="repetition", mean=0.0, before=1e-4),)
+    shown = replace(shown, parts=(PartFigures(part="repetition", mean=0.0, before=1e-4),))
     assert plain(parts_lines(shown, 80, {}))[0].split()[-1] == "+0.000"
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
-        shown.parts, shown.left_out = (alone,), (HOSTILE,)
+        shown = replace(shown, parts=(alone,), left_out=(HOSTILE,))
         line, left_out = parts_lines(shown, width, {})
         assert line_width(left_out) <= width
         assert "\x1b" not in plain([left_out])[0]
