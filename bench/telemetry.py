@@ -109,7 +109,7 @@ def run_proxy(home: str, url: str) -> int:
     def no_context(headers: object) -> tuple[str, str]:
         return "", ""
 
-    os.environ["AJET_CONSOLE__PROBE__ENABLED"] = "false"  # looks take processor time
+    os.environ["AJET_CONSOLE__PROBE__SHARE"] = "0"  # looks take processor time
     with (
         mock.patch.object(proxy.main, "_publish_run_file", printed),
         mock.patch.object(service, "Recorder", Switched),
