@@ -80,7 +80,7 @@ log = logging.getLogger(__name__)
 GRACE = 10.0
 """Seconds that requests in progress get after a SIGTERM."""
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which the thread that runs Python code lets another one run. With Python's 5 ms each
+"""Seconds after which a thread that runs Python code lets another one run. With Python's 5 ms, each
 commit of the journal waits several times for a busy event loop."""
 PUBLISH_RETRY = 2.0
 """Seconds between two attempts to write the run file."""
