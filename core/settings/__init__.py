@@ -187,8 +187,6 @@ class EngineSettings(_Section, frozen=True):
     """Model to train. numpy: `tiny`, the shipped policy. torch: a Hugging Face folder, a GGUF file,
     a model name, or `smollm2`, SmolLM2-135M, which is downloaded once; `tiny` leaves it to the
     job's `ajet.model.path`."""
-    device: str = ""
-    """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
     full: bool = False
     """Train all weights instead of LoRA."""
 
@@ -206,8 +204,6 @@ class ProbeSettings(_Section, frozen=True):
     samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Answers for each prompt of a look; 0 takes 16 from a copy of the weights, as the embedded
     engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
-    every: Count = 1
-    """Policy updates between two looks, at least."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.3
     """Maximum share of the time that looks take; commands are not limited. 0 takes no looks."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
@@ -257,12 +253,8 @@ class ConsoleSettings(_Section, frozen=True):
     theme: Literal["dark", "light", "ansi"] = "dark"
     application: str = ""
     """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
-    rater: str = ""
-    """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     """Action -> key, where it differs from the default: `group.abort: ctrl+d`."""
-    reduced_motion: bool = False
-    """Disable animations."""
 
 
 class Settings(_Section, frozen=True):

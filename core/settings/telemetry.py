@@ -16,9 +16,6 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     endpoint: str = ""
     """Base URL of the collector, as `http://127.0.0.1:4318`; empty uses the environment variable
     OTEL_EXPORTER_OTLP_ENDPOINT, or that address."""
-    service_name: str = ""
-    """Name of this proxy in the collector; empty uses the environment variable OTEL_SERVICE_NAME,
-    or `ajet-console`."""
     sample: Share = 0.05
     """Share of the requests that are sent. A request with a W3C trace context is sent if its
     client samples it."""

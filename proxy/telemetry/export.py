@@ -51,7 +51,7 @@ class Export:
         writer: Makes them of closed groups and of updates.
 
     Args:
-        settings: Endpoint, service name and content.
+        settings: Endpoint and content.
         report: Called for each request to the collector.
 
     Raises:
@@ -60,7 +60,7 @@ class Export:
 
     def __init__(self, settings: TelemetrySettings, report: Report) -> None:
         spans, logs = (_target(settings.endpoint, signal, report) for signal in ("traces", "logs"))
-        resource = _resource(settings.service_name)
+        resource = _resource()
         self._tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
         self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**spans)))
         self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
@@ -142,11 +142,10 @@ def _target(endpoint: str, signal: str, report: Report) -> dict[str, Any]:
     }
 
 
-def _resource(service: str) -> Resource:
+def _resource() -> Resource:
     """Return the attributes of the program and the machine.
 
-    The settings precede OTEL_SERVICE_NAME, and that precedes OTEL_RESOURCE_ATTRIBUTES.
+    OTEL_SERVICE_NAME precedes OTEL_RESOURCE_ATTRIBUTES.
     """
     own = {"service.name": SCOPE, "service.version": version(), "host.name": platform.node()}
-    resource = Resource.create(own).merge(OTELResourceDetector().detect())
-    return resource.merge(Resource({"service.name": service} if service else {}))
+    return Resource.create(own).merge(OTELResourceDetector().detect())

@@ -34,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
     monkeypatch.setattr("core.runtime.log_format.setup", lambda *args: None)
     monkeypatch.setattr(packages, "missing", lambda gguf=False: [])
     monkeypatch.setattr(processes, "have_own_model", lambda model, yes: True)
-    monkeypatch.setattr(processes, "check_device_present", lambda engine: None)
+    monkeypatch.setattr(processes, "check_device_present", lambda *of: None)
     return options
 
 
