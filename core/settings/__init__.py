@@ -9,16 +9,17 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ajet_swarm.common.text import closest, did_you_mean, one_line
+from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
 from core.settings.http import HttpSettings
 from core.settings.servers import ServerSettings
 from core.settings.telemetry import TelemetrySettings
+from core.settings.yaml_file import explained, path_text
 
 PREFIX = "AJET_CONSOLE__"
 
@@ -414,72 +415,17 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> N
 
 
 def _convert(values: Mapping[str, Any], source: Source) -> Settings:
+    values = with_booleans(values, Settings)
     try:
-        settings = msgspec.convert(with_booleans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise _fault(str(error), values, source) from error
+        wrong = explained(str(error), values, Settings)
+        path = path_text(wrong.steps).lstrip(".")
+        what = f"{f'`{path}`' if path else 'the settings'} {wrong.problem}"
+        raise SettingsError(what, source.place(path), wrong.todo) from error
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
-
-
-def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsError:
-    """Return a conversion error with its key, place and the valid values."""
-    message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
-    key, kind = _located(at.strip("!.`"), values)
-    if of_key and at.startswith("!"):
-        what = f"`{key}` has a key that is not text" if key else "a key is not text"
-        return SettingsError(what, source.place(key), "Put it in quotes")
-    section = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    if section and (unknown := re.search(r"unknown field `(.*)`", message)):
-        names = [field.encode_name for field in msgspec.structs.fields(kind)]
-        above = f"{key}." if key else ""
-        similar = closest(unknown[1], names)
-        todo = f"Did you mean `{above}{similar[0]}`?" if similar else f"Known: {', '.join(names)}"
-        path = f"{above}{unknown[1]}"
-        return SettingsError(f"unknown key `{path}`", source.place(path), todo)
-    if section:
-        return SettingsError(f"`{key}` must be a section with keys", source.place(key))
-    todo = ""
-    if get_origin(kind) is Literal:
-        words = get_args(kind)
-        meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
-        todo = f"{meant} Valid: {', '.join(words)}".strip()
-    what = f"`{key}` is invalid: {message[0].lower()}{message[1:]}"
-    return SettingsError(what, source.place(key), todo)
-
-
-def _located(path: str, values: Any) -> tuple[str, Any]:
-    """Return dotted key and type of the value that a conversion error refers to.
-
-    Args:
-        path: Path in msgspec's notation, with `[...]` for any key of a dict:
-            `servers[...].vision`.
-        values: The value that was converted.
-    """
-    kind: Any = Settings
-    key = ""
-    for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
-        part = step
-        if step.startswith("["):
-            dicts = [option for option in (kind, *get_args(kind)) if get_origin(option) is dict]
-            kind = get_args(dicts[0])[1] if dicts else None
-            if dicts and isinstance(values, Mapping):
-                part = next((str(name) for name in values if not _fits(values[name], kind)), step)
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-            kind = fields.get(part)
-        key += part if part.startswith("[") or not key else f".{part}"
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return key, kind
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 def _check_engine(engine: EngineSettings) -> None:

@@ -400,9 +400,7 @@ def build_app(
     async def follow(session: Session) -> None:
         await Feed(session, link, sleep=short).run()
 
-    return PatientConsole(
-        session, follow, theme=theme, keys=keys, first=first, places=places
-    )
+    return PatientConsole(session, follow, theme=theme, keys=keys, first=first, places=places)
 
 
 @asynccontextmanager

@@ -166,7 +166,7 @@ def test_a_flag_replaces_the_other_kind_of_training_in_the_file(
 def test_settings_of_torch_have_no_effect_on_numpy(
     home: Home, started: list[EngineOptions]
 ) -> None:
-    home.config.write_text("engine: {backend: torch, model: org/name, device: cpu}\n")
+    home.config.write_text("engine: {backend: torch, model: org/name, full: true}\n")
     assert start(home, "--backend", "numpy", "--model", "tiny") == 0
     assert started[0].torch is None
 
