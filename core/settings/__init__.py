@@ -16,9 +16,6 @@ import msgspec
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
-from core.settings.http import HttpSettings
-from core.settings.servers import ServerSettings
-from core.settings.telemetry import TelemetrySettings
 from core.settings.yaml_file import explained, path_text
 
 PREFIX = "AJET_CONSOLE__"
@@ -26,6 +23,7 @@ PREFIX = "AJET_CONSOLE__"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SHIPPED_MODEL, SMOLLM2 = "tiny", "smollm2"
 """The model of the numpy backend; short name of SmolLM2-135M, which the torch backend trains."""
 
@@ -110,6 +108,39 @@ class ProxySettings(_Section, frozen=True):
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
 
 
+class HttpSettings(_Section, frozen=True):
+    """Requests to the fake vLLM."""
+
+    allowed_hosts: str | tuple[str, ...] = ()
+    """Further names under which it may be addressed while it listens on loopback without a key;
+    `*` is any."""
+
+
+class ServerSettings(_Section, frozen=True):
+    """One server of `swarm_url`; `swarm` is the name of the only one."""
+
+    vision: bool = False
+    """Whether its model accepts images; if not, a request with an image is answered 400."""
+
+
+class TelemetrySettings(_Section, frozen=True):
+    """What leaves the proxy for other programs; see docs/guide/telemetry.md. Nothing by default."""
+
+    enabled: bool = False
+    """Send spans and evaluation results to an OpenTelemetry collector (OTLP over HTTP); needs the
+    extra `otel`."""
+    endpoint: str = ""
+    """Base URL of the collector, as `http://127.0.0.1:4318`; empty uses the environment variable
+    OTEL_EXPORTER_OTLP_ENDPOINT, or that address."""
+    sample: Share = 0.05
+    """Share of the requests that are sent. A request with a W3C trace context is sent if its
+    client samples it."""
+    content: bool = False
+    """Send prompts, answers and the reasons of rewards as well."""
+    sinks: dict[str, dict[str, Any] | None] = msgspec.field(default_factory=dict)
+    """Name of a sink -> its options: `tensorboard: {}` writes event files; others are plug-ins."""
+
+
 class RatingSettings(_Section, frozen=True):
     """Rating by hand."""
 
@@ -133,7 +164,7 @@ class RatingSettings(_Section, frozen=True):
     """Reasons for a vote to choose from, at most nine; as text, separated by commas."""
     guidelines: str = ""
     """Markdown file with the rating guidelines; each vote records their version."""
-    repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
+    repeats: Share = 0.05
     """Share of your votes whose group is shown again later, blind; the second vote is not sent."""
     overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
     """Number of different raters who rate each group; the rewards are the mean of their votes."""
@@ -205,7 +236,7 @@ class ProbeSettings(_Section, frozen=True):
     samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Answers for each prompt of a look; 0 takes 16 from a copy of the weights, as the embedded
     engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.3
+    share: Share = 0.3
     """Maximum share of the time that looks take; commands are not limited. 0 takes no looks."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;

@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from core.version import version
 from proxy.telemetry.spans import SCHEMA_URL, SpanWriter
 
