@@ -57,7 +57,7 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     settings = options.settings
     session = Session(
         read_only=options.read_only,
-        rater=settings.console.rater or saved_name(options.home),
+        rater=saved_name(options.home),
         rating=settings.rating,
         save_rater=partial(save_name, options.home),
     )

@@ -154,7 +154,9 @@ def _alert(state: "State", event: events.AlertRaised) -> Dirty:
     state.alerts[event.key] = event
     state.alerts_since.setdefault(event.key, event.at)
     while len(state.alerts) > ALERT_CAP:
-        del state.alerts_since[key := next(iter(state.alerts))], state.alerts[key]
+        oldest = next(iter(state.alerts))
+        del state.alerts[oldest]
+        state.alerts_since.pop(oldest, None)
     return frozenset(("alerts",))
 
 

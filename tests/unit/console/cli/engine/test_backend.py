@@ -34,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
     monkeypatch.setattr("core.runtime.log_format.setup", lambda *args: None)
     monkeypatch.setattr(packages, "missing", lambda gguf=False: [])
     monkeypatch.setattr(processes, "have_own_model", lambda model, yes: True)
-    monkeypatch.setattr(processes, "check_device_present", lambda engine: None)
+    monkeypatch.setattr(processes, "check_device_present", lambda *of: None)
     return options
 
 
@@ -166,7 +166,7 @@ def test_a_flag_replaces_the_other_kind_of_training_in_the_file(
 def test_settings_of_torch_have_no_effect_on_numpy(
     home: Home, started: list[EngineOptions]
 ) -> None:
-    home.config.write_text("engine: {backend: torch, model: org/name, device: cpu}\n")
+    home.config.write_text("engine: {backend: torch, model: org/name, full: true}\n")
     assert start(home, "--backend", "numpy", "--model", "tiny") == 0
     assert started[0].torch is None
 
