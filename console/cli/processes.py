@@ -206,7 +206,7 @@ def engine(args: argparse.Namespace) -> int:
                 device=args.device or "",
                 dtype=args.dtype or "",
                 lora_rank=args.lora,
-                full=own.full,
+                full=args.full,
                 context=args.context,
                 max_memory=args.max_memory,
             )

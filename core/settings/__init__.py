@@ -214,13 +214,11 @@ class EngineSettings(_Section, frozen=True):
     port: Port = 10086
     backend: Literal["numpy", "torch"] = "numpy"
     """What computes: numpy for the shipped policy, torch for a model of any size on your own card
-    (docs/guide/own-gpu.md). The settings below `model` apply to torch only."""
+    (docs/guide/own-gpu.md)."""
     model: str = SHIPPED_MODEL
     """Model to train. numpy: `tiny`, the shipped policy. torch: a Hugging Face folder, a GGUF file,
     a model name, or `smollm2`, SmolLM2-135M, which is downloaded once; `tiny` leaves it to the
     job's `ajet.model.path`."""
-    full: bool = False
-    """Train all weights instead of LoRA."""
 
     @property
     def torch_model(self) -> str:
@@ -236,6 +234,8 @@ class ProbeSettings(_Section, frozen=True):
     samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Answers for each prompt of a look; 0 takes 16 from a copy of the weights, as the embedded
     engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
+    every: Count = 1
+    """Policy updates between two looks, at least."""
     share: Share = 0.3
     """Maximum share of the time that looks take; commands are not limited. 0 takes no looks."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"

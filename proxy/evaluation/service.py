@@ -218,7 +218,7 @@ class MeasurementService:
         known = self._run_number
         if last is None or (run and known and run != known):
             return True
-        return status.step != last
+        return not last <= status.step < last + self._settings.every
 
     # --- one measurement ------------------------------------------------------------------------
 

@@ -51,10 +51,7 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(
                 "must be above 0", f"--{flag.replace('_', '-')} {value}", "Give a number above 0"
             )
-    return {
-        "engine__full": True if args.full else None if args.lora is None else False,
-        **model_flags(args.backend, args.model),
-    }
+    return model_flags(args.backend, args.model)
 
 
 def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:

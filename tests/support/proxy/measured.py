@@ -56,7 +56,7 @@ async def measured(
     file = home / "set.jsonl"
     if not file.exists():
         write_probe_set(file)
-    values = {"file": str(file), "samples": SAMPLES, "share": 1e-6, **probe}
+    values = {"file": str(file), "samples": SAMPLES, "every": 1_000, "share": 1.0, **probe}
     configured = settings(probe=values, rating={"score_high": score_high})
     async with world(home, swarm, configured, watched=True) as w:
         w.swarm.answer = policy

@@ -141,22 +141,17 @@ def test_a_missing_package_is_reported_before_anything_starts(
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "lora", "full"),
-    [
-        ("full: false", ["--full"], None, True),
-        ("full: true", ["--lora", "8"], 8, False),
-        ("full: true", [], None, True),
-    ],
+    ("words", "lora", "full"),
+    [(["--full"], None, True), (["--lora", "8"], 8, False), ([], None, False)],
 )
-def test_a_flag_replaces_the_other_kind_of_training_in_the_file(
+def test_a_flag_chooses_the_kind_of_training(
     home: Home,
     started: list[EngineOptions],
-    text: str,
     words: list[str],
     lora: int | None,
     full: bool,
 ) -> None:
-    home.config.write_text(f"engine: {{backend: torch, model: org/name, {text}}}\n")
+    home.config.write_text("engine: {backend: torch, model: org/name}\n")
     assert start(home, *words) == 0
     options = started[0].torch
     assert options is not None
@@ -166,7 +161,7 @@ def test_a_flag_replaces_the_other_kind_of_training_in_the_file(
 def test_settings_of_torch_have_no_effect_on_numpy(
     home: Home, started: list[EngineOptions]
 ) -> None:
-    home.config.write_text("engine: {backend: torch, model: org/name, full: true}\n")
+    home.config.write_text("engine: {backend: torch, model: org/name}\n")
     assert start(home, "--backend", "numpy", "--model", "tiny") == 0
     assert started[0].torch is None
 
