@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
     from ajet_swarm.client.synchronous import SwarmClient as SwarmClient
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
-    from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+    from ajet_swarm.job.agentjet import AgentJetJob as AgentJetJob
     from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.protocol.errors import SwarmError as SwarmError
     from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
