@@ -21,7 +21,8 @@ docs/library/README.md is the page for authors of scripts. Folders, each above t
     episodes  claims and ends of episodes: queue, attempts, deadlines, releases
     api       the routes of one server, its responses, the status watcher
     http      requests and responses, over aiohttp
-    protocol  types, errors, jobs
+    job       the job: its tree, its keys, what a server needs
+    protocol  types, errors
     common    tasks, text, YAML, addresses
 
 `compat` has all names that an AgentJet script imports. Names are imported on first access, so
@@ -73,7 +74,7 @@ _NAMES = {
     "client.multi_server": "AsyncJointSwarm JointSwarm",
     "client.synchronous": "SwarmClient",
     "data.readers": "RouterTaskReader",
-    "protocol.agentjet_job": "AgentJetJob",
+    "job.agentjet": "AgentJetJob",
     "protocol.claim_models": "SwarmThrottlePolicy",
     "protocol.errors": "SwarmError TrainingFinished",
     "protocol.task": "OpenaiBaseUrlAndApiKey Task WorkflowOutput WorkflowTask",

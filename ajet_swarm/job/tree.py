@@ -147,19 +147,41 @@ def place(where: str, lines: Mapping[str, int], *paths: str) -> str:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _read(text: str, where: str) -> tuple[Job, dict[str, int]]:
-    """Return a job with its values checked, and the line of every key."""
+def parse(text: str, where: str, *, strict: bool = True) -> tuple[Any, dict[str, int]]:
+    """Return the value of a YAML text, and the line of every key, by dotted path.
+
+    The loader in C takes a tenth of the time; errors have the words of the other one.
+
+    Args:
+        text: The YAML.
+        where: Name of the text in errors, as a path.
+        strict: Refuse aliases and repeated keys, which a server accepts; else return no lines.
+
+    Raises:
+        JobError: it is not YAML, too long, or nested too deeply; gives the place.
+    """
     if len(text) > MAX_CHARS:
         raise JobError(f"longer than {MAX_CHARS} characters", where, "Is this a job?")
+    root = None
     try:
-        root = _root(text, where)
-        lines = positions(root, lambda name: not names_secret(name))
-        job = construct(root) if root is not None else None
+        try:
+            loader = getattr(yaml, "CSafeLoader", None) or yaml.SafeLoader
+            _check_events(text, where, loader, strict)  # nothing else limits the nesting
+            root = yaml.compose(text, Loader=loader)
+        except yaml.YAMLError:
+            root = compose(text)
+        lines = positions(root, lambda name: not names_secret(name)) if strict else {}
+        return construct(root) if root is not None else None, lines
     except YamlError as fault:
         at = f"{where}:{fault.line}" if fault.line else where
         if fault.is_syntax:
             raise JobError(f"not YAML: {yaml_problem(fault)}", at, "Correct the line") from None
         raise JobError(fault.problem, at, "Rename it, or take it out") from None
+
+
+def _read(text: str, where: str) -> tuple[Job, dict[str, int]]:
+    """Return a job with its values checked, and the line of every key."""
+    job, lines = parse(text, where)
     if not isinstance(job, dict) or not isinstance(job.get("ajet"), dict):
         raise JobError(
             "there is no mapping `ajet` at the top",
@@ -170,28 +192,14 @@ def _read(text: str, where: str) -> tuple[Job, dict[str, int]]:
     return job, lines
 
 
-def _root(text: str, where: str) -> Any:
-    """Return the root node of the YAML; refuse aliases and deep nesting.
-
-    The loader in C takes a tenth of the time; errors have the words of the other one.
-    """
-    if (quick := getattr(yaml, "CSafeLoader", None)) is not None:
-        with contextlib.suppress(yaml.YAMLError):
-            _check_events(text, where, quick)  # it composes deep nesting without a limit
-            return yaml.compose(text, Loader=quick)
-    with contextlib.suppress(yaml.YAMLError):  # `compose` names the error
-        _check_events(text, where, yaml.SafeLoader)
-    return compose(text)
-
-
-def _check_events(text: str, where: str, loader: Any) -> None:
+def _check_events(text: str, where: str, loader: Any, strict: bool) -> None:
     """Refuse aliases and deep nesting before the document is composed."""
     depth = 0
     anchors: set[str | None] = set()
     for event in yaml.parse(text, Loader=loader):
         mark = event.start_mark
         at = f"{where}:{mark.line + 1}" if mark is not None else where
-        if isinstance(event, yaml.AliasEvent):
+        if strict and isinstance(event, yaml.AliasEvent):
             # without an anchor of this name it may be an unquoted password
             name = event.anchor if event.anchor in anchors else "..."
             todo = "Write the part out; put a value that begins with `*` in quotes"
