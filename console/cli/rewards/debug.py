@@ -15,9 +15,8 @@ from typing import Any, cast
 from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings
-from proxy.rewards.hooks.check import checked_rewards
-from proxy.rewards.hooks.host import REWARD, HookFunctions
-from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
+from proxy.rewards.hooks.functions import REWARD, HookFunctions, checked_rewards
+from proxy.rewards.hooks.tutorials import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
 from proxy.rewards.model.spec import Column, PartSpec, Weigher
 from proxy.rewards.part import (
