@@ -49,7 +49,6 @@ _CODE = (
     "model/spec.py",
     "model/assembly.py",
     "parts/expected_answer.py",
-    "parts/compare.py",
     "parts/patterns.py",
     "parts/schema.py",
 )
