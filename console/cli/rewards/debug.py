@@ -134,7 +134,8 @@ def _model(
             part = make(spec, model, folder)
             if isinstance(part, NeedsEnvironment):
                 part.place(PartEnvironment(home.root, settings.reward_limit))
-            stop = part.score if not custom or spec.name in custom else None
+            function = getattr(part, "function", part.score)
+            stop = function if not custom or spec.name in custom else None
             column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         sys.stdout.write(f"{spec.name}: {_values(column)}\n")

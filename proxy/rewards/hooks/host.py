@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Generator
 from pathlib import Path
 from types import FrameType
@@ -72,7 +73,7 @@ class TrackedCall:
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._owner.put(self._id)
+            self._owner.put(self._id, time.monotonic())
             try:
                 awaited = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as end:

@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -207,9 +206,9 @@ class ThreadOwner:
     def __init__(self, page: int) -> None:
         self._page = mmap.mmap(page, mmap.PAGESIZE)
 
-    def put(self, call: int) -> None:
-        """Record the call that has the thread from now on; 0 for none."""
-        _OWNER.pack_into(self._page, 0, call, time.monotonic() if call else 0.0)
+    def put(self, call: int, since: float = 0.0) -> None:
+        """Record the call that has the thread, and since when (monotonic); 0 for none."""
+        _OWNER.pack_into(self._page, 0, call, since)
 
     def get(self) -> tuple[int, float]:
         """Return the call that has the thread, 0 for none, and since when (monotonic)."""
