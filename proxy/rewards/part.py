@@ -151,11 +151,7 @@ class FunctionPart:
     ) -> None:
         self.function = function
         self.looks_back = looks_back
-        self._settings = settings
-
-    def score(self, group: PartInput) -> PartValues:
-        """Return one value for each answer."""
-        return self.function(group, **self._settings)
+        self.score: Callable[[PartInput], PartValues] = functools.partial(function, **settings)
 
 
 def scored_by(function: Callable[..., PartValues]) -> "PartFactory":

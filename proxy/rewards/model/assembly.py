@@ -1,6 +1,7 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
+import functools
 import hashlib
 import inspect
 import logging
@@ -188,9 +189,7 @@ class Assembly:
 
     def _version(self, versions: tuple[str, ...]) -> str:
         """Return the version of the model with these versions of its slow parts."""
-        if not all(versions):
-            return ""
-        return hashlib.sha256("\n".join((self._base, *versions)).encode()).hexdigest()[:12]
+        return _version_of((self._base, *versions)) if all(versions) else ""
 
     def part_input(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> PartInput:
         """Return the input of the parts for a group."""
@@ -205,6 +204,8 @@ class Assembly:
         columns = self._immediate_columns(group)
         if isinstance(columns, Abstention):
             return columns, self.version
+        if not self.slow:
+            return self._weigh(group, columns), self.version
         async with asyncio.TaskGroup() as scoring:
             tasks = []
             for name, part in self.slow:
@@ -266,6 +267,11 @@ class Assembly:
             return Abstention("model", str(why), inapplicable=True)
         except Exception as error:  # noqa: BLE001 - a part returned no numbers
             return fault_of("model", error)
+
+
+@functools.lru_cache(maxsize=64)
+def _version_of(versions: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
 
 def fault_of(part: str, error: Exception) -> Abstention:

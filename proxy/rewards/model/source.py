@@ -161,7 +161,7 @@ class ComposedSource(Reporting):
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Score one group; without slow parts this never waits."""
-        started, assembly, version = self._clock(), self.serving, self.version
+        started, assembly, version = self._clock(), self.serving, ""
         scores: tuple[Score, ...] | Abstention
         if assembly is None:
             scores = self._fault or Abstention("model", "the rewards are still loading")

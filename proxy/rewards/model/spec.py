@@ -73,6 +73,8 @@ class Weigher:
         specs: The enabled parts, in order.
         """
         self._specs = tuple(specs)
+        self._weights: dict[tuple[bool, ...], list[float]] = {}
+        """Weight of each part, by the set of parts that apply."""
 
     def scores(self, indices: Sequence[int], columns: Sequence[Column]) -> tuple[Score, ...]:
         """Return the rewards of a group, with their parts.
@@ -85,15 +87,15 @@ class Weigher:
             NothingApplies: no part with a weight applies to an answer; names the answer.
             RewardError: a value or a result is not a usable number; names the part.
         """
-        weights: dict[tuple[bool, ...], list[float]] = {}
         scores = []
         for place, index in enumerate(indices):
             row = [None if column is None else column[place] for column in columns]
             applies = tuple([value is not None for value in row])
-            if applies not in weights:
-                weights[applies] = self._weigh(applies, place)
+            weights = self._weights.get(applies)
+            if weights is None:
+                self._weights[applies] = weights = self._weigh(applies, place)
             parts: list[Part] = []
-            for spec, weight, given in zip(self._specs, weights[applies], row, strict=True):
+            for spec, weight, given in zip(self._specs, weights, row, strict=True):
                 if given is not None:
                     part = Part(spec.name, given.value, weight, spec.gate, given.reason)
                     parts += (part, *given.notes)

@@ -307,12 +307,13 @@ def reference(group: PartInput, sums: bool) -> list[PartValue] | None:
     where tools are offered, because a call may come before the number.
     """
     wanted, query = group.context.reference, group.context.query
-    query_numbers = numbers_of(query[:READ_LIMIT])
     if wanted is not None:
+        query_numbers = numbers_of(query[:READ_LIMIT])
         return [agreement(reading.text, wanted, query_numbers) for reading in group.readings]
     value = value_of_sum(query) if sums and not group.context.tools else None
     if value is None:
         return None
+    query_numbers = numbers_of(query)
     found = [
         by_number(reading.text, value, ELSEWHERE, TOLERANCE, FIRST, query_numbers)
         for reading in group.readings
