@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import dump_job
-from ajet_swarm.protocol.server_job import server_job
+from ajet_swarm.job.tree import dump_job
 from core.events import WorkChanged
+from core.jobs import server_job
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from tests.support.proxy.world import World, world
