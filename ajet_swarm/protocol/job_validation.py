@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ajet_swarm.common.lazy_yaml import yaml
+from ajet_swarm.common.secrets import names_secret
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
 from ajet_swarm.protocol.job import Job, JobError, get, load_job
 from ajet_swarm.protocol.job_schema import KNOWN
-from ajet_swarm.protocol.job_secrets import names_secret, yaml_problem
+from ajet_swarm.protocol.job_secrets import yaml_problem
 
 MAX_CHARS: Final = 1_000_000
 """Maximum length of a job in characters; AgentJet's fully expanded tree has about 29,000."""

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ajet_swarm.common.text import one_line, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import one_line
 from core.openai.thoughts import THOUGHT_END
 
 REPLY_LIMIT = 64 << 10
