@@ -4,7 +4,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from proxy.dialects.request import MIN_PIECE_CHARS, MOST_PIECES, pieces, same_character
+from proxy.dialects.request import (
+    MIN_PIECE_CHARS,
+    MOST_PIECES,
+    PublicAnswer,
+    call_deltas,
+    deltas,
+    pieces,
+    same_character,
+)
 
 Entry = dict[str, Any]
 """One token: `{"token", "logprob", "bytes", "top_logprobs"}`."""
@@ -27,6 +35,35 @@ def token_bytes(entry: Entry) -> bytes:
         except (TypeError, ValueError):
             pass
     return str(entry.get("token") or "").encode(errors="replace")
+
+
+DeltaTokens = tuple[dict[str, Any], list[Entry]]
+"""A delta and its tokens."""
+
+
+def walk(answer: PublicAnswer, entries: list[Entry]) -> tuple[list[DeltaTokens], list[Entry]]:
+    """Split an answer into the deltas of a chat stream, each with the tokens of its text.
+
+    Args:
+        answer: The complete answer.
+        entries: Its tokens; empty if they are not requested.
+
+    Returns:
+        The deltas, and the tokens after all texts; the first call has those of all calls.
+    """
+    if not entries:
+        return [(delta, []) for delta in deltas(answer)], []
+    aligned = AlignedTokens(entries)
+    result: list[DeltaTokens] = []
+    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
+        if text:
+            split = aligned.cut(text, last=kind == "content")
+            result += [({kind: piece}, tokens) for piece, tokens in split]
+    calls: list[DeltaTokens] = [(delta, []) for delta in call_deltas(answer)]
+    if not calls:
+        return result, aligned.rest()
+    calls[0] = (calls[0][0], aligned.rest())
+    return result + calls, []
 
 
 class AlignedTokens:

@@ -217,19 +217,14 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     }
 
 
-def deltas(answer: PublicAnswer, reasoning_field: str = "reasoning") -> Iterator[dict[str, Any]]:
+def deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
     """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
 
     The first delta of a tool call has its index, id, type and name, the next ones its arguments.
-
-    Args:
-        answer: The complete answer.
-        reasoning_field: Name of the field that holds the reasoning.
     """
-    for piece in pieces(answer.reasoning or ""):
-        yield {reasoning_field: piece}
-    for piece in pieces(answer.content or ""):
-        yield {"content": piece}
+    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
+        for piece in pieces(text or ""):
+            yield {kind: piece}
     yield from call_deltas(answer)
 
 

@@ -114,7 +114,7 @@ def responses(store: ResponseStore, chance: Chance = SYSTEM.chance) -> Dialect:
         return read_request(data, headers, client, store)
 
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
-        return ResponseWriter(request.extra, model, created, store, chance)
+        return ResponseWriter(request, model, created, store, chance)
 
     return Dialect("responses", read, writer, refusal_body)
 

@@ -5,29 +5,61 @@ limit ended has the status `incomplete` but ends with `response.completed`, as i
 the event `response.incomplete` as an error and send the request again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from proxy.dialects.logprobs import AlignedTokens, Entry, token_entries
-from proxy.dialects.request import PublicAnswer, call_deltas, deltas, new_call_id, pieces
-from proxy.dialects.responses.output import (
-    CustomCallItem,
-    Event,
-    FunctionCallItem,
-    MessageItem,
-    OutputItem,
-    ReasoningItem,
-)
+from proxy.dialects.logprobs import Entry, token_entries
+from proxy.dialects.request import ChatRequest, PublicAnswer
+from proxy.dialects.responses.output import OutputItem
 from proxy.dialects.responses.store import ResponseStore
+from proxy.dialects.writer import Block, BlockWriter, blocks, event_bytes
 from proxy.http.errors import ApiError, EngineOffline, ProxyStopping
 
 _encode = msgspec.json.Encoder().encode
 
+_TYPES = {"reasoning": "reasoning", "content": "message"}
+"""Kind of block -> type of its item."""
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reason -> `incomplete_details.reason` of the response."""
+
+
+_FIELDS: dict[str, Any] = {
+    "incomplete_details": None,
+    "instructions": None,
+    "metadata": None,
+    "model": "",
+    "object": "response",
+    "output": (),
+    "parallel_tool_calls": True,
+    "temperature": 1.0,
+    "tool_choice": "none",
+    "tools": (),
+    "top_p": 1.0,
+    "background": False,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "previous_response_id": None,
+    "prompt": None,
+    "reasoning": None,
+    "service_tier": "auto",
+    "status": "",
+    "text": None,
+    "top_logprobs": None,
+    "truncation": "disabled",
+    "usage": None,
+    "user": None,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "kv_transfer_params": None,
+    "ec_transfer_params": None,
+    "input_messages": None,
+    "output_messages": None,
+}
+"""The fields of a response after its id and time, in their order, and their values for an empty
+request."""
 
 
 class ResponseFields(msgspec.Struct, frozen=True):
@@ -46,78 +78,68 @@ class ResponseFields(msgspec.Struct, frozen=True):
     """Whether the client may refer to the output items later."""
 
 
-class ResponseWriter:
-    """Writer of the response to one Responses request; see `proxy.dialects.base.Writer`."""
+class ResponseWriter(BlockWriter):
+    """Writer of the response to one Responses request, with `ResponseFields` in its `extra`; see
+    `BlockWriter`.
+
+    Args:
+        request: The request.
+        model: The model name in the response.
+        created: Time of the response in Unix seconds.
+        store: Store of output items to which the client may refer.
+        chance: Source of their ids.
+    """
 
     def __init__(
         self,
-        fields: ResponseFields,
+        request: ChatRequest,
         model: str,
         created: int,
         store: ResponseStore,
         chance: Chance,
     ) -> None:
-        """Start a response.
-
-        Args:
-            fields: The data of the request that the response needs.
-            model: The model name in the response.
-            created: Time of the response in Unix seconds.
-            store: Store of output items to which the client may refer.
-            chance: Source of their ids.
-        """
+        super().__init__(request, model, created)
         self._store = store
         self._chance = chance
-        self._fields = fields
-        self._model = model
-        self._created = created
+        self._fields: ResponseFields = request.extra
         self._number = 0
         self._output: list[dict[str, Any]] = []
-        self._item: OutputItem | None = None
-        self._call = -1
         self._logprobs: list[dict[str, Any]] | None = None
-        self._in_progress = b""
 
     def body(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """Return the JSON body of a response that is not streamed; it has the first winner only."""
-        for _ in self._answer_events(winners[0]):
-            pass
-        for item in self._output:
-            if item["type"] == "reasoning":
-                item["status"] = None
-        return self._final_response(winners[0])
+        """Return the JSON body of a response that is not streamed."""
+        (answer,) = self._shown(winners)
+        for block in blocks(answer):
+            item = self._item(block)
+            item.give_id(self._chance)
+            status = {"status": None} if block.kind == "reasoning" else {}
+            self._output.append(item.as_json() | status)
+        return self._final_response(answer)
 
     def opening(self) -> bytes:
         """Return the first events, sent at admission."""
-        self._in_progress = self._response("in_progress")
-        return self._response_event("response.created", self._in_progress) + self.keepalive()
+        created = self._response_event("response.created", self._response("in_progress"))
+        return created + self.keepalive()
 
     def keepalive(self) -> bytes:
-        """Return `response.in_progress`, which resets the timeouts of clients."""
-        return self._response_event("response.in_progress", self._in_progress)
-
-    def delta_events(self, delta: Mapping[str, Any]) -> bytes:
-        """Return the events of one delta of a chat stream."""
-        return self._events(self._delta_items(delta))
-
-    def finish(self, winner: PublicAnswer) -> bytes:
-        """Close the open item and the response; without any delta before it, send all events."""
-        if self._item is None and not self._output:
-            end = self._events(self._answer_events(winner))
-        else:
-            if isinstance(self._item, MessageItem):
-                self._item.logprobs = self._logprobs_of(winner)
-            end = self._events(self._close())
-        return end + self._response_event("response.completed", self._final_response(winner))
-
-    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """Return all events of the first winner after `opening`."""
-        return self.finish(winners[0])
+        """Return `response.in_progress`."""
+        return self._response_event("response.in_progress", self._response("in_progress"))
 
     def error(self, refusal: ApiError) -> bytes:
-        """Return `response.failed`, the end of a stream that cannot be finished."""
+        """Return `response.failed`."""
         failed = self._response("failed", output=self._output, error=failure(refusal))
         return self._response_event("response.failed", failed)
+
+    def _shown(self, winners: Sequence[PublicAnswer]) -> list[PublicAnswer]:
+        (answer,) = answers = super()._shown(winners)
+        entries = token_entries(answer.logprobs) if self._fields.logprobs else []
+        self._logprobs = list(map(_logprob, entries)) if entries else None
+        return answers
+
+    def _end(self, answers: Sequence[PublicAnswer]) -> bytes:
+        """Close the open item and the response."""
+        end = self._close()
+        return end + self._response_event("response.completed", self._final_response(answers[0]))
 
     # --- the response -----------------------------------------------------------------------------
 
@@ -134,48 +156,17 @@ class ResponseWriter:
         )
 
     def _response(
-        self,
-        status: str,
-        *,
-        output: Sequence[dict[str, Any]] = (),
-        usage: dict[str, Any] | None = None,
-        incomplete_details: dict[str, str] | None = None,
-        error: dict[str, str] | None = None,
+        self, status: str, *, error: Mapping[str, str] | None = None, **fields: Any
     ) -> bytes:
-        echo = self._fields.echo
+        """Return the response; `fields` are those that change while it is written."""
         response: dict[str, Any] = {
             "id": self._fields.response_id,
             "created_at": self._created,
-            "incomplete_details": incomplete_details,
-            "instructions": echo["instructions"],
-            "metadata": echo["metadata"],
+            **_FIELDS,
             "model": self._model,
-            "object": "response",
-            "output": output,
-            "parallel_tool_calls": echo["parallel_tool_calls"],
-            "temperature": echo["temperature"],
-            "tool_choice": echo["tool_choice"],
-            "tools": echo["tools"],
-            "top_p": echo["top_p"],
-            "background": False,
-            "max_output_tokens": echo["max_output_tokens"],
-            "max_tool_calls": echo["max_tool_calls"],
-            "previous_response_id": None,
-            "prompt": None,
-            "reasoning": echo["reasoning"],
-            "service_tier": echo["service_tier"],
+            **self._fields.echo,
             "status": status,
-            "text": echo["text"],
-            "top_logprobs": echo["top_logprobs"],
-            "truncation": echo["truncation"],
-            "usage": usage,
-            "user": echo["user"],
-            "presence_penalty": echo["presence_penalty"],
-            "frequency_penalty": echo["frequency_penalty"],
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-            "input_messages": None,
-            "output_messages": None,
+            **fields,
         }
         if error is not None:
             response["error"] = error
@@ -183,90 +174,42 @@ class ResponseWriter:
 
     # --- the events -------------------------------------------------------------------------------
 
-    def _answer_events(self, winner: PublicAnswer) -> Iterator[Event]:
-        self._logprobs = self._logprobs_of(winner)
-        for delta, tokens in self._deltas(winner):
-            yield from self._delta_items(delta, tokens)
-        yield from self._close()
+    def _item(self, block: Block) -> OutputItem:
+        if block.kind != "call":
+            return OutputItem(block, _TYPES[block.kind], logprobs=self._logprobs)
+        kind = "custom_tool_call" if block.name in self._fields.custom else "function_call"
+        name, namespace = self._fields.names.get(block.name, (block.name, None))
+        return OutputItem(msgspec.structs.replace(block, name=name), kind, namespace)
 
-    def _deltas(self, winner: PublicAnswer) -> Iterator[tuple[dict[str, Any], list[Entry]]]:
-        """Yield the deltas of an answer, each with the tokens of its text if they are requested."""
-        text = winner.content
-        entries = token_entries(winner.logprobs) if self._logprobs else []
-        cut = AlignedTokens(entries).cut(text, last=True) if entries and text else []
-        if not any(tokens for _, tokens in cut):
-            yield from ((delta, []) for delta in deltas(winner))
-            return
-        yield from (({"reasoning": piece}, []) for piece in pieces(winner.reasoning or ""))
-        yield from (({"content": piece}, tokens) for piece, tokens in cut)
-        yield from ((delta, []) for delta in call_deltas(winner))
+    def _start(self, block: Block) -> bytes:
+        item = self._item(block)
+        item.give_id(self._chance)
+        block.id = item.block.id
+        return self._events(item.opening_events())
 
-    def _delta_items(
-        self, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()
-    ) -> Iterator[Event]:
-        if text := delta.get("reasoning") or delta.get("reasoning_content"):
-            if not isinstance(self._item, ReasoningItem):
-                yield from self._open(ReasoningItem(self._next_index(), self._chance))
-            yield from self._add(text)
-        if text := delta.get("content"):
-            if not isinstance(self._item, MessageItem):
-                yield from self._open(MessageItem(self._next_index(), self._chance, self._logprobs))
-            if tokens and isinstance(self._item, MessageItem):
-                self._item.next_logprobs = [_logprob(entry) for entry in tokens]
-            yield from self._add(text)
-        for call in delta.get("tool_calls") or ():
-            function = call.get("function") or {}
-            index = call.get("index") or 0
-            if index < self._call and not call.get("id"):
-                continue  # the item of an earlier call is closed
-            if not isinstance(self._item, FunctionCallItem) or index != self._call:
-                self._call = index
-                yield from self._open(self._call_item(call.get("id"), function.get("name") or ""))
-            if text := function.get("arguments"):
-                yield from self._add(text)
+    def _add(self, block: Block, text: str, tokens: Sequence[Entry]) -> bytes:
+        logprobs = list(map(_logprob, tokens))
+        if not logprobs and not block.text:  # the tokens do not match the texts
+            logprobs = self._logprobs or []
+        return self._events(self._item(block).delta_events(text, logprobs))
 
-    def _call_item(self, call_id: str | None, flat: str) -> FunctionCallItem:
-        kind = CustomCallItem if flat in self._fields.custom else FunctionCallItem
-        name, namespace = self._fields.names.get(flat, (flat, None))
-        index = self._next_index()
-        call_id = call_id or new_call_id(self._fields.response_id, index)
-        return kind(index, self._chance, call_id, name, namespace)
+    def _stop(self, block: Block) -> bytes:
+        without = block.kind == "call" and not block.text
+        item = self._item(block)
+        self._output.append(item.as_json())
+        empty = self._events(item.delta_events("{}", ())) if without else b""
+        return empty + self._events(item.closing_events())
 
-    def _next_index(self) -> int:
-        return len(self._output) + (self._item is not None)
-
-    def _open(self, item: OutputItem) -> Iterator[Event]:
-        yield from self._close()
-        self._item = item
-        yield from item.opening_events()
-
-    def _add(self, text: str) -> Iterator[Event]:
-        return iter(()) if self._item is None else self._item.delta_events(text)
-
-    def _close(self) -> Iterator[Event]:
-        item, self._item = self._item, None
-        if item is not None:
-            if isinstance(item, FunctionCallItem) and not item.text:
-                yield from item.delta_events("{}")
-            self._output.append(item.as_json())
-            yield from item.closing_events()
-
-    def _logprobs_of(self, winner: PublicAnswer) -> list[dict[str, Any]] | None:
-        if not self._fields.logprobs or not isinstance(winner.logprobs, dict):
-            return None
-        content = winner.logprobs.get("content")
-        return [_logprob(one) for one in content] if isinstance(content, list) else None
-
-    def _events(self, events: Iterable[Event]) -> bytes:
+    def _events(self, events: Iterable[dict[str, Any]]) -> bytes:
         return b"".join([self._event(event) for event in events])
 
     def _response_event(self, kind: str, response: bytes) -> bytes:
         return self._event({"response": msgspec.Raw(response), "sequence_number": -1, "type": kind})
 
-    def _event(self, event: Event) -> bytes:
+    def _event(self, event: dict[str, Any]) -> bytes:
         event["sequence_number"] = self._number
         self._number += 1
-        return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), _encode(event))
+        return event_bytes(event["type"], _encode(event))
 
 
 # --- usage, errors, log probabilities -----------------------------------------------------------
