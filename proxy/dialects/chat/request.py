@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.writer import ChatWriter
 from proxy.dialects.common import (
     decode,
@@ -25,6 +25,7 @@ from proxy.dialects.validation import (
     check_tools,
     is_ordinary,
 )
+from proxy.dialects.writer import Writer
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
 

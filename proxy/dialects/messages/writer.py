@@ -88,7 +88,7 @@ class MessagesWriter(BlockWriter):
     def opening(self) -> bytes:
         """Return `message_start`, sent at admission."""
         estimate = self._request.extra
-        message = {
+        message: dict[str, Any] = {
             **self._head,
             "content": [],
             "model": self._model,
