@@ -297,7 +297,7 @@ async def _open_context(
             )
             pruner.start()
             async with (
-                telemetry(bus, settings.telemetry),
+                telemetry(bus, settings.telemetry, chance=runtime.chance),
                 trackers(bus, settings.telemetry.sinks, home.root),
                 _run_services(context, home, url, opened.notice) as groups,
             ):

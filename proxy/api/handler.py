@@ -250,7 +250,7 @@ class RequestHandler:
         )
         if isinstance(refusal, EngineOffline):
             agent = exchange.headers.get("user-agent", "")
-            refusal = refusal.for_client(agent, self.settings.offline_status)
+            refusal = refusal.for_client(agent)
         self.metrics.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)

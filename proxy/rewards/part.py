@@ -214,8 +214,6 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
     """Time limit of one group in seconds."""
-    memory_mb: int = 2048
-    """Memory limit of a part's process in MiB."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM

@@ -61,16 +61,14 @@ class Hook:
     Args:
         folder: Folder of the hook modules.
         seconds: Time limit of one call; None for that of the environment.
-        memory_mb: Memory limit of the process in MiB; None for that of the environment.
+        memory_mb: Memory limit of the process in MiB.
 
     Attributes:
         limits: Time and memory limits of the hooks.
         log: File for the output of the hooks; None for the error stream of this process.
     """
 
-    def __init__(
-        self, folder: Path, seconds: float | None = None, memory_mb: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, seconds: float | None = None, memory_mb: int = 2048) -> None:
         self.folder = folder.absolute().resolve()
         self.limits = HookLimits()
         self.log: Path | None = None
@@ -98,9 +96,8 @@ class Hook:
 
     def place(self, environment: PartEnvironment) -> None:
         """Take the limits that are not set, and the folder of the log, from the environment."""
-        memory_mb = environment.memory_mb if self._memory_mb is None else self._memory_mb
         seconds = self._seconds or environment.seconds
-        self.limits = HookLimits(seconds, memory_bytes=memory_mb << 20)
+        self.limits = HookLimits(seconds, memory_bytes=self._memory_mb << 20)
         self._clock = environment.runtime.clock.monotonic
         if environment.home is not None:
             self.log = environment.home / "logs" / "hooks.log"
@@ -313,9 +310,7 @@ HOOK = PartKind(
         "seconds": Setting(
             "number", None, "seconds per group; default: the limit in the settings", 0.01
         ),
-        "memory_mb": Setting(
-            "int", None, "MiB for its process; default: the limit in the settings", 64
-        ),
+        "memory_mb": Setting("int", 2048, "MiB for its process", 64),
     },
     slow=True,
     relative="a hook may compare the answers of a group",
