@@ -220,6 +220,8 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """The clocks and the chance of the process."""
     own: OwnServer | None = None
     """The server of the policy, if it can be asked directly."""
+    kept: dict[str, Any] = {}
+    """What parts keep, by a key of their own, while a saved file replaces them."""
 
 
 @runtime_checkable
