@@ -7,6 +7,7 @@ from typing import Any
 from proxy.dialects.request import (
     MIN_PIECE_CHARS,
     MOST_PIECES,
+    ChatRequest,
     PublicAnswer,
     call_deltas,
     deltas,
@@ -24,6 +25,11 @@ def token_entries(logprobs: Any) -> list[Entry]:
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         return []
     return content
+
+
+def requested_tokens(request: ChatRequest, answer: PublicAnswer) -> list[Entry]:
+    """Return the tokens of an answer if their log probabilities are requested."""
+    return token_entries(answer.logprobs) if request.body.get("logprobs") else []
 
 
 def token_bytes(entry: Entry) -> bytes:

@@ -1,8 +1,8 @@
 """The one writer of answers, of which each dialect fills in the forms of its events. No I/O.
 
 An answer is a sequence of deltas in the form of a chat stream, whether it is complete (`walk`) or
-generated now (`LiveDeltas`). `Writer` sends deltas as they are; `BlockWriter` makes blocks of them,
-of which one is open at a time:
+generated now (`LiveDeltas`). Chat and legacy completions send deltas as they are; for messages and
+responses `BlockStream` makes blocks of them, of which one is open at a time:
 
     {"reasoning": "hm"} {"content": "Look"} {"content": ":"}   one block `reasoning`, one `content`
     {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f"}}]}     opens a block `call`
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.dialects.logprobs import Entry, token_entries, walk
+from proxy.dialects.logprobs import Entry, requested_tokens, walk
 from proxy.dialects.request import ChatRequest, PublicAnswer
 from proxy.dialects.tool_constraints import LiveDeltas, apply_tool_choice
 from proxy.http.errors import ApiError
@@ -97,19 +97,19 @@ class Writer(ABC):
         (answer,) = self._shown([winner])
         calls_text = (answer.content or "")[len(winner.content or "") :]
         events = self._delta(0, {"content": calls_text}) if calls_text else b""
-        return events + self._closing(0, answer, self._entries(answer)) + self._end([answer])
+        return (
+            events
+            + self._closing(0, answer, requested_tokens(self._request, answer))
+            + self._end([answer])
+        )
 
     def _shown(self, winners: Sequence[PublicAnswer]) -> list[PublicAnswer]:
         """Return the answers as the client gets them, whole or streamed."""
         return apply_tool_choice(winners[: self.choices], self._request)
 
-    def _entries(self, answer: PublicAnswer) -> list[Entry]:
-        """Return the tokens of an answer whose log probabilities are requested."""
-        return token_entries(answer.logprobs) if self._request.body.get("logprobs") else []
-
     def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
         """Yield all events of one choice."""
-        parts, rest = walk(answer, self._entries(answer))
+        parts, rest = walk(answer, requested_tokens(self._request, answer))
         for delta, tokens in parts:
             yield self._delta(index, delta, tokens)
         yield self._closing(index, answer, rest)
@@ -143,11 +143,10 @@ class Block(msgspec.Struct, eq=False):
     """Text or arguments so far."""
 
 
-class BlockWriter(Writer):
-    """Writer of a dialect whose events open, extend and close blocks."""
+class BlockStream(ABC):
+    """Converter of deltas to the events that open, extend and close blocks."""
 
-    def __init__(self, request: ChatRequest, model: str, created: int) -> None:
-        super().__init__(request, model, created)
+    def __init__(self) -> None:
         self._block: Block | None = None
         self._opened = 0
         self._held = ""
@@ -165,7 +164,8 @@ class BlockWriter(Writer):
     def _stop(self, block: Block) -> bytes:
         """Return the events that close a block."""
 
-    def _delta(self, index: int, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+    def delta(self, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        """Return the events of a delta that has one kind of content, with its tokens."""
         block = self._block
         for call in delta.get("tool_calls") or ():
             function = call["function"]
@@ -181,8 +181,17 @@ class BlockWriter(Writer):
         start = b"" if block is not None and block.kind == kind else self._open(kind)
         return start + self._extend(delta[kind], tokens)
 
+    def close(self, with_held: bool = True) -> bytes:
+        """Close the open block; then, unless it is dropped, send the text that was held back."""
+        block, self._block = self._block, None
+        events = b"" if block is None else self._stop(block)
+        text, self._held = self._held, ""
+        if text and with_held:
+            events += self._open("content") + self._extend(text) + self.close()
+        return events
+
     def _open(self, kind: Kind, call: int = -1, call_id: str = "", name: str = "") -> bytes:
-        before = self._close()
+        before = self.close()
         self._block = Block(kind, self._opened, call, call_id, name)
         self._opened += 1
         return before + self._start(self._block)
@@ -193,15 +202,6 @@ class BlockWriter(Writer):
             return b""
         events = self._add(block, text, tokens)
         block.text += text
-        return events
-
-    def _close(self) -> bytes:
-        """Close the open block, then send the text that was held back."""
-        block, self._block = self._block, None
-        events = b"" if block is None else self._stop(block)
-        if self._held:
-            text, self._held = self._held, ""
-            events += self._open("content") + self._extend(text) + self._close()
         return events
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from core.version import version
-from proxy.dialects.logprobs import Entry, walk
+from proxy.dialects.logprobs import Entry, requested_tokens, walk
 from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
 from proxy.dialects.writer import Writer
 from proxy.http.errors import ApiError
@@ -91,7 +91,7 @@ class ChunkWriter(Writer):
 
     def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
         """Yield all chunks of one choice; after a token limit, the last one has the last text."""
-        parts, rest = walk(answer, self._entries(answer))
+        parts, rest = walk(answer, requested_tokens(self._request, answer))
         last: dict[str, Any] = {}
         if answer.finish_reason == "length" and parts and "tool_calls" not in parts[-1][0]:
             last, tokens = parts.pop()

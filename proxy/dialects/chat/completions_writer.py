@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.chat.chunks import ChunkWriter, fingerprint
-from proxy.dialects.logprobs import Entry, token_bytes
+from proxy.dialects.logprobs import Entry, requested_tokens, token_bytes
 from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
 
 _encode = msgspec.json.Encoder().encode
@@ -67,7 +67,9 @@ class CompletionsWriter(ChunkWriter):
         return {
             "index": index,
             "text": self._echo(index) + (answer.content or ""),
-            "logprobs": legacy_logprobs(self._entries(answer), 0, self._legacy.logprobs),
+            "logprobs": legacy_logprobs(
+                requested_tokens(self._request, answer), 0, self._legacy.logprobs
+            ),
             "finish_reason": answer.finish_reason,
             "stop_reason": answer.stop_reason,
             "token_ids": answer.token_ids if self._ids else None,

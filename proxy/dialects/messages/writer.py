@@ -5,14 +5,14 @@ vLLM sends, there are pings, which reset the timeouts of clients.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from proxy.dialects.logprobs import Entry
 from proxy.dialects.request import ChatRequest, PublicAnswer
-from proxy.dialects.writer import Block, BlockWriter, blocks, event_bytes
+from proxy.dialects.writer import Block, BlockStream, Writer, blocks, event_bytes
 from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
@@ -50,8 +50,8 @@ def error_body(refusal: ApiError) -> bytes:
     return _encode({"type": "error", "error": error})
 
 
-class MessagesWriter(BlockWriter):
-    """Writer of the response to one request; see `BlockWriter`. It does not transmit `created`.
+class MessagesWriter(Writer):
+    """Writer of the response to one request; see `Writer`. It does not transmit `created`.
 
     When a stream opens, the length of the prompt is not known yet: `message_start` reports the
     estimate in `request.extra`, or 0 if that is not an integer. The last `message_delta` has the
@@ -65,6 +65,7 @@ class MessagesWriter(BlockWriter):
             "type": "message",
             "role": "assistant",
         }
+        self._blocks = _MessageBlocks()
 
     def body(self, winners: Sequence[PublicAnswer]) -> bytes:
         """Return the message of a response that is not streamed."""
@@ -104,8 +105,7 @@ class MessagesWriter(BlockWriter):
 
     def error(self, refusal: ApiError) -> bytes:
         """Return the error; no `message_stop` follows."""
-        self._held = ""
-        return self._close() + event_bytes("error", error_body(refusal))
+        return self._blocks.close(with_held=False) + event_bytes("error", error_body(refusal))
 
     def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
         return super()._choice_events(index, _with_valid_arguments(answer))
@@ -116,8 +116,13 @@ class MessagesWriter(BlockWriter):
         reason, stop = _stop_reason(answer)
         delta = {"stop_reason": reason, "stop_sequence": stop}
         last = _event("message_delta", delta=delta, usage=_usage(answer))
-        return self._close() + last + STOP
+        return self._blocks.close() + last + STOP
 
+    def _delta(self, index: int, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        return self._blocks.delta(delta)
+
+
+class _MessageBlocks(BlockStream):
     def _start(self, block: Block) -> bytes:
         kind, _, field = _FORMS[block.kind]
         empty = {"id": block.call_id, "name": block.name, "input": {}}
@@ -127,16 +132,17 @@ class MessagesWriter(BlockWriter):
 
     def _add(self, block: Block, text: str, tokens: Sequence[Entry]) -> bytes:
         _, kind, field = _FORMS[block.kind]
-        return self._change(block, kind, field, text)
+        return _change(block, kind, field, text)
 
     def _stop(self, block: Block) -> bytes:
         signed = b""
         if block.kind == "reasoning":
-            signed = self._change(block, "signature_delta", "signature", _signature(block.text))
+            signed = _change(block, "signature_delta", "signature", _signature(block.text))
         return signed + _event("content_block_stop", index=block.index)
 
-    def _change(self, block: Block, kind: str, field: str, text: str) -> bytes:
-        return _event("content_block_delta", delta={"type": kind, field: text}, index=block.index)
+
+def _change(block: Block, kind: str, field: str, text: str) -> bytes:
+    return _event("content_block_delta", delta={"type": kind, field: text}, index=block.index)
 
 
 def _event(kind: str, **fields: Any) -> bytes:

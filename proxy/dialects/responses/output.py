@@ -5,15 +5,18 @@ have, match OpenAI's documentation. A custom call takes free text; it is streame
 are complete.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ajet_swarm.runtime import Chance
+from proxy.dialects.logprobs import Entry
 from proxy.dialects.request import pieces
 from proxy.dialects.responses.tools import custom_input
-from proxy.dialects.writer import Block
+from proxy.dialects.writer import Block, BlockStream, event_bytes
+
+_encode = msgspec.json.Encoder().encode
 
 JsonObject = dict[str, Any]
 
@@ -39,6 +42,25 @@ _FORMS = {
 }
 
 
+_TYPES = {"reasoning": "reasoning", "content": "message"}
+"""Kind of block -> type of its item."""
+
+
+class ResponseFields(msgspec.Struct, frozen=True):
+    """The data of a request that its response needs."""
+
+    response_id: str
+    echo: dict[str, msgspec.Raw]
+    """The fields of the response after its id and time, in their order, as JSON: those of the
+    request that it repeats, and the values of the others while it is in progress."""
+    names: dict[str, tuple[str, str | None]]
+    """The upstream's name of a tool -> its own name and its namespace."""
+    custom: frozenset[str]
+    """The upstream's names of tools that take free text."""
+    store: bool = True
+    """Whether the client may refer to the output items later."""
+
+
 class OutputItem(msgspec.Struct, eq=False):
     """The item of one block; its methods yield events without a sequence number."""
 
@@ -48,10 +70,6 @@ class OutputItem(msgspec.Struct, eq=False):
     namespace: str | None = None
     logprobs: list[JsonObject] | None = None
     """Those of all tokens of a message, if known and requested."""
-
-    def give_id(self, chance: Chance) -> None:
-        """Give the block its id."""
-        self.block.id = f"{_FORMS[self.kind].prefix}_{chance.token(8)}"
 
     def opening_events(self) -> Iterator[JsonObject]:
         """Yield the events that begin the item."""
@@ -144,6 +162,72 @@ class OutputItem(msgspec.Struct, eq=False):
         return {"annotations": [], "text": text, "type": "output_text", "logprobs": logprobs}
 
 
+class ItemStream(BlockStream):
+    """Converter of deltas to the events of items.
+
+    Args:
+        fields: The data of the request.
+        chance: Source of the items' ids.
+
+    Attributes:
+        output: The items so far.
+        logprobs: Those of all tokens of the answer, if known and requested.
+    """
+
+    def __init__(self, fields: ResponseFields, chance: Chance) -> None:
+        super().__init__()
+        self.output: list[JsonObject] = []
+        self.logprobs: list[JsonObject] | None = None
+        self._fields = fields
+        self._chance = chance
+        self._number = 0
+
+    def add_whole(self, block: Block) -> None:
+        """Append the item of a block of an answer that is not streamed."""
+        item = self._new(block).as_json()
+        self.output.append(item | ({"status": None} if block.kind == "reasoning" else {}))
+
+    def response_event(self, name: str, response: bytes) -> bytes:
+        """Return an event with a response."""
+        return self._bytes([_event(name, {"response": msgspec.Raw(response)})])
+
+    def _item(self, block: Block) -> OutputItem:
+        if block.kind != "call":
+            return OutputItem(block, _TYPES[block.kind], logprobs=self.logprobs)
+        kind = "custom_tool_call" if block.name in self._fields.custom else "function_call"
+        name, namespace = self._fields.names.get(block.name, (block.name, None))
+        return OutputItem(msgspec.structs.replace(block, name=name), kind, namespace)
+
+    def _new(self, block: Block) -> OutputItem:
+        block.id = f"{_FORMS[self._item(block).kind].prefix}_{self._chance.token(8)}"
+        return self._item(block)
+
+    def _start(self, block: Block) -> bytes:
+        return self._bytes(self._new(block).opening_events())
+
+    def _add(self, block: Block, text: str, tokens: Sequence[Entry]) -> bytes:
+        logprobs = list(map(logprob_of, tokens))
+        if not logprobs and not block.text:  # the tokens do not match the texts
+            logprobs = self.logprobs or []
+        return self._bytes(self._item(block).delta_events(text, logprobs))
+
+    def _stop(self, block: Block) -> bytes:
+        empty = b""
+        if block.kind == "call" and not block.text:
+            empty = self._add(block, "{}", ())
+        item = self._item(block)
+        self.output.append(item.as_json())
+        return empty + self._bytes(item.closing_events())
+
+    def _bytes(self, events: Iterable[JsonObject]) -> bytes:
+        result = b""
+        for event in events:
+            event["sequence_number"] = self._number
+            self._number += 1
+            result += event_bytes(event["type"], _encode(event))
+        return result
+
+
 def _event(name: str, fields: Mapping[str, Any]) -> JsonObject:
     """Return an event; its fields are in the order of the alphabet, as vLLM's are."""
     event = {**fields, "sequence_number": -1, "type": f"response.{name}"}
@@ -154,3 +238,18 @@ def _without_bytes(entry: JsonObject) -> JsonObject:
     """Return a token's logprob as in events: without `bytes`."""
     others = [{"token": top["token"], "logprob": top["logprob"]} for top in entry["top_logprobs"]]
     return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": others}
+
+
+def logprob_of(entry: Any) -> dict[str, Any]:
+    """Return a token's logprob as in items."""
+    entry = entry if isinstance(entry, dict) else {}
+    tops = entry.get("top_logprobs")
+    return _token(entry) | {"top_logprobs": [_token(top) for top in tops or () if top]}
+
+
+def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "token": entry.get("token", ""),
+        "bytes": entry.get("bytes") or [],
+        "logprob": entry.get("logprob", 0.0),
+    }

@@ -5,82 +5,28 @@ limit ended has the status `incomplete` but ends with `response.completed`, as i
 the event `response.incomplete` as an error and send the request again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from proxy.dialects.logprobs import Entry, token_entries
+from proxy.dialects.logprobs import Entry, requested_tokens
 from proxy.dialects.request import ChatRequest, PublicAnswer
-from proxy.dialects.responses.output import OutputItem
+from proxy.dialects.responses.output import ItemStream, ResponseFields, logprob_of
 from proxy.dialects.responses.store import ResponseStore
-from proxy.dialects.writer import Block, BlockWriter, blocks, event_bytes
+from proxy.dialects.writer import Writer, blocks
 from proxy.http.errors import ApiError, EngineOffline, ProxyStopping
 
 _encode = msgspec.json.Encoder().encode
 
-_TYPES = {"reasoning": "reasoning", "content": "message"}
-"""Kind of block -> type of its item."""
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reason -> `incomplete_details.reason` of the response."""
 
 
-_FIELDS: dict[str, Any] = {
-    "incomplete_details": None,
-    "instructions": None,
-    "metadata": None,
-    "model": "",
-    "object": "response",
-    "output": (),
-    "parallel_tool_calls": True,
-    "temperature": 1.0,
-    "tool_choice": "none",
-    "tools": (),
-    "top_p": 1.0,
-    "background": False,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "previous_response_id": None,
-    "prompt": None,
-    "reasoning": None,
-    "service_tier": "auto",
-    "status": "",
-    "text": None,
-    "top_logprobs": None,
-    "truncation": "disabled",
-    "usage": None,
-    "user": None,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "kv_transfer_params": None,
-    "ec_transfer_params": None,
-    "input_messages": None,
-    "output_messages": None,
-}
-"""The fields of a response after its id and time, in their order, and their values for an empty
-request."""
-
-
-class ResponseFields(msgspec.Struct, frozen=True):
-    """The data of a request that its response needs."""
-
-    response_id: str
-    echo: dict[str, msgspec.Raw]
-    """The fields that the response repeats, as JSON."""
-    names: dict[str, tuple[str, str | None]]
-    """The upstream's name of a tool -> its own name and its namespace."""
-    custom: frozenset[str]
-    """The upstream's names of tools that take free text."""
-    logprobs: bool = False
-    """Whether log probabilities are requested."""
-    store: bool = True
-    """Whether the client may refer to the output items later."""
-
-
-class ResponseWriter(BlockWriter):
+class ResponseWriter(Writer):
     """Writer of the response to one Responses request, with `ResponseFields` in its `extra`; see
-    `BlockWriter`.
+    `Writer`.
 
     Args:
         request: The request.
@@ -100,57 +46,54 @@ class ResponseWriter(BlockWriter):
     ) -> None:
         super().__init__(request, model, created)
         self._store = store
-        self._chance = chance
         self._fields: ResponseFields = request.extra
-        self._number = 0
-        self._output: list[dict[str, Any]] = []
-        self._logprobs: list[dict[str, Any]] | None = None
+        self._items = ItemStream(request.extra, chance)
 
     def body(self, winners: Sequence[PublicAnswer]) -> bytes:
         """Return the JSON body of a response that is not streamed."""
         (answer,) = self._shown(winners)
         for block in blocks(answer):
-            item = self._item(block)
-            item.give_id(self._chance)
-            status = {"status": None} if block.kind == "reasoning" else {}
-            self._output.append(item.as_json() | status)
+            self._items.add_whole(block)
         return self._final_response(answer)
 
     def opening(self) -> bytes:
         """Return the first events, sent at admission."""
-        created = self._response_event("response.created", self._response("in_progress"))
+        created = self._items.response_event("created", self._response("in_progress"))
         return created + self.keepalive()
 
     def keepalive(self) -> bytes:
         """Return `response.in_progress`."""
-        return self._response_event("response.in_progress", self._response("in_progress"))
+        return self._items.response_event("in_progress", self._response("in_progress"))
 
     def error(self, refusal: ApiError) -> bytes:
         """Return `response.failed`."""
-        failed = self._response("failed", output=self._output, error=failure(refusal))
-        return self._response_event("response.failed", failed)
+        failed = self._response("failed", output=self._items.output, error=failure(refusal))
+        return self._items.response_event("failed", failed)
 
     def _shown(self, winners: Sequence[PublicAnswer]) -> list[PublicAnswer]:
-        (answer,) = answers = super()._shown(winners)
-        entries = token_entries(answer.logprobs) if self._fields.logprobs else []
-        self._logprobs = list(map(_logprob, entries)) if entries else None
+        answers = super()._shown(winners)
+        entries = requested_tokens(self._request, answers[0])
+        self._items.logprobs = list(map(logprob_of, entries)) if entries else None
         return answers
+
+    def _delta(self, index: int, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        return self._items.delta(delta, tokens)
 
     def _end(self, answers: Sequence[PublicAnswer]) -> bytes:
         """Close the open item and the response."""
-        end = self._close()
-        return end + self._response_event("response.completed", self._final_response(answers[0]))
+        end = self._items.close()
+        return end + self._items.response_event("completed", self._final_response(answers[0]))
 
     # --- the response -----------------------------------------------------------------------------
 
     def _final_response(self, winner: PublicAnswer) -> bytes:
         if self._fields.store:
-            for item in self._output:
+            for item in self._items.output:
                 self._store.put(item)
         cut = _CUT.get(winner.finish_reason)
         return self._response(
             "incomplete" if cut else "completed",
-            output=self._output,
+            output=self._items.output,
             usage=usage_of(winner),
             incomplete_details={"reason": cut} if cut else None,
         )
@@ -162,9 +105,8 @@ class ResponseWriter(BlockWriter):
         response: dict[str, Any] = {
             "id": self._fields.response_id,
             "created_at": self._created,
-            **_FIELDS,
-            "model": self._model,
             **self._fields.echo,
+            "model": self._model,
             "status": status,
             **fields,
         }
@@ -172,47 +114,8 @@ class ResponseWriter(BlockWriter):
             response["error"] = error
         return _encode(response)
 
-    # --- the events -------------------------------------------------------------------------------
 
-    def _item(self, block: Block) -> OutputItem:
-        if block.kind != "call":
-            return OutputItem(block, _TYPES[block.kind], logprobs=self._logprobs)
-        kind = "custom_tool_call" if block.name in self._fields.custom else "function_call"
-        name, namespace = self._fields.names.get(block.name, (block.name, None))
-        return OutputItem(msgspec.structs.replace(block, name=name), kind, namespace)
-
-    def _start(self, block: Block) -> bytes:
-        item = self._item(block)
-        item.give_id(self._chance)
-        block.id = item.block.id
-        return self._events(item.opening_events())
-
-    def _add(self, block: Block, text: str, tokens: Sequence[Entry]) -> bytes:
-        logprobs = list(map(_logprob, tokens))
-        if not logprobs and not block.text:  # the tokens do not match the texts
-            logprobs = self._logprobs or []
-        return self._events(self._item(block).delta_events(text, logprobs))
-
-    def _stop(self, block: Block) -> bytes:
-        without = block.kind == "call" and not block.text
-        item = self._item(block)
-        self._output.append(item.as_json())
-        empty = self._events(item.delta_events("{}", ())) if without else b""
-        return empty + self._events(item.closing_events())
-
-    def _events(self, events: Iterable[dict[str, Any]]) -> bytes:
-        return b"".join([self._event(event) for event in events])
-
-    def _response_event(self, kind: str, response: bytes) -> bytes:
-        return self._event({"response": msgspec.Raw(response), "sequence_number": -1, "type": kind})
-
-    def _event(self, event: dict[str, Any]) -> bytes:
-        event["sequence_number"] = self._number
-        self._number += 1
-        return event_bytes(event["type"], _encode(event))
-
-
-# --- usage, errors, log probabilities -----------------------------------------------------------
+# --- usage and errors ---------------------------------------------------------------------------
 
 
 def usage_of(winner: PublicAnswer) -> dict[str, Any]:
@@ -259,17 +162,3 @@ def failure(refusal: ApiError) -> dict[str, str]:
         return {"code": "context_length_exceeded", "message": message}
     code = "invalid_prompt" if refusal.status < 500 else "server_error"
     return {"code": code, "message": message}
-
-
-def _logprob(entry: Any) -> dict[str, Any]:
-    entry = entry if isinstance(entry, dict) else {}
-    tops = entry.get("top_logprobs")
-    return _token(entry) | {"top_logprobs": [_token(top) for top in tops or () if top]}
-
-
-def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "token": entry.get("token", ""),
-        "bytes": entry.get("bytes") or [],
-        "logprob": entry.get("logprob", 0.0),
-    }
