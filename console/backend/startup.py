@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import redact
+from ajet_swarm.common.secrets import redact
 from ajet_swarm.runtime import SYSTEM
 from console.backend.attach import (
     check_may_follow,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from proxy.rewards.model.edit import change, edited
+from proxy.rewards.model.commands import change, edited
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
