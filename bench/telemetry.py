@@ -38,7 +38,7 @@ SLICES = 8
 REQUESTS = 2_000
 USERS = 16
 UNSAMPLED = 5.0
-"""Maximum additional cost of a request that is not sampled, of one without telemetry, in percent."""
+"""Percent that a request that is not sampled may cost more than one without telemetry."""
 WITHOUT = "without"
 SHARES = {"unsampled": 0.0, "five": 0.05, "all": 1.0}
 MODES = (WITHOUT, *SHARES)
