@@ -14,14 +14,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from proxy.dialects.conversation import (
-    Message,
-    call_of,
-    content_of,
-    image_part,
-    result_of,
-    text_part,
-)
+from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
 from proxy.dialects.fields import typed
 from proxy.dialects.request import new_call_id
 from proxy.http.errors import invalid

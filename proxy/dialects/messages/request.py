@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from core.openai.forms import choice_of, tool_of
 from proxy.dialects.base import Dialect
 from proxy.dialects.common import chat_request, decode
 from proxy.dialects.fields import bad_value, integer, required, typed
@@ -145,13 +146,13 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any] | None:
         return None
     own = typed(tool, _AnthropicTool, where)
     schema = own.input_schema
-    function: dict[str, Any] = {"name": own.name}
-    if isinstance(description := tool.get("description"), str):
-        function["description"] = description
-    function["parameters"] = schema if "type" in schema else {**schema, "type": "object"}
-    if isinstance(strict := tool.get("strict"), bool):
-        function["strict"] = strict
-    return {"type": "function", "function": function}
+    description, strict = tool.get("description"), tool.get("strict")
+    fields = {
+        "description": description if isinstance(description, str) else None,
+        "parameters": schema if "type" in schema else {**schema, "type": "object"},
+        "strict": strict if isinstance(strict, bool) else None,
+    }
+    return tool_of(own.name, fields)
 
 
 def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
@@ -161,7 +162,7 @@ def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
         if not isinstance(name, str) or not name:
             text = "Value error, tool_choice.name is required when type is tool"
             raise invalid("value_error", "body.tool_choice", text, value)
-        return {"type": "function", "function": {"name": name}}
+        return choice_of(name)
     choice = _CHOICES.get(kind) if isinstance(kind, str) else None
     if choice is None:
         text = "Input should be auto, any, tool or none"

@@ -16,7 +16,6 @@
 | all others                         | the same                                                   |
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -65,7 +64,6 @@ _SERVICE_ONLY = frozenset(
 
 _INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
 _FLAGS = ("stream", "store", "background", "parallel_tool_calls")
-_OUTPUT_RANGES = (("max_output_tokens", 1, math.inf, "must be at least 1"),)
 _LOGPROBS = "message.output_text.logprobs"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
@@ -165,7 +163,7 @@ def _check(body: dict[str, Any]) -> None:
     check_numbers(body, _INTEGERS, _FLAGS)
     check_common({key: value for key, value in body.items() if key != "stream_options"})
     check_logprobs(body.get("top_logprobs"), "top_logprobs")
-    check_ranges(body, _OUTPUT_RANGES)
+    check_ranges(body, ("max_output_tokens",))
     if body.get("background"):
         text = (
             "This server does not support `store=True` and therefore does not support the "

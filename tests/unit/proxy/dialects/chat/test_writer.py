@@ -11,7 +11,7 @@ from proxy.dialects.chat.chunks import DONE, fingerprint
 from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.request import public_answer
 from proxy.http.errors import ApiError
-from tests.unit.proxy.dialects.chat_forms import (
+from tests.unit.proxy.dialects.forms import (
     QUICK,
     TOOLS,
     assembled,

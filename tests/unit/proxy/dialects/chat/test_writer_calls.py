@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.chat.chunks import DONE
-from tests.unit.proxy.dialects.chat_forms import TOOLS, assembled, chat, events, made, writer
+from tests.unit.proxy.dialects.forms import TOOLS, assembled, chat, events, made, writer
 
 PARIS = {
     "id": "chatcmpl-tool-baec110f4ef59b1d",
