@@ -146,10 +146,7 @@ def _assistant(blocks: list[_AnthropicBlock], where: str) -> Message:
 
 
 def _call(block: _AnthropicBlock, where: str) -> Message:
-    try:
-        arguments = json.dumps(block.input or {}, ensure_ascii=False)
-    except RecursionError:
-        raise invalid("dict_type", f"{where}.input", "Input is nested too deeply", {}) from None
+    arguments = json.dumps(block.input or {}, ensure_ascii=False)
     return call_of(block.id or new_call_id(where, arguments), block.name or "", arguments)
 
 
