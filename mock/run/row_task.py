@@ -19,7 +19,7 @@ from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.base import session_name
-from mock.targets.openai import Answer, Question, Target
+from mock.targets.openai import Answer, Patience, Question, Target
 from mock.users.conversation import ConversationEnd, UserSide, user_for_row
 from mock.users.persona import UserModel
 
@@ -66,7 +66,7 @@ class RowTask:
     ) -> None:
         self._progress = progress
         self._target = target
-        self._pace = pace
+        self._patience = Patience(rest=gate.rest, seconds=pace.patience, counters=counters)
         self._gate = gate
         self._counters = counters
         self._control = control
@@ -137,7 +137,7 @@ class RowTask:
                 "rows have a persona, but no model plays the user: only their openings are asked "
                 "(--user-url URL --user-model NAME)"
             )
-        return user_for_row(place.row, self._user, place.sent_id, self._gate.rest, self._counters)
+        return user_for_row(place.row, self._user, place.sent_id, self._patience)
 
     async def _converse(
         self, place: ScheduledRow, user: UserSide, obey: OnDirective, turns: list[dict[str, Any]]
@@ -171,9 +171,7 @@ class RowTask:
                 session=session,
                 turn=number,
             )
-            answer = await self._target.ask(
-                question, self._gate.rest, self._pace.patience, self._counters
-            )
+            answer = await self._target.ask(question, self._patience)
             if answer is None:
                 return False
             turns.append(_result(turn.query, sent_id, answer, turn.reference))
@@ -236,7 +234,7 @@ class RowTask:
             "mock_id": self._progress.mock_id,
             "session": self._session(place) if self._target.in_session else "",
         }
-        deadline = time.monotonic() + self._pace.patience
+        deadline = time.monotonic() + self._patience.seconds
         delay = 0.1
         while not self._gate.stopping.is_set():
             try:

@@ -5,15 +5,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from mock.tally import RunCounters
 from mock.targets.answers import NoAnswer, read_output
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, Question, Unreachable
+from mock.targets.openai import Answer, Patience, Question, Unreachable
 from mock.targets.process import NotStarted, ProcessResult, TooMuchOutput, environment, run
 from mock.targets.spec import CommandSpec
 from mock.targets.templates import fill
@@ -53,13 +52,7 @@ class CommandTarget(TargetBase):
         if (folder := self._folders.pop(session, None)) is not None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
         """See `Target.ask`; a program that failed is not restarted for the same question."""
         spec, began = self._spec, time.monotonic()
         self.warn_dropped_messages(question)

@@ -1,12 +1,12 @@
 """The user's side of a conversation: turns as written in the row, or played by a model."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ajet_swarm.common.errors import UsageError
 from mock.dataset.rows import Row, Turn
-from mock.tally import RunCounters
+from mock.targets.openai import Patience
 from mock.users.persona import UserModel
 
 Messages = Sequence[Mapping[str, Any]]
@@ -47,14 +47,12 @@ class PersonaUser:
         row: Row,
         model: UserModel,
         sent_id: str,
-        rest: Callable[[float], Awaitable[bool]],
-        tally: RunCounters,
+        patience: Patience,
     ) -> None:
         self._row = row
         self._model = model
         self._sent_id = sent_id
-        self._rest = rest
-        self._tally = tally
+        self._patience = patience
 
     async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
         row = self._row
@@ -62,9 +60,7 @@ class PersonaUser:
             return _first(row)
         if turn > self._model.options.turns:
             return ConversationEnd(how="turns")
-        reply = await self._model.next_message(
-            row, messages, turn, self._sent_id, self._rest, self._tally
-        )
+        reply = await self._model.next_message(row, messages, turn, self._sent_id, self._patience)
         if reply is None:
             return None
         if reply.error:
@@ -81,8 +77,7 @@ def user_for_row(
     row: Row,
     model: UserModel | None,
     sent_id: str,
-    rest: Callable[[float], Awaitable[bool]],
-    tally: RunCounters,
+    patience: Patience,
 ) -> UserSide:
     """Return the user's side of a row.
 
@@ -90,7 +85,7 @@ def user_for_row(
         UsageError: a persona must start the conversation and no model plays it.
     """
     if row.persona and model is not None:
-        return PersonaUser(row, model, sent_id, rest, tally)
+        return PersonaUser(row, model, sent_id, patience)
     if not row.query:
         raise UsageError(
             "the row is a persona without an opening, and no model plays the user",

@@ -6,8 +6,8 @@ a failure of the model ends the conversation with an error.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -17,9 +17,8 @@ from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from core.openai.thoughts import THOUGHT_END
 from mock.dataset.rows import Row
-from mock.tally import RunCounters
 from mock.targets.dialects import CHAT, read
-from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, PatientCaller, Unreachable
+from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, Patience, PatientCaller, Unreachable
 
 STOP = "[END]"
 """Text by which the model ends the conversation."""
@@ -27,8 +26,6 @@ TURNS = 6
 TOKENS = 1024
 _LIMIT = 16_000
 """Maximum length of a message of the user in characters."""
-
-Rest = Callable[[float], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +102,7 @@ class UserModel:
         messages: Sequence[Mapping[str, Any]],
         turn: int,
         sent_id: str,
-        rest: Rest,
-        tally: RunCounters,
+        patience: Patience,
     ) -> UserMessage | None:
         """Return the next message of a row's user.
 
@@ -115,8 +111,7 @@ class UserModel:
             messages: The conversation so far, from the application's side.
             turn: Number of the user's message, from 1.
             sent_id: Id of the row in its pass.
-            rest: Waits for the given seconds between two attempts; returns True on a stop.
-            tally: Counts each retry with its reason.
+            patience: How long to retry; its seconds are those of the options.
 
         Returns:
             None when the run was stopped.
@@ -136,7 +131,9 @@ class UserModel:
             )
 
         try:
-            answer = await self._caller.ask(call, _message, rest, options.patience, tally)
+            answer = await self._caller.ask(
+                call, _message, replace(patience, seconds=options.patience)
+            )
         except Unreachable as error:
             if not self._caller.has_answered:
                 raise
