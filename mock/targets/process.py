@@ -11,15 +11,21 @@ import contextlib
 import os
 import signal
 import tempfile
+import time
+from abc import abstractmethod
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
-from mock.targets.base import OUTPUT_CAP
+from ajet_swarm.common.text import one_line
+from mock.targets.answers import NoAnswer
+from mock.targets.base import OUTPUT_CAP, TargetBase
+from mock.targets.openai import Answer, Patience, Question, Unreachable
+from mock.targets.templates import fill
 
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -27,6 +33,8 @@ ERROR_CAP = 64 << 20
 """Maximum size of a program's errors in bytes."""
 _POLL_INTERVAL = 0.01
 _ERROR_BYTES = 1 << 14
+_MAX_ERROR = 900
+"""Characters of a failure's reason."""
 _GUARD = 'read -r word || kill -KILL "-$1"'
 _GUARD_PATIENCE = 2.0
 INHERITED = frozenset(
@@ -36,19 +44,6 @@ INHERITED = frozenset(
     )
 )
 """Environment variables that a program inherits; none of them can be a key."""
-
-
-class TooMuchOutput(Exception):
-    """The program printed more than `OUTPUT_CAP` bytes, or errors over `ERROR_CAP`."""
-
-
-class NotStarted(Exception):
-    """The program does not exist or cannot be run; the text gives the reason."""
-
-    def __init__(self, text: str, *, always: bool) -> None:
-        self.always = always
-        """True when it will not start for other questions either."""
-        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,8 @@ class Program:
         """Start a program.
 
         Raises:
-            NotStarted: it cannot be run.
+            Unreachable: it can never be run.
+            NoAnswer: it did not start this time.
         """
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
         try:
@@ -177,6 +173,39 @@ class Program:
             await _release(guard)
 
 
+class ProcessTarget(TargetBase):
+    """Common part of the targets that are processes; a failed one is not asked again."""
+
+    @abstractmethod
+    async def answer(self, question: Question) -> str:
+        """Return the answer to a question.
+
+        Raises:
+            NoAnswer: there is none; gives the reason.
+            TimeoutError: the time is up; the process was killed.
+            Unreachable: there will be none for any question.
+        """
+
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
+        began = time.monotonic()
+        self.warn_dropped_messages(question)
+        text, error = "", ""
+        try:
+            text = await self.answer(question)
+        except NoAnswer as reason:
+            error = one_line(self.hide(str(reason)), _MAX_ERROR)
+        except TimeoutError:
+            error = f"no answer within {self._shared.timeout:g} s: killed"
+        except Unreachable as fault:
+            raise Unreachable(self.hide(fault.what), str(self._shared.path), fault.todo) from fault
+        return Answer(text=text, error=error, seconds=time.monotonic() - began)
+
+    def variables(self, values: Mapping[str, Any], templates: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of `env`, and of `set` with its templates filled."""
+        own = {name: self._env[name] for name in self._shared.env}
+        return {**own, **{name: fill(text, values) for name, text in templates.items()}}
+
+
 async def run(
     argv: Sequence[str], *, env: Mapping[str, str], folder: Path, stdin: bytes | None, limit: float
 ) -> ProcessResult:
@@ -190,8 +219,8 @@ async def run(
         limit: Time limit in seconds.
 
     Raises:
-        NotStarted: it cannot be run.
-        TooMuchOutput: it printed without end.
+        Unreachable: it can never be run.
+        NoAnswer: it did not start this time, or printed without end.
         TimeoutError: it took too long and was killed.
     """
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
@@ -205,7 +234,7 @@ async def run(
                     await asyncio.sleep(_POLL_INTERVAL)
                     size = os.fstat(out.fileno()).st_size
                     if size > OUTPUT_CAP or program.error_size > ERROR_CAP:
-                        raise TooMuchOutput
+                        raise NoAnswer(f"it printed more than {OUTPUT_CAP >> 20} MB: killed")
             errors = program.errors
         finally:
             await program.kill()
@@ -213,16 +242,17 @@ async def run(
         return ProcessResult(program.code or 0, out.read(), errors)
 
 
-def _not_started(error: OSError | ValueError, name: str, folder: Path) -> NotStarted:
+def _not_started(error: OSError | ValueError, name: str, folder: Path) -> Exception:
     if isinstance(error, FileNotFoundError):
         gone = str(error.filename) == str(folder)
-        what = f"there is no folder {folder}" if gone else f"there is no program `{name}`"
-        return NotStarted(what, always=True)
+        return Unreachable(
+            f"there is no folder {folder}" if gone else f"there is no program `{name}`"
+        )
     if isinstance(error, PermissionError):
-        return NotStarted(f"`{name}` may not be run", always=True)
+        return Unreachable(f"`{name}` may not be run")
     if isinstance(error, ValueError):
-        return NotStarted("a NUL byte cannot be in an argument", always=False)
-    return NotStarted(f"`{name}` did not start: {error.strerror or error}", always=False)
+        return NoAnswer("a NUL byte cannot be in an argument")
+    return NoAnswer(f"`{name}` did not start: {error.strerror or error}")
 
 
 def _descendants(process: Process) -> list[psutil.Process]:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,16 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, Patience, Question, Unreachable
-from mock.targets.process import ERROR_CAP, Program, environment
+from mock.targets.answers import NoAnswer
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint
+from mock.targets.openai import Question, Unreachable
+from mock.targets.process import ERROR_CAP, ProcessTarget, Program, environment
 from mock.targets.spec import PythonSpec
-from mock.targets.templates import fill
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 
 
-class _Crashed(Exception):
-    """The process ended without an answer; the text gives the reason."""
-
-
-class PythonTarget(TargetBase):
+class PythonTarget(ProcessTarget):
     """`module:function`, called as `f(query)` or `f(query, context)`; may be async."""
 
     def __init__(self, spec: PythonSpec, endpoint: ModelEndpoint) -> None:
@@ -37,30 +32,20 @@ class PythonTarget(TargetBase):
         while self._idle:
             await self._idle.pop().kill()
 
-    async def ask(self, question: Question, patience: Patience) -> Answer | None:
-        """See `Target.ask`; a function that failed is not called again for the same question."""
-        spec, began = self._spec, time.monotonic()
-        try:
-            async with asyncio.timeout(spec.timeout):
-                reply = await self._call(question)
-        except TimeoutError:
-            return self.failed(f"no answer within {spec.timeout:g} s: killed", began)
-        except _Crashed as error:
-            return self.failed(str(error), began)
-        if "broken" in reply:
-            raise Unreachable(self.hide(str(reply["broken"])), str(spec.path), "See its `function`")
-        if error_text := reply.get("error"):
-            return self.failed(str(error_text), began)
-        text = str(reply.get("answer", "")).strip()
-        if not text:
-            return self.failed("it returned an empty answer", began)
-        return Answer(text=text, seconds=time.monotonic() - began)
+    async def answer(self, question: Question) -> str:
+        async with asyncio.timeout(self._spec.timeout):
+            reply = await self._call(question)
+        if broken := reply.get("broken"):
+            raise Unreachable(str(broken), todo="See its `function`")
+        if error := reply.get("error"):
+            raise NoAnswer(str(error))
+        if text := str(reply.get("answer", "")).strip():
+            return text
+        raise NoAnswer("it returned an empty answer")
 
     async def _call(self, question: Question) -> dict[str, Any]:
         values = self.values(question)
-        own = {name: self._env[name] for name in self._spec.env}
-        overrides = {name: fill(text, values) for name, text in self._spec.set.items()}
-        environ = {**own, **_addresses(values), **overrides}
+        environ = {**_addresses(values), **self.variables(values, self._spec.set)}
         context = {name: value for name, value in values.items() if not name.startswith("env:")}
         worker, reply = self._idle.pop() if self._idle else None, {}
         reusable = False
@@ -92,12 +77,12 @@ class PythonTarget(TargetBase):
 
 
 async def _reply(worker: Program) -> dict[str, Any]:
-    """Return the next line of the process; raises `_Crashed` without one."""
+    """Return the next line of the process; raises `NoAnswer` without one."""
     assert worker.process.stdout is not None
     try:
         line = await worker.process.stdout.readline()
     except ValueError:  # longer than the limit
-        raise _Crashed(f"it answered more than {OUTPUT_CAP >> 20} MB") from None
+        raise NoAnswer(f"it answered more than {OUTPUT_CAP >> 20} MB") from None
     try:
         return dict(msgspec.json.decode(line))
     except msgspec.MsgspecError:
@@ -107,7 +92,7 @@ async def _reply(worker: Program) -> dict[str, Any]:
     code = worker.code
     fate = "its process ended" if code is None or code >= 0 else f"killed by signal {-code}"
     last_line = worker.errors.decode(errors="replace").strip().split("\n")[-1]
-    raise _Crashed(f"no answer: {fate}" + (f": {one_line(last_line, 200)}" if last_line else ""))
+    raise NoAnswer(f"no answer: {fate}" + (f": {one_line(last_line, 200)}" if last_line else ""))
 
 
 def _addresses(values: dict[str, Any]) -> dict[str, str]:

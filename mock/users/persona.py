@@ -13,10 +13,11 @@ from typing import Any
 import httpx
 import msgspec
 
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from core.openai.thoughts import THOUGHT_END
-from mock.dataset.rows import Row
+from mock.dataset.rows import Row, Turn
 from mock.targets.dialects import CHAT, read
 from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, Patience, PatientCaller, Unreachable
 
@@ -63,6 +64,16 @@ class UserMessage:
     """True when the model ended the conversation."""
     error: str = ""
     """Why the model gave no message; empty when it gave one or ended the conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationEnd:
+    """The end of the user's turns."""
+
+    how: str = ""
+    """`goal` or `turns` (their limit) for a persona; empty for written turns."""
+    error: str = ""
+    """Why it ended early."""
 
 
 class UserModel:
@@ -143,6 +154,46 @@ class UserModel:
         if answer.error:
             return UserMessage(error=f"the user's model failed: {one_line(answer.error, 300)}")
         return parse_message(answer.text, options.stop)
+
+
+async def next_turn(
+    row: Row,
+    model: UserModel | None,
+    turn: int,
+    messages: Sequence[Mapping[str, Any]],
+    sent_id: str,
+    patience: Patience,
+) -> Turn | ConversationEnd | None:
+    """Return the user's turn number `turn`, from 1: as written in the row, or the model's.
+
+    Returns:
+        None when the run was stopped.
+
+    Raises:
+        UsageError: a persona must start the conversation and no model plays it.
+        Unreachable: see `UserModel.next_message`.
+    """
+    if turn == 1 and row.query:
+        return Turn(query=row.query, reference=row.reference)
+    if not row.query and not (row.persona and model):
+        raise UsageError(
+            "the row is a persona without an opening, and no model plays the user",
+            f"row {row.line}",
+            "Give --user-url URL --user-model NAME, or `user:` in the target file",
+        )
+    if model is None or not row.persona:
+        return row.then[turn - 2] if turn - 2 < len(row.then) else ConversationEnd()
+    if turn > model.options.turns:
+        return ConversationEnd(how="turns")
+    reply = await model.next_message(row, messages, turn, sent_id, patience)
+    if reply is None:
+        return None
+    if reply.finished and turn == 1:
+        return ConversationEnd(error="the user's model ended the conversation before it began")
+    if reply.finished or reply.error:
+        return ConversationEnd(how="goal" if reply.finished else "", error=reply.error)
+    # without an opening, the row's answer refers to the whole conversation
+    return Turn(query=reply.text, reference=None if row.query else row.reference)
 
 
 def parse_message(text: str, stop: str) -> UserMessage:
