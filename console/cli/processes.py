@@ -204,11 +204,11 @@ def engine(args: argparse.Namespace) -> int:
             torch=TorchOptions(
                 model=torch_model(home, own),
                 device=own.device,
-                dtype=own.dtype,
-                lora_rank=own.lora or None,
+                dtype=args.dtype or "",
+                lora_rank=args.lora,
                 full=own.full,
-                context=own.context or None,
-                max_memory=own.max_memory or None,
+                context=args.context,
+                max_memory=args.max_memory,
             )
             if own.backend == "torch"
             else None,

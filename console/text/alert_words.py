@@ -195,7 +195,7 @@ def tokens(params: Any, context: AdviceContext) -> AlertText:
 def cut(params: Any, context: AdviceContext) -> AlertText:
     window = f"{params.window} tokens" if params.window else "the engine's window"
     cause = f"prompts are cut to {window}: answers will be poor"
-    cause += "" if params.trained else ", and these groups are not trained on"
+    cause += ", and these groups are not trained on"
     engine = "`ajet-console engine --backend torch --model smollm2`"
     larger = f"{engine} ({LARGER_WINDOW} tokens) or a GPU server"
     if params.window >= LARGER_WINDOW:

@@ -133,7 +133,6 @@ ALERTS: Mapping[str, tuple[Words, Remedy]] = {
     ),
     "cut": (words.cut, Remedy("requests", "truncated:yes finds them")),
     "session": (_LIMITED, Remedy("requests", "its questions")),
-    "key": (_LIMITED, Remedy("log", "its questions")),
     "recovered": (words.recovered, _GROUPS),
     "strays": (words.strays, _GROUPS),
     "waited": (words.waited, _GROUPS),

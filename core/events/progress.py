@@ -40,7 +40,7 @@ class ProbeSetLoaded(Event, frozen=True, kw_only=True):
     error: str = ""
     """Why there is no probe set, and what to do; empty if there is one."""
     enabled: bool = True
-    """Whether looks are taken: setting `probe.enabled`."""
+    """Whether looks are taken: `probe.share` is above 0."""
 
 
 class LookStarted(Event, frozen=True, kw_only=True):

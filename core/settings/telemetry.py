@@ -11,7 +11,8 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What leaves the proxy for other programs; see docs/guide/telemetry.md. Nothing by default."""
 
     enabled: bool = False
-    """Send spans and evaluation results to an OpenTelemetry collector (OTLP over HTTP)."""
+    """Send spans and evaluation results to an OpenTelemetry collector (OTLP over HTTP); needs the
+    extra `otel`."""
     endpoint: str = ""
     """Base URL of the collector, as `http://127.0.0.1:4318`; empty uses the environment variable
     OTEL_EXPORTER_OTLP_ENDPOINT, or that address."""

@@ -13,14 +13,17 @@ from ajet_swarm.api.stable_offline import (
 )
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.job.schema import MODEL
+from ajet_swarm.job.server import likely_causes
+from ajet_swarm.job.tree import CheckedJob, check_job, dump_job, get, load_job, put
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import dump_job, load_job
 from ajet_swarm.protocol.job_secrets import hidden_error
-from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
 from core.events import AlertCleared, JobSent
 from core.events.alerts import params_of
+from core.jobs import (
+    votes_text,
+)
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
@@ -164,7 +167,10 @@ class JobCommands:
     ) -> tuple[str, str]:
         text, origin = await self.choose(server, args)
         if (model := args.get("model")) and not await server.client.is_embedded():
-            text = with_model(text, model)
+            tree = load_job(text)
+            if not get(tree, MODEL):
+                put(tree, MODEL, model)
+                text = dump_job(tree)
         if origin == "given":
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, origin

@@ -9,43 +9,44 @@ import msgspec
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol import job as jobs
-from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import (
-    Job,
-    JobError,
-    dump_job,
-    flat,
-    get,
-    load_job,
-    put,
-    same,
+from ajet_swarm.job.schema import (
+    BATCH,
+    EPOCHS,
+    EXPERIMENT,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    REPEAT,
+    STOP_RULE,
+    TEMPERATURE,
 )
+from ajet_swarm.job.server import MODEL_VARIABLE
+from ajet_swarm.job.tree import Job, JobError, dump_job, flat, get, load_job, put
+from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo
+from core.jobs import PRESETS, preset_job, same
 from core.settings import SHIPPED_MODEL, EngineSettings
-from core.settings.presets import PRESETS, embedded_job
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import engine_info
 
 _EMBEDDED: Final = {
-    "batch_size": jobs.BATCH,
-    "num_repeat": jobs.REPEAT,
-    "method": jobs.STOP_RULE,
+    "batch_size": BATCH,
+    "num_repeat": REPEAT,
+    "method": STOP_RULE,
     "max_env_worker": "ajet.rollout.max_env_worker",
     "max_cached_episodes": "ajet.swarm_mode_sample_collection_max_cached_episodes",
-    "temperature": jobs.TEMPERATURE,
+    "temperature": TEMPERATURE,
     "top_p": "ajet.rollout.top_p",
     "max_tokens": "ajet.rollout.max_response_length_in_one_turn",
     "save_freq": "ajet.trainer_common.save_freq",
     "total_training_steps": "ajet.trainer_common.total_training_steps",
-    "experiment_name": jobs.EXPERIMENT,
-    "model_path": jobs.MODEL,
-    "hyper.lr": jobs.LEARNING_RATE,
-    "hyper.epochs": jobs.EPOCHS,
-    "hyper.kl": jobs.KL,
+    "experiment_name": EXPERIMENT,
+    "model_path": MODEL,
+    "hyper.lr": LEARNING_RATE,
+    "hyper.epochs": EPOCHS,
+    "hyper.kl": KL,
     "hyper.grad_clip": "ajet.trainer_common.optim.grad_clip",
     "hyper.advantage": "ajet.embedded.advantage",
     "hyper.damping": "ajet.embedded.damping",
@@ -81,12 +82,9 @@ async def presets(
 
     Those of an AgentJet server have the number of GPUs of its saved job, or of the one last sent.
     """
-    if embedded:
-        engine = await engine_of(server.client, context.settings.engine)
-        return {preset: embedded_job(engine, preset) for preset in PRESETS}
-    model = remote_model()
-    like = _tree(saved or last_sent(context, server.name))
-    return {"default": server_job(model, like=like), "hand": server_hand_job(model, like=like)}
+    engine = await engine_of(server.client, context.settings.engine) if embedded else None
+    like = None if embedded else _tree(saved or last_sent(context, server.name))
+    return {preset: preset_job(preset, engine, remote_model(), like) for preset in PRESETS}
 
 
 def last_sent(context: ProxyContext, server: str) -> str:
@@ -194,10 +192,10 @@ def _values_of(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _of_pool(pool: PoolInfo) -> Iterator[tuple[str, Any]]:
     """Return the values of the job that a pool report contains."""
     pairs = (
-        (jobs.MODEL, pool.training_model_path),
-        (jobs.BATCH, pool.completed_task_target),
-        (jobs.REPEAT, pool.task_expected_num_repeat),
-        (jobs.STOP_RULE, pool.sample_collection_method),
+        (MODEL, pool.training_model_path),
+        (BATCH, pool.completed_task_target),
+        (REPEAT, pool.task_expected_num_repeat),
+        (STOP_RULE, pool.sample_collection_method),
     )
     return ((path, value) for path, value in pairs if value)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from ajet_swarm.job.schema import EXPERIMENT, MODEL
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands.plan_progress import require_verified
 from core.commands.refusal import NotNow
 from core.control_payloads import JobInfo, RewindPlan

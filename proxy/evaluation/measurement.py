@@ -302,7 +302,7 @@ async def conclude(
         raise ScoringError(
             f"{error}",
             f"{ended.server}, probe set",
-            "Set `probe.reward_low` and `probe.reward_high`",
+            "Set `rating.score_low` and `rating.score_high`",
         ) from error
 
 

@@ -134,7 +134,7 @@ class MeasurementService:
                 version=probe_set.version if probe_set.prompts else "",
                 prompts=probe_set.prompts,
                 error=error,
-                enabled=self._settings.enabled,
+                enabled=self._settings.share > 0,
             )
         )
 
@@ -182,7 +182,7 @@ class MeasurementService:
 
     async def run(self) -> None:
         """Measure until cancelled; without a probe set, from the first pinned prompt on."""
-        if not self._settings.enabled:
+        if not self._settings.share:
             return
         remove = self.server.watcher.add_listener(self._on_status)
         try:
@@ -273,7 +273,8 @@ class MeasurementService:
             probe_set=probe_set.version,
             **fields,
         )
-        bounds = self._settings.reward_low, self._settings.reward_high
+        rating = self.context.settings.rating
+        bounds = rating.score_low, rating.score_high
         return Attempt(ended, probe_set, bounds)
 
     async def _complete(self, attempt: Attempt, demand: Demand | None) -> None:

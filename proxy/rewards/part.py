@@ -214,14 +214,14 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
     """Time limit of one group in seconds."""
-    memory_mb: int = 2048
-    """Memory limit of a part's process in MiB."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM
     """The clocks and the chance of the process."""
     own: OwnServer | None = None
     """The server of the policy, if it can be asked directly."""
+    kept: dict[str, Any] = {}
+    """What parts keep, by a key of their own, while a saved file replaces them."""
 
 
 @runtime_checkable

@@ -191,20 +191,19 @@ def extra_seconds_of(source: object) -> float:
     return float(getattr(source, "extra_seconds", 0.0))
 
 
-class HealthNotifier:
-    """Holds the current health of one source and notifies listeners of changes."""
+class Reporting:
+    """Base of a source or part with a health: it holds the health and reports each change."""
 
     def __init__(self, health: SourceHealth) -> None:
         self._health = health
         self._listeners: list[Listener] = []
 
-    @property
-    def current(self) -> SourceHealth:
-        """The health last set."""
+    def health(self) -> SourceHealth:
+        """Return the health last reported; see `SourceHealth`."""
         return self._health
 
-    def add(self, listener: Listener) -> Callable[[], None]:
-        """Add a listener; return a function that removes it."""
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` at every change; return a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -213,19 +212,17 @@ class HealthNotifier:
 
         return remove
 
-    def update(self, health: SourceHealth) -> None:
-        """Set the health and notify the listeners if it differs from the last one."""
-        if health == self._health:
-            return
-        self._health = health
-        self.notify()
+    def _report(self, health: SourceHealth) -> None:
+        """Set the health, and notify the listeners if it differs from the last one."""
+        if health != self._health:
+            self._health = health
+            self._notify()
 
-    def notify(self) -> None:
+    def _notify(self) -> None:
         """Notify the listeners, also when something besides the health has changed."""
-        health = self._health
         for listener in tuple(self._listeners):
             try:
-                listener(health)
+                listener(self._health)
             except Exception:  # a fault of a listener must not stop the reload that called it
                 log.exception("a listener of reward health failed")
 

@@ -32,7 +32,6 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
     probe_set.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Stack(tmp_path / "home") as stack:
         stack.environment |= {
-            "AJET_CONSOLE__PROBE__ENABLED": "true",
             "AJET_CONSOLE__PROBE__FILE": str(probe_set),
             "AJET_CONSOLE__PROBE__SHARE": "1.0",
         }

@@ -51,19 +51,11 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(
                 "must be above 0", f"--{flag.replace('_', '-')} {value}", "Give a number above 0"
             )
-    flags: dict[str, Any] = {
+    return {
         "engine__device": args.device,
-        "engine__dtype": args.dtype,
-        "engine__context": args.context,
-        "engine__max_memory": args.max_memory,
-        "engine__lora": args.lora,
-        "engine__full": True if args.full else None,
+        "engine__full": True if args.full else None if args.lora is None else False,
+        **model_flags(args.backend, args.model),
     }
-    if args.full:
-        flags["engine__lora"] = 0  # also of a settings file
-    elif args.lora is not None:
-        flags["engine__full"] = False
-    return {**flags, **model_flags(args.backend, args.model)}
 
 
 def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from core.events.progress import ProbeSetLoaded
 from core.state import Look, Progress, RunningLook, Server, State
 from core.verdict.conclusion import Outcome, sentence
 
-LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
+LOOKS_OFF = "Looks are off: set `probe.share` above 0, restart the proxy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, Slo
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
-    HealthNotifier,
-    Listener,
+    Reporting,
     RequestReport,
     Score,
     ScoreSheet,
@@ -53,7 +52,7 @@ class RecentWinners:
                 del self._grams[next(iter(self._grams))]
 
 
-class ComposedSource:
+class ComposedSource(Reporting):
     """A reward source that scores with the newest model that loads.
 
     Without a file, or while an optional file does not exist, that is the built-in model. After a
@@ -96,7 +95,7 @@ class ComposedSource:
         """Whether a part must be notified of new requests."""
         self.extra_seconds = 0.0
         """Seconds beyond the time limit that a group may need; see `SlowPart`."""
-        self._notifier = HealthNotifier(SourceHealth(False, None, ""))
+        super().__init__(SourceHealth(False, None, ""))
         if file is None:
             folder = Path.cwd() if model is None or model.file is None else model.file.parent
             self._adopt(Assembly(model or default_model(), folder, self._environment))
@@ -164,14 +163,6 @@ class ComposedSource:
         if self._watching:
             check = self._tasks.spawn(self._load_changes(), "reload")
             await asyncio.wait([check], timeout=self._environment.seconds)
-
-    def health(self) -> SourceHealth:
-        """Return whether the newest save is the one that scores, and whether its parts work."""
-        return self._notifier.current
-
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` at every change; return a function that removes it."""
-        return self._notifier.add(listener)
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -319,7 +310,7 @@ class ComposedSource:
                 break
         current = self.serving is not None and self._pending is None
         ok = fault is None and not waiting_for and current
-        self._notifier.update(SourceHealth(ok, fault, self.version, level, waiting_for))
+        self._report(SourceHealth(ok, fault, self.version, level, waiting_for))
 
     def _listen_to(self, assemblies: Sequence[Assembly]) -> None:
         """Listen to the health of the slow parts of these assemblies, and of no others."""

@@ -6,16 +6,8 @@ from typing import Any
 import pytest
 from textual.widgets import Input, TextArea
 
-from ajet_swarm.protocol.job import (
-    BATCH,
-    LEARNING_RATE,
-    default_job,
-    dump_job,
-    get,
-    hand_job,
-    load_job,
-    put,
-)
+from ajet_swarm.job.schema import BATCH, LEARNING_RATE
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
 from console.screens.server_detail import ServerDetailScreen, episode_loss
@@ -26,6 +18,7 @@ from console.views.engine import server_panel
 from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
+from core.jobs import default_job, hand_job
 from core.state import Operation, Server
 from tests.support.console import (
     HOSTILE,

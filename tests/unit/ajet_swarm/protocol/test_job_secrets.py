@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.protocol.job import JobError, load_job
+from ajet_swarm.job.tree import JobError, check_job, load_job
 from ajet_swarm.protocol.job_secrets import (
     MASK,
     hidden,
@@ -20,7 +20,6 @@ from ajet_swarm.protocol.job_secrets import (
     secret_part,
     without_secrets,
 )
-from ajet_swarm.protocol.job_validation import check_job
 
 pytestmark = pytest.mark.slow
 

@@ -56,12 +56,16 @@ def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, r
 
 def test_off_is_a_text_and_yes_a_boolean(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, join: off}\n")
+    file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, helpers: off}\n")
     result = load(file, {})
-    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == ("off", True, False)
-    file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, join: true}\n")
-    result = load(file, {"AJET_CONSOLE__PROXY__JOIN": "no"})
-    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == (
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.helpers) == (
+        "off",
+        True,
+        False,
+    )
+    file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, helpers: true}\n")
+    result = load(file, {"AJET_CONSOLE__PROXY__HELPERS": "no"})
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.helpers) == (
         "hold",
         False,
         False,

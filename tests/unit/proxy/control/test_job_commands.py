@@ -10,21 +10,12 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import (
-    BATCH,
-    KL,
-    LEARNING_RATE,
-    MODEL,
-    TEMPERATURE,
-    dump_job,
-    get,
-    load_job,
-    put,
-)
-from ajet_swarm.protocol.job_schema import REQUIRED
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
+from ajet_swarm.job.schema import BATCH, KL, LEARNING_RATE, MODEL, REQUIRED, TEMPERATURE
+from ajet_swarm.job.server import MODEL_VARIABLE
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands import CommandError
 from core.events import AlertRaised, JobSent, WorkChanged
+from core.jobs import server_job
 from core.state import Operation
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands

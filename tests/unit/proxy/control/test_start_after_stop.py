@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import dump_job
-from ajet_swarm.protocol.server_job import server_job
+from ajet_swarm.job.tree import dump_job
+from core.jobs import server_job
 from core.state import Operation
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
