@@ -23,20 +23,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from core.events import GroupClosed
 from core.journal import file as journal_file
-from core.journal.file import (
-    PAGE,
-    REMARKS,
-    VOTES,
-    JournalError,
-    OlderJournal,
-    export_remedy,
-    kinds,
-)
+from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy
 from core.journal.messages import unpacked
 from core.journal.read_only import JournalFile
-from core.journal.reader import STATE_VERSION, is_rated
+from core.journal.reader import STATE_VERSION
 from core.journal.storage import TaskFailed, is_damage
 from core.journal.writer import Journal
 from core.state import State
@@ -229,13 +220,15 @@ def _first_rows(aside: Path, journal: Journal) -> State | None:
             with old.reading() as db:
                 events = db.execute(sql, (newest, *ids)).fetchall()
                 meta = db.execute("select * from meta").fetchall()
+                sql = "select * from messages order by id desc limit 1"  # new ids begin after it
+                messages = db.execute(sql).fetchall()
     except (AjetError, sqlite3.Error) as error:
         log.warning("the state is not readable before all rows are copied: %s", error)
         return None
     data = zlib.compress(msgspec.json.encode(state))
     rows: list[tuple[str, Row]] = [("snapshots", (state.seq, STATE_VERSION, data))]
     rows += [("meta", row) for row in (*meta, ("salvage", aside.name))]
-    rows += [("events", row) for row in events]
+    rows += [("messages", row) for row in messages] + [("events", row) for row in events]
     journal.run(partial(_insert, rows), threading.Event())
     return state
 
@@ -274,7 +267,6 @@ def _copy_rows(aside: Path, journal: Journal) -> str:
     while rows := list(islice(found, BATCH)):
         journal.run(partial(_insert, rows), never)
         last = max([last, *(row[0] for table, row in rows if table == "events")])
-    _complete_groups(journal)
     with journal.reading() as db:
         base = journal_file.base_of(db)
         first = base.seq if base else 0
@@ -288,32 +280,6 @@ def _insert(rows: list[tuple[str, Row]], db: sqlite3.Connection) -> None:
     for table, row in rows:
         marks = ",".join("?" * len(row))
         db.execute(f"insert or ignore into {table} values ({marks})", row)
-
-
-def _complete_groups(journal: Journal) -> None:
-    """Set what depends on the order of the events, which were copied in another one."""
-    after = ""
-    sql = (
-        "select group_id, exists(select 1 from events where events.group_id=groups.group_id"
-        f" and kind in ({kinds(*VOTES, *REMARKS)})) from groups"
-        " where group_id>? order by group_id limit ?"
-    )
-    while True:
-        with journal.reading() as db:
-            rows = db.execute(sql, (after, BATCH)).fetchall()
-            if not rows:
-                return
-            after = rows[-1][0]
-            values = [(has_votes and is_rated(db, name), name) for name, has_votes in rows]
-        journal.run(partial(_complete, values), threading.Event())
-
-
-def _complete(values: list[tuple[bool, str]], db: sqlite3.Connection) -> None:
-    db.executemany(
-        "update groups set rated=?, closed_seq=(select min(seq) from events"
-        f" where group_id=groups.group_id and kind in ({kinds(GroupClosed)})) where group_id=?",
-        values,
-    )
 
 
 def _end_salvage(db: sqlite3.Connection) -> None:

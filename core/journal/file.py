@@ -63,13 +63,19 @@ create table groups(
 create index groups_by_opening on groups(opened_seq);
 create index groups_of_message on groups(last_message);
 create table messages(
-    id integer primary key, hash blob not null unique, parent integer, size integer not null,
+    id integer primary key, hash blob not null, parent integer, size integer not null,
     zlib blob not null);
+create index messages_by_hash on messages(hash);
 create index messages_by_parent on messages(parent);
 create table snapshots(seq integer primary key, version integer not null, state blob not null);
 create trigger group_opened after insert on events when new.kind in ({kinds(GroupOpened)}) begin
-    insert or ignore into groups
-    values (new.group_id, new.seq, null, 0, json_extract(new.json, '$.last_message'));
+    insert or ignore into groups values (
+        new.group_id, new.seq,
+        (select min(seq) from events
+            where group_id = new.group_id and kind in ({kinds(GroupClosed)})),
+        iif(exists (select 1 from events
+            where group_id = new.group_id and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
+        json_extract(new.json, '$.last_message'));
 end;
 create trigger group_closed after insert on events when new.kind in ({kinds(GroupClosed)}) begin
     update groups set closed_seq = new.seq where group_id = new.group_id and closed_seq is null;
@@ -81,8 +87,9 @@ create trigger group_rated after insert on events
     where group_id = new.group_id;
 end;
 """
-"""Tables of a new file. The triggers keep `groups` by the events: `rated` is 1 after a vote or a
-remark, and null where only all events of the group show it: after a skip or a withdrawn vote."""
+"""Tables of a new file. The triggers keep `groups` by the events, which the copy of a damaged file
+adds in another order. `rated` is 1 after a vote or a remark, and null where only all events of the
+group show it: after a skip or a withdrawn vote."""
 
 
 class JournalError(AjetError):

@@ -80,7 +80,8 @@ class MessageWriter:
         self._db = db
         self._known: dict[bytes, int] = {}
         """Id by hash, the most recently used last."""
-        self._last = int(db.execute("select coalesce(max(id), 0) from messages").fetchone()[0])
+        self._last = 0
+        self.refresh()
 
     def stored(self, event: GroupOpened) -> bytes:
         """Return the JSON of a request that names its last message; stores new messages."""
@@ -133,9 +134,11 @@ class MessageWriter:
             del self._known[next(iter(self._known))]
         return ids
 
-    def forget(self) -> None:
-        """Forget all hashes, because messages were deleted."""
+    def refresh(self) -> None:
+        """Note that messages were added or deleted otherwise."""
         self._known.clear()
+        sql = "select coalesce(max(id), 0) from messages"
+        self._last = max(self._last, self._db.execute(sql).fetchone()[0])
 
 
 # --- reading ------------------------------------------------------------------------------------

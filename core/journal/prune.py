@@ -28,8 +28,6 @@ from core.journal.file import Base, base_of, last_seq
 from core.journal.reader import STATE_VERSION, is_rated
 from core.journal.storage import TaskFailed
 from core.journal.writer import Journal
-from core.state import State
-from core.state.encoder import json_parts
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +55,6 @@ ROUND_GROUPS = 1_000
 """Maximum groups that one round deletes."""
 ROUND_RATED = 20
 """The same for rated groups: their size is only known afterwards."""
-PIECE = 64 << 10
-"""Bytes of JSON that are compressed at once."""
 GROUPS, ROWS, PAGES = 16, 200, 32
 """Groups, rows and pages of one task, which then takes some milliseconds."""
 PAUSE = 2.0
@@ -286,7 +282,7 @@ class Pruner:
             at = db.execute(sql, (base.seq, seq)).fetchone()[0] or base.at
         state = self.journal.load_state(seq, lambda _: self._pause(0.01))
         state.seq = seq
-        data = compressed(state)
+        data = zlib.compress(msgspec.json.encode(state), 1)
 
         def work(db: sqlite3.Connection) -> None:
             db.execute("delete from snapshots where seq<=?", (seq,))
@@ -415,16 +411,3 @@ def _newest(db: sqlite3.Connection) -> int:
         (KEEP_GROUPS - 1,),
     ).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def compressed(state: State) -> bytes:
-    """Return the JSON of a state, compressed; the JSON is never whole in memory."""
-    work = zlib.compressobj(1)
-    pieces: list[bytes] = []
-    piece = bytearray()
-    for part in json_parts(state):
-        piece += part
-        if len(piece) >= PIECE:  # each call releases the interpreter's lock and waits for it
-            pieces.append(work.compress(piece))
-            piece.clear()
-    return b"".join((*pieces, work.compress(piece), work.flush()))

@@ -325,7 +325,7 @@ class JournalStorage:
             task.error = error
             if db.in_transaction:
                 db.execute("rollback")
-        self._messages.forget()  # it may have deleted messages
+        self._messages.refresh()
         task.seconds = time.monotonic() - began
         return last_seq(db)
 

@@ -181,28 +181,11 @@ async def _booted(client: "SwarmWire", name: str, job: str) -> str:
     Raises:
         AjetError: it is OFFLINE, or gone.
     """
-    from ajet_swarm.job.server import likely_causes
-    from ajet_swarm.protocol.job_secrets import hidden
-    from ajet_swarm.protocol.schemas import EngineState
-    from proxy.control.job_commands import BOOT_WAIT
+    from proxy.control.job_operation import wait_booted
 
     sys.stderr.write(f"{one_line(name, 40)}: boot\n")
     async with _watched(client) as watcher:
-        await watcher.refresh()
-        try:
-            status = await watcher.wait_for(
-                lambda seen: seen.gone or (seen.reachable and seen.state != EngineState.BOOTING),
-                BOOT_WAIT,
-            )
-        except TimeoutError:
-            what = f"{name} has been BOOTING for {BOOT_WAIT / 60:.0f} min"
-            raise AjetError(what, client.url, WAY_OUT) from None
-    if status.gone:
-        raise AjetError(f"{name} does not answer: {status.error}", client.url, "Does it run?")
-    if status.state is EngineState.OFFLINE:
-        detail = f": {hidden(status.detail, job)}" if status.detail else ""
-        todo = "Start it again" if await client.is_embedded() else likely_causes(job)
-        raise AjetError(f"{name} went back to OFFLINE{detail}", client.url, todo)
+        status = await wait_booted(name, watcher, job)
     return f"{name} is {status.state.value}, step {status.step or 0} ({client.url})"
 
 

@@ -10,8 +10,8 @@ from core.bus import Bus
 from core.events import AlertRaised, Event, GroupMarked
 from core.journal.file import JournalError
 from core.journal.writer import Journal
-from core.reducer.common import Dirty
 from core.state import State
+from core.state.common import Dirty
 from core.state.encoder import StateEncoder
 from tests.support.sample import group_events
 

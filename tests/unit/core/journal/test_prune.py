@@ -9,8 +9,6 @@ import random
 import sqlite3
 import threading
 import time
-import tracemalloc
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -43,8 +41,7 @@ from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
 from core.journal.read_only import JournalFile
 from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
-from core.state import State
-from tests.support.sample import group_events, state_of
+from tests.support.sample import group_events
 
 pytestmark = pytest.mark.slow
 
@@ -253,24 +250,6 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
     assert size.used + size.free <= limit
     assert size.free > core.journal.prune.SLACK * 8192
     filled.check()
-
-
-async def test_the_base_is_never_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.prune, "PIECE", 1_000)
-    state = state_of(
-        *(
-            event
-            for number in range(60)
-            for event in group_events(number, query=noise(number, 2_000))
-        )
-    )
-    whole = len(msgspec.json.encode(state))
-    tracemalloc.start()
-    compressed = core.journal.prune.compressed(state)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert msgspec.json.decode(zlib.decompress(compressed), type=State) == state
-    assert peak - 2 * len(compressed) < whole * 0.9
 
 
 async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
