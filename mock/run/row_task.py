@@ -2,19 +2,17 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
 from core.events import MockRowDone
 from core.events.mock import WAITS_FOR_VOTES
 from core.state import Group
-from mock.control import Control, ControlDown, ControlRefused
+from mock.control import Control, ControlDown, ControlRefused, retried
 from mock.dataset.rows import Turn
 from mock.run.group_feed import GroupFeed
 from mock.run.pace import Gate, Pace
 from mock.run.progress import Progress
-from mock.run.reporting import BACK_OFF
 from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
@@ -230,17 +228,16 @@ class RowTask:
             "mock_id": self._progress.mock_id,
             "session": self._session(place) if self._target.in_session else "",
         }
-        deadline = time.monotonic() + self._patience.seconds
-        delay = 0.1
+        control, patience = self._control, self._patience
         while not self._gate.stopping.is_set():
             try:
-                directive = await self._control.register_row(announcement)
+                directive = await retried(
+                    lambda: control.register_row(announcement), patience.rest, patience.seconds
+                )
             except ControlDown:
-                if time.monotonic() + delay > deadline:
-                    raise
-                await self._gate.rest(delay)
-                delay = min(delay * 2, BACK_OFF)
-                continue
+                if self._gate.stopping.is_set():
+                    return False
+                raise
             if directive == "wait":
                 self._counters.waiting = WAITS_FOR_VOTES
                 await self._gate.rest(_VOTE_INTERVAL)
