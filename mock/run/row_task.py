@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from core.events import MockRowDone
@@ -71,13 +71,10 @@ class RowTask:
         self._user = user
         self._warned = False
         self.results: Results | None = None
-        self.lost: list[dict[str, Any]] = []
-        self.ends: list[MockRowDone] = []
-        """End events of the lost rows, in the name of the start that asked them."""
 
-    def recover(self) -> None:
+    def recover(self) -> Iterator[tuple[dict[str, Any], MockRowDone]]:
         """Record the rows that a killed start had in flight as lost: they were asked, so they
-        are not asked again."""
+        are not asked again. Yields the result of each, and its end in the name of that start."""
         for key, in_flight in self._progress.lost.items():
             result = {
                 "run": self._progress.run,
@@ -90,18 +87,15 @@ class RowTask:
             }
             self._progress.mark(key, result)
             self._progress.done.add(key)
-            self.lost.append(result)
-            if in_flight.row_id and in_flight.mock_id:
-                self.ends.append(
-                    MockRowDone(
-                        mock_id=in_flight.mock_id,
-                        row_id=in_flight.row_id,
-                        query=in_flight.query[:TEXT_CAP],
-                        ok=False,
-                        seconds=0.0,
-                        error=LOST,
-                    )
-                )
+            end = MockRowDone(
+                mock_id=in_flight.mock_id,
+                row_id=in_flight.row_id,
+                query=in_flight.query[:TEXT_CAP],
+                ok=False,
+                seconds=0.0,
+                error=LOST,
+            )
+            yield result, end
 
     async def row(self, place: ScheduledRow, obey: OnDirective) -> MockRowDone | None:
         """Ask a row; return None when a stop came first: the next start asks it.

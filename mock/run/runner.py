@@ -186,13 +186,14 @@ class Runner:
 
     async def _recover(self) -> None:
         """Record the rows that a killed start had in flight, and add its missing results."""
-        await asyncio.to_thread(self._row_task.recover)
-        for event in self._row_task.ends:
-            await self._facts.put(f"{event.mock_id}:{event.row_id}:lost", event)
+        lost = await asyncio.to_thread(lambda: list(self._row_task.recover()))
+        for _, end in lost:
+            if end.mock_id and end.row_id:
+                await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
         if self._results is not None:
             self._row_task.results = self._results
             await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
-            for result in self._row_task.lost:
+            for result, _ in lost:
                 self._results.add(result)
 
     def _count(self) -> None:
