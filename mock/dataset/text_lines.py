@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from mock.dataset.columns import DatasetError, RowError
 from mock.dataset.interface import LINE_LIMIT, TextReader
-from mock.dataset.rows import decode_json
+from mock.dataset.rows import decode_json, text_of
 
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000
@@ -52,19 +52,10 @@ class Csv(TextReader):
     def _head(self) -> tuple[str, tuple[str, ...]]:
         data = self._bytes(0, 65_536).removeprefix(_BOM)
         first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
-        if b"\x00" in first:
-            raise DatasetError(
-                "this is not CSV: its first line contains NUL bytes"
-                + (" (UTF-16?)" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else ""),
-                f"{self.path}:1",
-                "Save it as UTF-8",
-            )
         try:
-            text = first.decode()
-        except UnicodeDecodeError as error:
-            raise DatasetError(
-                f"not UTF-8 at byte {error.start + 1}", f"{self.path}:1", "Save it as UTF-8"
-            ) from error
+            text = text_of(first)
+        except RowError as error:
+            raise DatasetError(str(error), f"{self.path}:1", "Save it as UTF-8") from error
         delimiter = max(_DELIMITERS, key=lambda one: (text.count(one), one == ","))
         if self.path.suffix.lower() == ".tsv":
             delimiter = "\t"
@@ -101,14 +92,8 @@ class Csv(TextReader):
                     yield offset, last[0] - offset + _length(last[1]), number
 
     def _decode(self, data: bytes) -> dict[str, Any]:
-        if b"\x00" in data:
-            raise RowError(f"a NUL byte at byte {data.index(0) + 1}")
         try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-        try:
-            cells = next(csv.reader(io.StringIO(text, newline=""), **self._form), [])
+            cells = next(csv.reader(io.StringIO(text_of(data), newline=""), **self._form), [])
         except csv.Error as error:
             raise RowError(f"not CSV: {error}; a quote that is never closed?") from error
         if len(cells) != len(self._names):

@@ -332,8 +332,8 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out(player: Target) -> N
 
     player.script = script
     async with model(player, seed=1) as user:
-        assert (await say(user)).text == "Hello"
-        assert (await say(user)).text == "Hello"
+        assert (await say(user)).query == "Hello"
+        assert (await say(user)).query == "Hello"
     assert len(player.bodies) == 5
     assert player.bodies[-1]["max_completion_tokens"] == 1024
 
