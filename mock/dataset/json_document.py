@@ -36,7 +36,6 @@ class JsonList(TextReader):
         with self.path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 yield from scanner.feed(chunk)
-                self._at = file.tell()
         yield from scanner.end()
 
     def sample(self) -> bytes:

@@ -24,7 +24,6 @@ class JsonLines(TextReader):
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
         with self.path.open("rb") as file:
             for offset, data, number in _lines(file):
-                self._at = offset + len(data)
                 if data.strip():
                     yield offset, _length(data), number
 
@@ -46,7 +45,7 @@ class Csv(TextReader):
             raise
         self._form: dict[str, Any] = {"delimiter": delimiter, "strict": True}
 
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return self._names
 
     def _head(self) -> tuple[str, tuple[str, ...]]:
@@ -85,7 +84,6 @@ class Csv(TextReader):
                     last = taken[0]
                     file.seek(offset + len(data))
                     lines = _lines(file, offset + len(data), number)
-                self._at = last[0] + len(last[1])
                 if header or not data.strip():
                     header = header and not data.strip()
                 else:

@@ -19,7 +19,7 @@ from core.events import Event
 from core.runtime.home import Home
 from core.state import State
 from mock.control import ControlDown
-from mock.dataset import Dataset
+from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
@@ -195,7 +195,7 @@ async def open_runner(
     """A runner on `path`, as the process would make it."""
     pace = pace or Pace(poll=0.02)
     with contextlib.ExitStack() as stack:
-        dataset = stack.enter_context(Dataset.open(path))
+        dataset = stack.enter_context(open_dataset(path))
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
         asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
         try:

@@ -28,7 +28,7 @@ from core.events import (
     SentReward,
 )
 from core.runtime.home import Home
-from mock.dataset import Dataset
+from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Key, Progress
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
@@ -52,7 +52,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 
 async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
     """Ids in their order, and the counters."""
-    with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
+    with open_dataset(path) as dataset, Progress(folder, "p", restart=True) as progress:
         tally = RunCounters(expected=choice.expected)
         walk = RowOrder(dataset, progress, choice, tally)
         lines: list[str] = []
@@ -71,6 +71,12 @@ async def test_weights_are_how_often_a_row_is_asked_in_a_pass(tmp_path: Path) ->
     value, tally = await walked(path, tmp_path, RowSelection())
     assert value == ["row-1", "row-2", "row-1+2", "row-1+3"]
     assert tally.total == 4
+
+
+async def test_an_id_that_is_there_twice_gets_its_line(tmp_path: Path) -> None:
+    rows = [{"query": "a", "id": 1}, {"query": "b", "id": "1"}, {"query": "c", "id": 2}]
+    value, _ = await walked(write_json(tmp_path / "d.jsonl", rows), tmp_path, RowSelection())
+    assert value == ["1", "1@2", "2"]
 
 
 async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
@@ -401,7 +407,7 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 4)
     file = tmp_path / "results.jsonl"
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         name = dataset.fingerprint()
     with Progress(home.root / "mock", name) as killed:  # as a kill -9 leaves it
         done = {"run": killed.run, "row_id": "row-1", "line": 1, "pass": 1, "copy": 1}
