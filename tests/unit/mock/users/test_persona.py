@@ -19,7 +19,7 @@ from mock.run.pace import Outcome, Pace
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
 from mock.users.persona import STOP, UserModel, UserOptions, seed_of
-from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until
+from tests.unit.mock.helpers import FakeControl, Target, open_runner, ran, serve, until
 
 KEY = "user-secret-1234567890"
 
@@ -288,8 +288,8 @@ async def test_without_a_user_model_only_the_opening_is_asked_with_a_warning(
     home: Home, tmp_path: Path, target: Target, caplog: Any
 ) -> None:
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
-    async with open_runner(home, path, target.url) as runner:
-        assert (await runner.run()).how == "finished"
+    _, outcome = await ran(home, path, target.url)
+    assert outcome.how == "finished"
     assert sorted(target.row_ids) == ["p1", "p2"]
     assert caplog.text.count("no model plays the user") == 1
 
@@ -298,8 +298,7 @@ async def test_without_a_user_model_and_opening_the_error_names_what_is_missing(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write(tmp_path / "d.jsonl", {"persona": "A baker."})
-    async with open_runner(home, path, target.url) as runner:
-        outcome = await runner.run()
+    _, outcome = await ran(home, path, target.url)
     assert outcome.how == "failed"
     assert "--user-url" in outcome.cause
     assert not target.row_ids
@@ -309,8 +308,8 @@ async def test_a_persona_row_without_a_user_model_is_skipped(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write(tmp_path / "d.jsonl", ROW, {"persona": "A baker."}, ROW | {"id": "p3"})
-    async with open_runner(home, path, target.url) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url)
+    assert outcome.how == "finished"
     assert sorted(target.row_ids) == ["p1", "p3"]
     assert [row.line for row in runner.bad_rows.firsts.values()] == [2]
     assert runner.counters.skipped == 1
