@@ -1,14 +1,13 @@
-"""Figures of several raters for whoever leads them: presence, pace, agreement, disagreements."""
+"""Figures of raters: presence, pace, agreement with each other and with the rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.common.text import one_line
-from console.models.rating.progress import pace_of
-from console.session.group_facts import by_candidate
-from core.scoring.agreement import top
-from core.state import Group, Rating, State
+from console.screens.rate.model import pace_of
+from core.reducer.rating import judged_best
+from core.scoring.agreement import only_top
+from core.state import Group, State
 from core.verdict.agreement import Agreement, best_agreement, order_agreement
 
 
@@ -138,26 +137,24 @@ def typed_vote(text: str, n: int) -> dict[str, object]:
         raise UsageError(f"`{text}` is no vote", todo="Type 2, or 2 1 4 3, or tie, or bad")
     order = [int(word[:9]) - 1 for word in words]
     if not set(order) <= set(range(n)) or len(set(order)) < len(order):
-        raise UsageError(
-            f"the candidates are 1 to {n}, each at most once", todo="Type 2 or 2 1 4 3"
-        )
+        what = f"the candidates are 1 to {n}, each at most once"
+        raise UsageError(what, todo="Type 2 or 2 1 4 3")
     return {"rating": "best" if len(order) == 1 else "ranking", "order": order}
 
 
-def vote_choice(group: Group, vote: Rating) -> str:
-    """Return the best answers of a vote by their numbers: `2`, `1 3`, `all bad`, `tie`, `skip`."""
-    if not vote.rewards:
-        return "skip"
-    if vote.rating in ("tie", "bad"):
-        return "all bad" if vote.rating == "bad" else "tie"
-    rewards = by_candidate(vote.rewards, group)
-    best = top({index: one for index, one in enumerate(rewards) if one is not None})
-    return " ".join(str(index + 1) for index in sorted(best))
+def chosen(group: Group) -> int | None:
+    """Return the answer with the best sealed reward of the rater; None for none."""
+    rewards = {candidate.index: candidate.reward for candidate in group.candidates}
+    return only_top({index: reward for index, reward in rewards.items() if reward is not None})
 
 
-def votes_text(group: Group) -> str:
-    """Return the votes of several raters: `ada 2, bob 4`."""
-    return ", ".join(
-        f"{one_line(vote.rater, 16) or 'no name'} {vote_choice(group, vote)}"
-        for vote in group.votes
-    )
+def reward_disagreements(state: State, rater: str) -> list[Group]:
+    """Return this rater's groups, newest first, where the automatic rewards differ in the best."""
+    return [
+        group
+        for group in reversed(state.groups.values())
+        if group.rating is not None
+        and (group.rating.rater, group.source) == (rater, "human")
+        and None not in (best := {chosen(group), judged_best(group)})
+        and len(best) == 2
+    ]

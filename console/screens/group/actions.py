@@ -1,52 +1,22 @@
-"""Actions on the target group of a screen, with the same keys in list, detail and Rate."""
+"""Keys for the target group of a screen, the same in list, detail and Rate."""
 
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from textual import work
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from ajet_swarm.common.errors import AjetError
-from console.models.group_obstacles import obstacle
 from console.models.group_text import abort_question, copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
-from console.screens.parts import CommandSender, ScreenPart, in_background
+from console.screens.group.rater import rater_args
+from console.session.command_plans import obstacle
 from console.text.curl import curl_of
 from console.views.group_detail import abort_extra
+from console.widgets.key_area import KeyArea, hidden_keys
 from core.commands.plan_groups import missing_votes
 from core.state import Group
-
-WRITING = frozenset(
-    {
-        "accept",
-        "unrate",
-        "abort",
-        "rescore",
-        "refill",
-        "rerun",
-        "marked",
-        "undo",
-        "mark",
-        "note",
-        "held",
-        "take",
-        "vote",
-        "tie",
-        "bad",
-        "digit",
-        "scores",
-        "skip",
-        "mode",
-        "commit",
-        "start",
-        "pause",
-        "resume",
-        "stop",
-    }
-)
-"""Actions that a read-only console does not offer."""
-_SHOWN = frozenset({"group.mark"})
-"""Commands whose success is visible on every screen."""
 
 
 def digit_bindings(action: str, title: str, tooltip: str) -> list[BindingType]:
@@ -95,10 +65,24 @@ class GroupTarget:
         return ""
 
 
-class GroupActions(ScreenPart):
-    """The actions on one group, with the same keys in the list, the detail and on Rate."""
+_TIPS = {
+    "rescore": "Score its answers again with the current rewards",
+    "rerun": "Send its request again as a new group",
+    "mark": "Set or clear the ★",
+    "note": "Write a note on the group",
+    "copy": "Copy the selected answer",
+    "curl": "Copy the request as a command line",
+}
+"""Action -> its tooltip."""
 
-    BINDINGS: ClassVar[Sequence[BindingType]] = (
+
+class GroupKeys(KeyArea):
+    """The keys for one group, with the same meaning in the list, the detail and on Rate."""
+
+    WRITING: ClassVar[frozenset[str]] = frozenset(
+        {"accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note"}
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "a",
             "accept",
@@ -116,13 +100,9 @@ class GroupActions(ScreenPart):
         Binding(
             "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
         ),
-        Binding(
-            "S",
-            "rescore",
-            "Re-score",
-            show=False,
-            id="group.rescore",
-            tooltip="Score its answers again with the current rewards",
+        *hidden_keys(
+            _TIPS,
+            ("S", "rescore", "Re-score", "group.rescore"),
         ),
         Binding(
             "R",
@@ -131,69 +111,46 @@ class GroupActions(ScreenPart):
             id="group.refill",
             tooltip="Request the missing candidates, then score all again",
         ),
-        Binding(
-            "A",
-            "rerun",
-            "Ask again",
-            show=False,
-            id="group.rerun",
-            tooltip="Send its request again as a new group",
+        *hidden_keys(
+            _TIPS,
+            ("A", "rerun", "Ask again", "group.rerun"),
+            ("m", "mark", "Mark", "group.mark"),
+            ("n", "note", "Note", "group.note"),
+            ("c", "copy", "Copy", "group.copy"),
+            ("C", "curl", "Copy as curl", "group.curl"),
         ),
-        Binding("m", "mark", "Mark", show=False, id="group.mark", tooltip="Set or clear the ★"),
-        Binding(
-            "n", "note", "Note", show=False, id="group.note", tooltip="Write a note on the group"
-        ),
-        Binding(
-            "c", "copy", "Copy", show=False, id="group.copy", tooltip="Copy the selected answer"
-        ),
-        Binding(
-            "C",
-            "curl",
-            "Copy as curl",
-            show=False,
-            id="group.curl",
-            tooltip="Copy the request as a command line",
-        ),
-    )
+    ]
 
-    def __init__(
-        self,
-        screen: ConsoleScreen,
-        target: GroupTarget,
-        on_success: Callable[[str], None] | None = None,
-    ) -> None:
-        """Create the actions of a screen.
+    class Succeeded(Message):
+        """A command on the group succeeded."""
 
-        Args:
-            screen: Where the keys are pressed.
-            target: The group they apply to.
-            on_success: Receives the message of a command that succeeded, for a screen that shows
-                the outcome itself; None shows it as a toast.
-        """
-        super().__init__(screen)
+        def __init__(self, command: str, text: str) -> None:
+            super().__init__()
+            self.command = command
+            self.text = text
+
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        """`target` is the group that the keys apply to."""
+        super().__init__(focusable=focusable)
         self.target = target
-        self.commands = CommandSender(screen, on_success, _SHOWN)
 
     def obstacle(self, action: str) -> str | None:
-        """Return why an action is unavailable now: None if it is available, "" if not explained."""
         return obstacle(action, self.target.group, self.session)
 
-    def refuse_vote(self, group: Group) -> bool:
-        """Return whether a vote on `group` has no effect, and show why."""
-        why = obstacle("vote", group, self.session)
-        if why:
-            self.host.say(why, "warning")
-        return bool(why)
-
-    def rater_args(self) -> dict[str, str]:
-        """Return the rater's name as an argument of a command; empty without a name."""
-        return {"rater": self.session.rater} if self.session.rater else {}
+    @work(group="command", exit_on_error=False)
+    async def send(self, name: str, /, **args: Any) -> None:
+        """Send a command in the background; a toast shows a refusal, the screen a success."""
+        outcome = await self.session.command(name, **args)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+        elif self.is_mounted:
+            self.post_message(self.Succeeded(name, outcome.message))
 
     def _send(self, name: str, **args: Any) -> None:
         """Send a command about the group, if there is one."""
         group = self.target.group
         if group is not None:
-            self.commands.send(name, group_id=group.group_id, **args)
+            self.send(name, group_id=group.group_id, **args)
 
     def action_accept(self) -> None:
         """Finish the group with the rewards known now; ask an operator if votes are missing."""
@@ -204,16 +161,16 @@ class GroupActions(ScreenPart):
         else:
             self._send("group.accept")
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def _accept_without(self, group: Group, votes: str) -> None:
         counts = "They count now" if group.votes else "The automatic reward counts"
         body = f"It has {votes}. {counts}, and the other raters can no longer vote."
         if await self.host.confirm("Accept without the missing votes?", body, "Accept"):
-            self.commands.send("group.accept", group_id=group.group_id, override=True)
+            self.send("group.accept", group_id=group.group_id, override=True)
 
     def action_unrate(self) -> None:
         """Undo the rating."""
-        self._send("group.unrate", **self.rater_args())
+        self._send("group.unrate", **rater_args(self.session))
 
     def action_mark(self) -> None:
         """Set or clear the mark."""
@@ -221,7 +178,7 @@ class GroupActions(ScreenPart):
         if group is not None:
             self._send("group.mark", marked=not group.marked)
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_note(self) -> None:
         """Ask for a note and store it."""
         group = self.target.group
@@ -229,9 +186,9 @@ class GroupActions(ScreenPart):
             return
         note = await self.host.ask("Note on this group", "Empty clears it", group.note)
         if note is not None:
-            self.commands.send("group.note", group_id=group.group_id, note=note)
+            self.send("group.note", group_id=group.group_id, note=note)
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort(self) -> None:
         """State the loss, ask for a reason, abort."""
         group = self.target.group
@@ -240,7 +197,7 @@ class GroupActions(ScreenPart):
         body = abort_question(self.session, group, self.target.abort_details(group))
         reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
         if reason is not None:
-            self.commands.send(
+            self.send(
                 "group.abort", group_id=group.group_id, **({"reason": reason} if reason else {})
             )
 
@@ -252,7 +209,7 @@ class GroupActions(ScreenPart):
         """Request candidates for the places that have none."""
         self._send("group.refill")
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_rerun(self) -> None:
         """Send the same request again; a toast reports it, because it becomes another group."""
         group = self.target.group
@@ -269,7 +226,7 @@ class GroupActions(ScreenPart):
         if text:
             self.host.copy(text, f"Answer {self.target.number_of(index)} copied")
 
-    @in_background("curl", exclusive=True)
+    @work(group="curl", exclusive=True, exit_on_error=False)
     async def action_curl(self) -> None:
         """Copy the request to the clipboard as a command line that sends it again."""
         group = self.target.group

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -10,11 +11,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ajet_swarm.common.errors import AjetError
-from console.screens.base import ConsoleScreen
-from console.screens.group_actions import GroupTarget
-from console.screens.parts import ScreenPart, in_background
-from console.session.app_state import EVERYTHING
-from console.views.conversation import Entry, conversation, folded_first, lay_out
+from console.screens.group.actions import GroupKeys, GroupTarget
+from console.views.conversation import (
+    Entry,
+    context_words,
+    conversation,
+    folded_first,
+    lay_out,
+)
 from console.widgets.pane import TextPane
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
@@ -179,10 +183,10 @@ class ConversationScreen(ModalScreen[None]):
             self.dismiss()
 
 
-class ConversationActions(ScreenPart):
-    """Reads the whole request of the group on screen, and shows it on demand."""
+class DetailKeys(GroupKeys):
+    """The keys for the group on screen; reads its whole request, and shows it on demand."""
 
-    BINDINGS: ClassVar[Sequence[BindingType]] = (
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "i",
             "conversation",
@@ -191,38 +195,42 @@ class ConversationActions(ScreenPart):
             id="group.conversation",
             tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
         ),
-    )
+    ]
 
-    def __init__(self, screen: ConsoleScreen, target: GroupTarget) -> None:
-        super().__init__(screen)
-        self._target = target
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        super().__init__(target, focusable=focusable)
         self.entries: Sequence[Entry] = ()
         """The request of the group on screen; empty until it is read."""
         self._read_for: str | None = None
         """Id of the group whose request was read last."""
 
-    def read(self) -> None:
-        """Read the request of the group on screen from the journal, once per group."""
-        group = self._target.group
-        if group is None or self._read_for == group.group_id:
-            return
-        self._read_for, self.entries = group.group_id, ()
-        self._read(group.group_id)
+    def context(self) -> str:
+        """Return the context of the question, as `turn 3, 5 tools`; empty until it is read.
 
-    @in_background("conversation", exclusive=True)
+        The request is read from the journal, once per group.
+        """
+        group = self.target.group
+        if group is None:
+            return ""
+        if self._read_for != group.group_id:
+            self._read_for, self.entries = group.group_id, ()
+            self._read(group.group_id)
+        return context_words(self.entries, group.turns)
+
+    @work(group="conversation", exclusive=True, exit_on_error=False)
     async def _read(self, group_id: str) -> None:
         try:
             entries = conversation(await self.session.group_events(group_id))
         except AjetError:
             return  # the key reads it again, and reports the cause
-        if group_id == self._read_for and self.screen.is_mounted:
+        if group_id == self._read_for and self.is_mounted:
             self.entries = entries
-            self.screen.update_view(EVERYTHING)
+            self.changed()
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_conversation(self) -> None:
         """Read the request again and show all of it."""
-        group = self._target.group
+        group = self.target.group
         if group is None:
             return
         try:

@@ -1,8 +1,8 @@
 """The ballot: a rating while it is typed, with the order shown, the keys and their meaning.
 
-Keys refer to *places* on screen, votes to candidates. In a blind vote the places are shuffled by
-a seed derived from the group's id, so that a group is always shown in the same order; seed and
-order are recorded with the vote. A second vote on a group uses another order.
+Keys refer to *places* on screen, votes to candidates. The places are shuffled by a seed derived
+from the group's id, so that a group is always shown in the same order; seed and order are recorded
+with the vote. A second vote on a group uses another order.
 """
 
 import hashlib
@@ -29,21 +29,24 @@ class Vote:
     order: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
 
+    def args(self) -> dict[str, object]:
+        """Return it as arguments of its command."""
+        given = {"rating": self.rating, "order": list(self.order), "scores": list(self.scores)}
+        return {name: value for name, value in given.items() if value}
 
-def shown_order(group_id: str, indices: Sequence[int], blind: bool) -> tuple[int, ...]:
-    """Return the candidates by place: in order, or shuffled by the group's own seed when blind."""
-    if not blind:
-        return tuple(indices)
+
+def shown_order(group_id: str, indices: Sequence[int]) -> tuple[int, ...]:
+    """Return the candidates by place, shuffled by the group's own seed."""
     return tuple(sorted(indices, key=lambda index: _hash(f"{group_id}:{index}")))
 
 
 def reshuffled(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
     """Return another seed and its order for a second vote."""
-    first = shown_order(group_id, indices, blind=True)
-    order, name = first, group_id
-    for turn in range(1, 32):
-        name = f"{group_id}:again{turn}"
-        order = shown_order(name, indices, blind=True)
+    name, first = group_id, shown_order(group_id, indices)
+    order = first
+    for attempt in range(1, 32):
+        name = f"{group_id}:again{attempt}"
+        order = shown_order(name, indices)
         if order != first:
             break
     return name, order
@@ -74,7 +77,6 @@ class Ballot:
     def __init__(
         self,
         group: Group,
-        blind: bool = True,
         *,
         second: bool = False,
         bounds: tuple[float, float] = (0.0, 1.0),
@@ -84,7 +86,6 @@ class Ballot:
         """`rater` is a rater or console: several raters of one group see different orders."""
         self.group_id = group.group_id
         self.n = max(group.n, len(group.candidates))
-        self.blind = blind
         self.second = second
         """Whether the group was rated and sent before, so that this vote only checks the first."""
         self.bounds = bounds
@@ -94,7 +95,7 @@ class Ballot:
         else:
             several = group.overlap > 1 and bool(rater)
             self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
-            self.shown = shown_order(self._seed_text, group.answered, blind)
+            self.shown = shown_order(self._seed_text, group.answered)
         self._same = group.same_answers(sorted(self.shown))
         self.scoring = False
         self.armed = ""
@@ -257,13 +258,11 @@ class Ballot:
         if not many:
             return "no answer can be rated"
         keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
-        return f"shuffled: {keys}" if self.blind and many > 1 else keys
+        return f"shuffled: {keys}" if many > 1 else keys
 
     def note(self) -> str:
         """Return how the vote was cast, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
         places = " ".join(str(index + 1) for index in self.shown)
-        if not self.blind:
-            return f"open; shown {places}"
         how = "revealed before the vote" if self.revealed else "blind"
         return f"{how}; shown {places}; seed {seed(self._seed_text)}"
 
@@ -272,10 +271,9 @@ class Ballot:
         args: dict[str, object] = {
             "shown": list(self.shown),
             "looked": round(max(0.0, now - self.shown_at), 2),
+            "seed": seed(self._seed_text),
+            "blind": not self.revealed,
         }
-        if self.blind:
-            args["seed"] = seed(self._seed_text)
-        args["blind"] = self.blind and not self.revealed
         if self.first_key_at is not None:
             args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
         if self.tags:

@@ -6,80 +6,36 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from console.models.rating.raters import (
+from console.screens.rate.raters.model import (
     agreement,
     disagreements,
     rater_rows,
+    reward_disagreements,
     typed_vote,
-    vote_choice,
 )
-from console.views.raters import disagreement_row, rater_lines
-from console.views.rating import present_names
+from console.screens.rate.raters.text import (
+    disagreement_row,
+    rater_lines,
+    row_text,
+    second_words,
+    share_words,
+    summary_lines,
+)
+from console.screens.rate.text import present_names
+from console.session.group_facts import vote_choice
 from core.events import (
     ConsoleAttached,
     ConsoleDetached,
     DisagreementSettled,
-    Event,
     GroupLeased,
     GroupRated,
-    GroupSealed,
-    RatingAwaited,
     RatingUndone,
-    SentReward,
-    VoteCast,
     VoteWithdrawn,
 )
-from core.state import AttachedConsole, State
+from core.state import AttachedConsole, RaterStats, State
+from tests.support.groups import text_of
+from tests.support.ratings import best, sent, voted
 from tests.support.sample import NOW, group_events, state_of
-
-
-def best(index: int) -> tuple[float, ...]:
-    """Rewards of a vote for one of four answers."""
-    return tuple(float(index == place) for place in range(4))
-
-
-def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Event]:
-    """A group with the votes of several raters, 10 s apart."""
-    about: dict[str, Any] = {"group_id": f"g{number:04}", "server": "embedded"}
-    at = NOW + 100 * number
-    events: list[Event] = [
-        *group_events(number, at=at, until="AWAITING_RATING"),
-        RatingAwaited(**about, until=at + 600, fallback="accept", why="answer_first", overlap=2),
-    ]
-    for place, (rater, index) in enumerate(votes.items()):
-        rewards = best(index)
-        events.append(
-            VoteCast(
-                **about,
-                at=at + 10 * place,
-                rating="best",
-                order=(index,),
-                rewards=rewards,
-                rater=rater,
-                holder=f"c-{rater}",
-            )
-        )
-    if sent:
-        mean = [sum(best(one)[place] for one in votes.values()) / len(votes) for place in range(4)]
-        names = tuple(votes)
-        events += [
-            GroupRated(**about, rating="scores", rewards=tuple(mean), rater="x", raters=names),
-            GroupSealed(
-                **about,
-                rewards=tuple(
-                    SentReward(
-                        index=place, episode_uuid=f"ep-{number}-{place}", reward=one, advantage=0.0
-                    )
-                    for place, one in enumerate(mean)
-                ),
-                best=0,
-                source="human",
-                spread=1.0,
-                version="v1",
-                dead="",
-            ),
-        ]
-    return events
 
 
 def test_a_hundred_groups_with_overlap_two_give_an_agreement_with_an_interval() -> None:
@@ -180,3 +136,28 @@ def test_an_undone_vote_does_not_count() -> None:
         RatingUndone(group_id="g0002", server="embedded", rater="cid"),
     ]
     assert state_of(*single).raters["cid"].cast == 0
+
+
+def test_agreement_is_shown_with_number_and_interval() -> None:
+    assert share_words(31, 42) == "31 of 42, 74 % (59-85 %)"
+    stats = RaterStats(
+        votes=50, placed=44, first=14, first_chance=11.0, judged=42, agreed=31, agreed_chance=10.5
+    )
+    result = text_of(summary_lines(stats))
+    assert "31 of 42, 74 % (59-85 %)" in result
+    assert "by chance 25 %" in result
+    assert "no second vote yet" in result
+    assert "have not sent a vote" in text_of(summary_lines(None))
+    stats.repeats, stats.repeated = 5, 4
+    assert "4 of 5, 80 %" in second_words("the same as before", stats)
+
+
+def test_disagreements_are_the_raters_own_newest_first() -> None:
+    state = state_of(
+        *sent(1, best=0), *sent(2, best=1), *sent(3, best=3), *sent(4, best=0, rater="bob")
+    )
+    result = reward_disagreements(state, "anna")
+    assert [one.group_id for one in result] == ["g0003", "g0001"]
+    row = row_text(result[0], 100)
+    assert "you #4  rewards #2 (0.90)" in row
+    assert row.endswith("[style]")

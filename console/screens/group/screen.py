@@ -8,26 +8,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
-from console.models.ballot import Ballot
 from console.models.group_text import whole_texts
 from console.screens.base import ConsoleScreen
-from console.screens.conversation import ConversationActions
-from console.screens.group_actions import WRITING, GroupActions, GroupTarget, digit_bindings
-from console.screens.parts import (
-    ActionKeys,
-    ScreenPart,
-    bind_actions,
-    in_background,
-    merge_bindings,
-)
-from console.screens.rater import cast_vote, with_rater_name
+from console.screens.group.actions import GroupTarget, digit_bindings
+from console.screens.group.conversation import DetailKeys
+from console.screens.group.rater import cast_vote, rater_args, with_rater_name
+from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
+from console.session.command_plans import obstacle
 from console.session.group_facts import verdict_in
 from console.text.server_color import group_color
-from console.views.conversation import context_words
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
+from console.widgets.key_area import ActionKeys
 from core.state import Group
 
 _KEYS: list[BindingType] = [
@@ -127,9 +121,9 @@ class ShownGroup(GroupTarget):
 class GroupVotes(ScreenPart):
     """Votes on the group of the detail screen."""
 
-    def __init__(self, screen: ConsoleScreen, actions: GroupActions) -> None:
+    def __init__(self, screen: ConsoleScreen, target: ShownGroup) -> None:
         super().__init__(screen)
-        self._actions = actions
+        self._target = target
         self._armed = ""
         """The vote that a second press of its key sends."""
 
@@ -140,7 +134,7 @@ class GroupVotes(ScreenPart):
 
     def action_vote(self, digit: int) -> None:
         """Vote for the answer with that number."""
-        group = self._actions.target.group
+        group = self._target.group
         if group is None:
             return
         index = digit - 1
@@ -162,7 +156,7 @@ class GroupVotes(ScreenPart):
         )
 
     def _send_on_second_press(self, rating: str, warning: str) -> None:
-        if self._actions.target.group is None:
+        if self._target.group is None:
             return
         if self._armed != rating:
             self._armed = rating
@@ -172,14 +166,14 @@ class GroupVotes(ScreenPart):
         self._rate(rating)
 
     def _rate(self, rating: str, **args: list[int]) -> None:
-        group = self._actions.target.group
+        group = self._target.group
         if group is None:
             return
-        note = Ballot(group, blind=False).note()
+        note = f"open; shown {' '.join(str(index + 1) for index in group.answered)}"
         vote = {"group_id": group.group_id, "rating": rating, "note": note, **args}
 
         async def send() -> None:
-            outcome = await cast_vote(self.host, group.query, **vote, **self._actions.rater_args())
+            outcome = await cast_vote(self.host, group.query, **vote, **rater_args(self.session))
             if outcome.message and not outcome.ok:
                 self.host.say(outcome.message, "error")
 
@@ -271,9 +265,7 @@ class GroupScreen(ConsoleScreen):
         "rescore",
         "rerun",
     )
-    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
-        GroupActions.BINDINGS, ConversationActions.BINDINGS, _KEYS
-    )
+    BINDINGS: ClassVar[list[BindingType]] = _KEYS
 
     def __init__(
         self,
@@ -292,25 +284,24 @@ class GroupScreen(ConsoleScreen):
         """
         super().__init__()
         self.target = ShownGroup(self, group_id, others, find)
-        self.group_actions = GroupActions(self, self.target, self._show_success)
-        self.conversation = ConversationActions(self, self.target)
-        self.votes = GroupVotes(self, self.group_actions)
+        self.detail_keys = DetailKeys(self.target, focusable=True)
+        self.votes = GroupVotes(self, self.target)
         self.page = GroupPage(self, self.target)
         self.keys = ActionKeys(
-            self, WRITING, self.group_actions.obstacle, lambda: self.target.group is not None
+            self,
+            frozenset({"vote", "tie", "bad"}),
+            lambda action: obstacle(action, self.target.group, self.session),
         )
         self._first_candidate = candidate
-        bind_actions(self, self.group_actions, self.conversation, self.votes, self.page)
+        bind_actions(self, self.votes, self.page)
 
     def compose_body(self) -> ComposeResult:
-        yield GroupDetail(bars=True)
+        with self.detail_keys:
+            yield GroupDetail(bars=True)
 
     @property
     def target_group(self) -> str | None:
         return self.target.group_id
-
-    def _show_success(self, message: str) -> None:
-        """Show no toast: the group on screen shows the outcome."""
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint the group when it, or its clock, has changed."""
@@ -323,14 +314,12 @@ class GroupScreen(ConsoleScreen):
             return
         session, detail = self.session, self.target.detail
         color = group_color(session.state, group)
-        self.conversation.read()
-        context = context_words(self.conversation.entries, group.turns) or "…"
         detail.show(
             group,
             session.now(),
             color,
             read_only=session.read_only,
-            context=context,
+            context=self.detail_keys.context() or "…",
             weights=session.state.weights_text(group),
             verdict=verdict_in(session.state, group),
         )
@@ -338,6 +327,11 @@ class GroupScreen(ConsoleScreen):
             detail.select(self._first_candidate)
             self._first_candidate = None
         self.keys.refresh()
+        self.detail_keys.keys.refresh()
+
+    def on_key_area_changed(self) -> None:
+        """Paint what a key has changed."""
+        self.update_view(EVERYTHING)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""

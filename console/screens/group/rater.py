@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
+from console.session.app_state import Outcome, Session
 from console.session.rater_name import clean, proposed
+from console.widgets.section import host
 from core.commands.groups import OVERRIDE_HINT
-
-if TYPE_CHECKING:
-    from console.screens.base import ConsoleScreen
-    from console.session.app_state import Outcome, Session
 
 
 def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -46,18 +46,23 @@ async def ask_name(app: AppHost) -> str:
     return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
 
-def with_rater_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+def rater_args(session: Session) -> dict[str, str]:
+    """Return the rater's name as an argument of a command; empty without a name."""
+    return {"rater": session.rater} if session.rater else {}
+
+
+def with_rater_name(widget: Widget, vote: Callable[[], None]) -> None:
     """Cast a vote; before the first vote of a home, ask for a name.
 
     Args:
-        screen: The screen of the vote.
+        widget: Where the vote is cast.
         vote: Casts it.
     """
-    if screen.session.rater_asked:
+    if host(widget).session.rater_asked:
         vote()
         return
-    screen.run_worker(
-        _ask_then_vote(screen, vote),
+    widget.run_worker(
+        _ask_then_vote(widget, vote),
         name="your name",
         group="question",
         exclusive=True,
@@ -65,18 +70,19 @@ def with_rater_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     )
 
 
-async def _ask_then_vote(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+async def _ask_then_vote(widget: Widget, vote: Callable[[], None]) -> None:
+    app = host(widget)
     label = "Votes are recorded with this name; empty: none. You are asked once; N changes it."
-    answer = await screen.host.ask("Who rates?", label, proposed())
+    answer = await app.ask("Who rates?", label, proposed())
     if answer is None:
         return
-    _use_name(screen.session, clean(answer))
-    if screen.is_mounted:
+    _use_name(app.session, clean(answer))
+    if widget.is_mounted:
         vote()
-    await _store_name(screen.session)
+    await _store_name(app.session)
 
 
-async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
+async def cast_vote(app: AppHost, question: str, /, **args: Any) -> Outcome:
     """Send a vote; if another rater's vote or lease refuses it, ask whether to override.
 
     Args:
@@ -98,13 +104,13 @@ async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
     return await session.command("group.rate", **args, override=True)
 
 
-def _use_name(session: "Session", name: str) -> None:
+def _use_name(session: Session, name: str) -> None:
     """Use a name for the next votes."""
     session.rater_asked = True
     session.rater = name
 
 
-async def _store_name(session: "Session") -> None:
+async def _store_name(session: Session) -> None:
     """Store the name for the next start."""
     if session.save_rater is not None:
         await asyncio.to_thread(session.save_rater, session.rater)
