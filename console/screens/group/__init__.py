@@ -12,7 +12,7 @@ apply to.
         with GroupKeys(Listed(self)):
             yield GroupList()
 
-A command that succeeds arrives at the screen as `GroupKeys.Succeeded`. `DetailKeys` in
-`conversation.py` adds the whole request behind `i`. `rater.py` asks for the rater's name before the
+A command that succeeds arrives at the screen as `GroupKeys.Succeeded`. `DetailKeys` adds the whole
+request behind `i`, which `conversation.py` shows. `rater.py` asks for the rater's name before the
 first vote and whether a vote overrides another rater's. `screen.py` is the detail.
 """

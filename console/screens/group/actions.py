@@ -1,5 +1,6 @@
 """Keys for the target group of a screen, the same in list, detail and Rate."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual import work
@@ -10,9 +11,11 @@ from ajet_swarm.common.errors import AjetError
 from console.models.group_text import abort_question, copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
+from console.screens.group.conversation import ConversationScreen
 from console.screens.group.rater import rater_args
 from console.session.command_plans import obstacle
 from console.text.curl import curl_of
+from console.views.conversation import Entry, context_words, conversation
 from console.views.group_detail import abort_extra
 from console.widgets.key_area import KeyArea, hidden_keys
 from core.commands.plan_groups import missing_votes
@@ -241,3 +244,65 @@ class GroupKeys(KeyArea):
             self.host.copy(text, "Request copied as curl")
         else:
             self.host.say("The request of this group is no longer stored", "warning")
+
+
+class DetailKeys(GroupKeys):
+    """The keys for the group on screen; reads its whole request, and shows it on demand."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "i",
+            "conversation",
+            "Conversation",
+            show=False,
+            id="group.conversation",
+            tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
+        ),
+    ]
+
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        super().__init__(target, focusable=focusable)
+        self.entries: Sequence[Entry] = ()
+        """The request of the group on screen; empty until it is read."""
+        self._read_for: str | None = None
+        """Id of the group whose request was read last."""
+
+    def context(self) -> str:
+        """Return the context of the question, as `turn 3, 5 tools`; empty until it is read.
+
+        The request is read from the journal, once per group.
+        """
+        group = self.target.group
+        if group is None:
+            return ""
+        if self._read_for != group.group_id:
+            self._read_for, self.entries = group.group_id, ()
+            self._read(group.group_id)
+        return context_words(self.entries, group.turns)
+
+    @work(group="conversation", exclusive=True, exit_on_error=False)
+    async def _read(self, group_id: str) -> None:
+        try:
+            entries = conversation(await self.session.group_events(group_id))
+        except AjetError:
+            return  # the key reads it again, and reports the cause
+        if group_id == self._read_for and self.is_mounted:
+            self.entries = entries
+            self.changed()
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_conversation(self) -> None:
+        """Read the request again and show all of it."""
+        group = self.target.group
+        if group is None:
+            return
+        try:
+            entries = conversation(await self.session.group_events(group.group_id))
+        except AjetError as error:
+            self.host.say(f"The conversation cannot be read: {error}", "error")
+            return
+        if not entries:
+            self.host.say("The request of this group is no longer stored", "warning")
+            return
+        turn = f", turn {group.turns}" if group.turns else ""
+        await self.host.push_screen_wait(ConversationScreen(f"Conversation{turn}", entries))

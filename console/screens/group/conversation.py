@@ -1,24 +1,15 @@
-"""Dialog with the whole request of a group, and the key that opens it."""
+"""Dialog with the whole request of a group."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from ajet_swarm.common.errors import AjetError
-from console.screens.group.actions import GroupKeys, GroupTarget
-from console.views.conversation import (
-    Entry,
-    context_words,
-    conversation,
-    folded_first,
-    lay_out,
-)
+from console.views.conversation import Entry, folded_first, lay_out
 from console.widgets.pane import TextPane
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
@@ -181,65 +172,3 @@ class ConversationScreen(ModalScreen[None]):
             self._close_search()
         else:
             self.dismiss()
-
-
-class DetailKeys(GroupKeys):
-    """The keys for the group on screen; reads its whole request, and shows it on demand."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "i",
-            "conversation",
-            "Conversation",
-            show=False,
-            id="group.conversation",
-            tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
-        ),
-    ]
-
-    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
-        super().__init__(target, focusable=focusable)
-        self.entries: Sequence[Entry] = ()
-        """The request of the group on screen; empty until it is read."""
-        self._read_for: str | None = None
-        """Id of the group whose request was read last."""
-
-    def context(self) -> str:
-        """Return the context of the question, as `turn 3, 5 tools`; empty until it is read.
-
-        The request is read from the journal, once per group.
-        """
-        group = self.target.group
-        if group is None:
-            return ""
-        if self._read_for != group.group_id:
-            self._read_for, self.entries = group.group_id, ()
-            self._read(group.group_id)
-        return context_words(self.entries, group.turns)
-
-    @work(group="conversation", exclusive=True, exit_on_error=False)
-    async def _read(self, group_id: str) -> None:
-        try:
-            entries = conversation(await self.session.group_events(group_id))
-        except AjetError:
-            return  # the key reads it again, and reports the cause
-        if group_id == self._read_for and self.is_mounted:
-            self.entries = entries
-            self.changed()
-
-    @work(group="question", exclusive=True, exit_on_error=False)
-    async def action_conversation(self) -> None:
-        """Read the request again and show all of it."""
-        group = self.target.group
-        if group is None:
-            return
-        try:
-            entries = conversation(await self.session.group_events(group.group_id))
-        except AjetError as error:
-            self.host.say(f"The conversation cannot be read: {error}", "error")
-            return
-        if not entries:
-            self.host.say("The request of this group is no longer stored", "warning")
-            return
-        turn = f", turn {group.turns}" if group.turns else ""
-        await self.host.push_screen_wait(ConversationScreen(f"Conversation{turn}", entries))

@@ -10,8 +10,7 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.errors import AjetError
 from console.models.group_text import whole_texts
 from console.screens.base import ConsoleScreen
-from console.screens.group.actions import GroupTarget, digit_bindings
-from console.screens.group.conversation import DetailKeys
+from console.screens.group.actions import DetailKeys, GroupTarget, digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.tokens import TokensScreen
