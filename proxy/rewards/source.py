@@ -179,13 +179,6 @@ def observes_requests(source: object) -> bool:
     return bool(getattr(source, "observes_requests", True))
 
 
-def score_at_once(source: object, context: GroupContext) -> ScoreSheet | None:
-    """Return the score sheet of a source that never waits; None when the source has to wait."""
-    score = getattr(source, "score_at_once", None)
-    sheet: ScoreSheet | None = score(context) if score is not None else None
-    return sheet
-
-
 def extra_seconds_of(source: object) -> float:
     """Return the seconds beyond the time limit that a source or part may need for a group."""
     return float(getattr(source, "extra_seconds", 0.0))
@@ -240,10 +233,8 @@ async def request_scores(
     """
     limit += SLACK + extra_seconds_of(source)
     try:
-        sheet = score_at_once(source, context)
-        if sheet is None:
-            async with asyncio.timeout(limit):
-                sheet = await source.score(context)
+        async with asyncio.timeout(limit):
+            sheet = await source.score(context)
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source runs the operator's code: a fault is an abstention

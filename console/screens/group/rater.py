@@ -13,7 +13,7 @@ from console.models.app_host import AppHost
 from console.session.app_state import Outcome, Session
 from console.session.rater_name import clean, proposed
 from console.widgets.section import host
-from core.commands.groups import OVERRIDE_HINT
+from core.commands.table import OVERRIDE_HINT
 
 
 def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:

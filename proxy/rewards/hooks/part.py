@@ -11,10 +11,8 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel, keep_running
 from ajet_swarm.runtime import SYSTEM
-from proxy.rewards.files import Stamp, settled
-from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
-from proxy.rewards.hooks.errors import CrashError, HookError
-from proxy.rewards.hooks.folder import digest, stamp, trim_log
+from proxy.rewards.files import Stamp, digest, folder_stamp, settled, trim_log
+from proxy.rewards.hooks.child import CrashError, HookChild, HookError, HookLimits, HookReply
 from proxy.rewards.hooks.protocol import (
     HookAnswer,
     Note,
@@ -74,7 +72,6 @@ class Hook(Reporting):
         self._seconds, self._memory_mb = seconds, memory_mb
         self._clock = SYSTEM.clock.monotonic
         self._tasks = Tasks("hooks")
-        self._readers = Tasks("hook readers")
         self._children: list[HookChild] = []
         self._child: HookChild | None = None
         self._loaded_stamp: Stamp | None = None
@@ -118,7 +115,6 @@ class Hook(Reporting):
         async with asyncio.TaskGroup() as closing:
             for child in self._children:
                 closing.create_task(child.close())
-        await self._readers.close()
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -206,14 +202,14 @@ class Hook(Reporting):
     def _stamp(self) -> Stamp:
         if self.log is not None:
             trim_log(self.log, self.limits.log_bytes)
-        return stamp(self.folder)
+        return folder_stamp(self.folder)
 
     async def _begin_load(self, current: Stamp) -> None:
         if self._loading is not None and not self._loading.done():
             if current == self._loaded_stamp:
                 return
             await cancel(self._loading)
-        current = await settled(partial(stamp, self.folder), current)
+        current = await settled(partial(folder_stamp, self.folder), current)
         if current != self._loaded_stamp:
             self._failures = self._crashes = 0
         self._loaded_stamp = current
@@ -221,9 +217,7 @@ class Hook(Reporting):
 
     async def _load(self, files: Stamp) -> None:
         version = await asyncio.to_thread(digest, self.folder, files)
-        child = HookChild(
-            self.folder, version, self.limits, self._readers, self.log, self._child_ended
-        )
+        child = HookChild(self.folder, version, self.limits, self.log, self._child_ended)
         self._children = [other for other in self._children if not other.ended]
         self._children.append(child)
         try:

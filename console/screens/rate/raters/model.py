@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
 from console.screens.rate.model import pace_of
-from core.reducer.rating import judged_best
 from core.scoring.agreement import only_top
 from core.state import Group, State
+from core.state.rating import judged_best
 from core.verdict.agreement import Agreement, best_agreement, order_agreement
 
 

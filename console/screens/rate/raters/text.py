@@ -7,9 +7,9 @@ from console.screens.rate.raters.model import RaterAgreement, RaterRow, chosen
 from console.session.group_facts import votes_text
 from console.text.format import clock
 from console.text.lines import Line, fit
-from core.reducer.rating import judged_best
 from core.scoring.agreement import wilson
 from core.state import Group, PartAgreement, RaterStats
+from core.state.rating import judged_best
 
 _NAME = 13
 _OPEN = 12
