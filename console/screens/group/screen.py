@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -12,7 +12,6 @@ from console.models.group_text import whole_texts
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupTarget, digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
-from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
@@ -20,47 +19,15 @@ from console.session.group_facts import verdict_in
 from console.text.server_color import group_color
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
-from console.widgets.key_area import ActionKeys
+from console.widgets.key_area import KeyArea, hidden_keys
 from core.state import Group
 
-_KEYS: list[BindingType] = [
-    *digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
-    Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
-    Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
-    Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts, unrendered"),
-    Binding(
-        "z",
-        "fold",
-        "Fold",
-        show=False,  # the folded text names the key
-        id="group.fold",
-        tooltip="Query, reasoning, traceback",
-    ),
-    Binding(
-        "p",
-        "tokens",
-        "Tokens",
-        id="group.tokens",
-        tooltip="Each token of this candidate with its log-probs",
-    ),
-    Binding(
-        "d",
-        "diff",
-        "Diff",
-        show=False,
-        id="group.diff",
-        tooltip="Word differences of the other answers from this one",
-    ),
-    Binding("left,h", "step(-1)", "Candidate to the left", show=False),
-    Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
-    Binding("up,k", "scroll_card(-1)", "Up", show=False),
-    Binding("down,j", "scroll_card(1)", "Down", show=False),
-    Binding("pageup", "scroll_card(-10)", "Page up", show=False),
-    Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
-    Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
-    Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
-    Binding("escape", "leave", "Back", id="group.leave"),
-]
+_TIPS = {
+    "raw": "Whole texts, unrendered",
+    "fold": "Query, reasoning, traceback",
+    "diff": "Word differences of the other answers from this one",
+}
+"""Action -> its tooltip."""
 
 
 class ShownGroup(GroupTarget):
@@ -117,14 +84,35 @@ class ShownGroup(GroupTarget):
         return self.detail.whole(index)
 
 
-class GroupVotes(ScreenPart):
+class GroupArea(KeyArea):
+    """Keys about the group of the detail screen."""
+
+    def __init__(self, target: ShownGroup, *, focusable: bool = False) -> None:
+        super().__init__(focusable=focusable)
+        self._target = target
+
+    def obstacle(self, action: str) -> str | None:
+        return obstacle(action, self._target.group, self.session)
+
+
+class GroupVotes(GroupArea):
     """Votes on the group of the detail screen."""
 
-    def __init__(self, screen: ConsoleScreen, target: ShownGroup) -> None:
-        super().__init__(screen)
-        self._target = target
+    WRITING: ClassVar[frozenset[str]] = frozenset({"vote", "tie", "bad"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
+        Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
+        Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
+    ]
+
+    def __init__(self, target: ShownGroup) -> None:
+        super().__init__(target, focusable=True)
         self._armed = ""
         """The vote that a second press of its key sends."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Forget a first press of `t` or `b` when another key follows it."""
+        self.disarm(event.key)
 
     def disarm(self, key: str = "") -> None:
         """Require two presses again, unless `key` may be the second one."""
@@ -177,17 +165,35 @@ class GroupVotes(ScreenPart):
                 self.host.say(outcome.message, "error")
 
         def cast() -> None:
-            self.screen.run_worker(send(), name="vote", group="votes", exit_on_error=False)
+            self.run_worker(send(), name="vote", group="votes", exit_on_error=False)
 
-        with_rater_name(self.screen, cast)
+        with_rater_name(self, cast)
 
 
-class GroupPage(ScreenPart):
+class GroupPage(GroupArea):
     """Selects, scrolls, folds and compares the candidates of the detail screen."""
 
-    def __init__(self, screen: ConsoleScreen, target: ShownGroup) -> None:
-        super().__init__(screen)
-        self._target = target
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *hidden_keys(
+            _TIPS,
+            ("r", "raw", "Raw", "group.raw"),
+            ("z", "fold", "Fold", "group.fold"),  # the folded text names the key
+            ("d", "diff", "Diff", "group.diff"),
+        ),
+        Binding(
+            "p",
+            "tokens",
+            "Tokens",
+            id="group.tokens",
+            tooltip="Each token of this candidate with its log-probs",
+        ),
+        Binding("left,h", "step(-1)", "Candidate to the left", show=False),
+        Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
+        Binding("up,k", "scroll_card(-1)", "Up", show=False),
+        Binding("down,j", "scroll_card(1)", "Down", show=False),
+        Binding("pageup", "scroll_card(-10)", "Page up", show=False),
+        Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
+    ]
 
     @property
     def _detail(self) -> GroupDetail:
@@ -206,7 +212,7 @@ class GroupPage(ScreenPart):
     def action_fold(self) -> None:
         """Unfold, or fold again."""
         self._detail.toggle_fold()
-        self.screen.update_view(EVERYTHING)
+        self.changed()
 
     def action_tokens(self) -> None:
         """Show the token log of the selected candidate."""
@@ -216,7 +222,7 @@ class GroupPage(ScreenPart):
         """Start or stop comparing the others with the selected candidate."""
         detail = self._detail
         detail.base = detail.selected if detail.base is None else None
-        self.screen.update_view(EVERYTHING)
+        self.changed()
         if detail.base is not None and not detail.candidates.side_by_side:
             self.action_step(1)  # the base itself shows no difference
 
@@ -224,21 +230,21 @@ class GroupPage(ScreenPart):
         """Switch between whole raw texts and rendered Markdown."""
         detail = self._detail
         detail.raw = not detail.raw
-        self.screen.update_view(EVERYTHING)
+        self.changed()
         group = self._target.group
         if detail.raw and group is not None and not detail.whole(detail.selected):
             self._fetch(group.group_id)
 
-    @in_background("whole", exclusive=True)
+    @work(group="whole", exclusive=True, exit_on_error=False)
     async def _fetch(self, group_id: str) -> None:
         try:
             group_events = await self.session.group_events(group_id)
         except AjetError as error:
             self.host.say(f"The whole text cannot be read: {error}", "error")
             return
-        if group_id == self._target.group_id and self.screen.is_mounted:
+        if group_id == self._target.group_id and self.is_mounted:
             self._detail.take_whole(*whole_texts(group_events))
-            self.screen.update_view(EVERYTHING)
+            self.changed()
 
 
 class GroupScreen(ConsoleScreen):
@@ -252,6 +258,7 @@ class GroupScreen(ConsoleScreen):
         "texts, d the differences to the other answers, S scores again, A asks again. An "
         "advantage with ≈ is an estimate: its value if the group were sent now."
     )
+    AUTO_FOCUS = "GroupVotes"
     digits_vote: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
     spare_keys: ClassVar[tuple[str, ...]] = (
@@ -264,7 +271,11 @@ class GroupScreen(ConsoleScreen):
         "rescore",
         "rerun",
     )
-    BINDINGS: ClassVar[list[BindingType]] = _KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
+        Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
+        Binding("escape", "leave", "Back", id="group.leave"),
+    ]
 
     def __init__(
         self,
@@ -283,19 +294,12 @@ class GroupScreen(ConsoleScreen):
         """
         super().__init__()
         self.target = ShownGroup(self, group_id, others, find)
-        self.detail_keys = DetailKeys(self.target, focusable=True)
-        self.votes = GroupVotes(self, self.target)
-        self.page = GroupPage(self, self.target)
-        self.keys = ActionKeys(
-            self,
-            frozenset({"vote", "tie", "bad"}),
-            lambda action: obstacle(action, self.target.group, self.session),
-        )
+        self.detail_keys = DetailKeys(self.target)
+        self.votes = GroupVotes(self.target)
         self._first_candidate = candidate
-        bind_actions(self, self.votes, self.page)
 
     def compose_body(self) -> ComposeResult:
-        with self.detail_keys:
+        with GroupPage(self.target), self.detail_keys, self.votes:
             yield GroupDetail(bars=True)
 
     @property
@@ -325,21 +329,12 @@ class GroupScreen(ConsoleScreen):
         if self._first_candidate is not None:
             detail.select(self._first_candidate)
             self._first_candidate = None
-        self.keys.refresh()
-        self.detail_keys.keys.refresh()
+        for area in self.query(KeyArea):
+            area.keys.refresh()
 
     def on_key_area_changed(self) -> None:
         """Paint what a key has changed."""
         self.update_view(EVERYTHING)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer keys that have an effect now."""
-        return self.keys.allows(action)
-
-    def on_key(self, event: events.Key) -> None:
-        """Forget a first press of `t` or `b` when another key follows it."""
-        self.votes.disarm(event.key)
-        self.keys.explain(event)
 
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
         """Select the candidate that was clicked."""
