@@ -19,6 +19,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.plugins import REWARD_PARTS, Plugins
+from core.whole_file import read_small
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
@@ -366,6 +367,26 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
     "mapping": (dict[str, Any], "a mapping"),
 }
 """Type of a setting -> the type that its value must have, and its name."""
+
+
+def read_text(field: str, file: Path, limit: int = 1 << 20) -> str:
+    """Return the text of a file that a setting names.
+
+    Args:
+        field: The setting.
+        file: Its value.
+        limit: Maximum size in bytes.
+
+    Raises:
+        SettingError: the file cannot be read, or is not UTF-8 text.
+    """
+    try:
+        return read_small(file, limit).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8 text"
+        if isinstance(error, OSError):
+            why = error.strerror or type(error).__name__
+        raise SettingError(field, f"{file} cannot be read: {why}", "Correct the path") from error
 
 
 PLUGINS = Plugins(ENTRY_POINTS, PartKind, BUILT_IN)

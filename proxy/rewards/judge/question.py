@@ -139,8 +139,8 @@ class QuestionRunner:
         while True:
             if reason := self._spend.over(self._options.spend_limit):
                 raise PartAbstained(reason)
-            if not is_test:
-                self._breaker.check()
+            if self._breaker.trouble and not is_test:  # it has opened since
+                raise PartAbstained(self._breaker.trouble)
             try:
                 async with self._slots:
                     reply = await self._client.ask(
