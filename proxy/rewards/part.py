@@ -122,8 +122,8 @@ class SettingError(UsageError):
 class GroupPart(Protocol):
     """A part that scores on the event loop without waiting: < 0.05 ms for four short answers.
 
-    Optional attributes: `files`, the paths the part has read (it is rebuilt when one changes), and
-    `looks_back`, True when the part uses `PartInput.recent`.
+    Optional attributes: `files`, the paths the part has read (it is rebuilt when one changes, in a
+    folder when a Python file does), and `looks_back`, True when the part uses `PartInput.recent`.
     """
 
     def score(self, group: PartInput) -> PartValues:
@@ -240,6 +240,23 @@ class OwnServer(msgspec.Struct, frozen=True):
     model: str = ""
 
 
+class HookLimits(msgspec.Struct, frozen=True):
+    """Limits of the process of a hook."""
+
+    call_seconds: float = 30.0
+    """Limit of one call; then it is cancelled, and the process is killed if that fails."""
+    load_seconds: float = 60.0
+    """Limit for importing the modules."""
+    grace_seconds: float = 1.0
+    """Time that a cancelled call has to end by itself."""
+    memory_bytes: int = 2 << 30
+    """Memory that the process may allocate; 0 for no limit."""
+    retry_seconds: float = 10.0
+    """Seconds between two attempts to load files that fail to load and do not change."""
+    log_bytes: int = 16 << 20
+    """Size at which the log of the hooks' output is truncated."""
+
+
 class PartEnvironment(msgspec.Struct, frozen=True):
     """What the program provides to parts besides their settings."""
 
@@ -247,8 +264,8 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
     """Time limit of one group in seconds."""
-    memory_mb: int = 2048
-    """Memory limit of a part's process in MiB."""
+    hooks: HookLimits = HookLimits()
+    """Limits of hooks whose settings give no others; a call has at most `seconds`."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM

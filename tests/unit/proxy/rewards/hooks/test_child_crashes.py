@@ -1,14 +1,14 @@
 """Hooks that loop, block, crash or use up memory: their process ends, the proxy continues."""
 
 import asyncio
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
-from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.part import HookLimits
 from proxy.rewards.source import ScoreSheet, SourceHealth
 
 pytestmark = pytest.mark.slow
@@ -17,9 +17,7 @@ GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):
         return [float(len(a["content"])) for a in all_answers]
 """
-SHORT = HookLimits(
-    call_seconds=0.5, load_seconds=90, grace_seconds=0.2, poll_seconds=0.05, retry_seconds=5
-)
+SHORT = HookLimits(call_seconds=0.5, load_seconds=90, grace_seconds=0.2, retry_seconds=5)
 
 
 def rewards(sheet: ScoreSheet) -> list[float]:
@@ -96,7 +94,7 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
     hooks: Any, group: Any
 ) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=3.0))
+    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=3.0))
     queries = ["sleep", "held", "a", "b"]
     sleep, loop, *others = await asyncio.gather(
         *(source.score(group("a", query=one)) for one in queries)
@@ -157,7 +155,7 @@ async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) ->
             time.sleep(0.3)
             return [float(count[0])]
     """)
-    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
+    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=1.0))
     pid = source.pid
     sheets = await asyncio.gather(*(source.score(group("a")) for _ in range(8)))
     good = [sheet for sheet in sheets if sheet.abstention is None]
@@ -191,7 +189,7 @@ async def test_an_endless_loop_of_a_cancelled_call_is_killed_for_the_next(
                     ctypes.PyDLL(None).usleep(1000)  # keeps the interpreter's lock, as a loop does
             return [1.0]
     """)
-    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=2.0))
+    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=2.0))
     pid = source.pid
     async with asyncio.TaskGroup() as tasks:
         left = tasks.create_task(source.score(group("a", query="loop")))
@@ -263,7 +261,7 @@ async def test_the_end_of_the_process_is_an_abstention(
 
 async def test_too_much_memory(hooks: Any, group: Any) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(HookLimits(memory_bytes=512 << 20, poll_seconds=0.05))
+    source = await hooks.open(HookLimits(memory_bytes=512 << 20))
     sheet = await source.score(group("a", query="memory"))
     assert "MemoryError" in cause(sheet)
     assert sheet.abstention is not None

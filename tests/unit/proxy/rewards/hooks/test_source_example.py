@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "enthusia
 
 @pytest.mark.slow
 async def test_enthusiasm_wins_and_circles_lose(tmp_path: Path, group: Any) -> None:
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     try:
         report = await source.request("r1", "t1", "What about Paris?", {"row": 7})

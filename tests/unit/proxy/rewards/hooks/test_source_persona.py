@@ -28,7 +28,7 @@ QUESTION = "What about Paris and its museums?"
 
 @pytest.fixture
 async def persona(tmp_path: Path, request: Any) -> Any:
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     yield source
     await source.close()
@@ -46,7 +46,7 @@ async def test_lively_wins_and_circles_lose(
     parts = {part.name: part for part in sheet.scores[2].parts}
     assert set(parts) == {"hook", "reward", "quality", "extraversion", "relevance", "diversity"}
     assert parts["quality"].reason == "empty, or turning in circles"
-    assert "rewards [" in (tmp_path / "hooks.log").read_text()
+    assert "rewards [" in (tmp_path / "logs" / "hooks.log").read_text()
     assert not list(EXAMPLE.rglob("*.pyc"))
 
 
@@ -105,7 +105,7 @@ async def test_a_judge_by_the_environment(
     calls: int,
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     try:
         assert source.health().ok, source.health()
@@ -134,7 +134,7 @@ async def test_an_invalid_mode_is_reported_at_the_start(
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
     monkeypatch.delenv("JUDGE_BASE_URL", raising=False)
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     error = source.health().error
     await source.close()

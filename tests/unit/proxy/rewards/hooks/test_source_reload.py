@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.part import HookLimits
 from proxy.rewards.source import SourceHealth
 
 pytestmark = pytest.mark.slow
@@ -167,7 +167,7 @@ async def test_loading_is_tried_again_while_it_fails(hooks: Any, until: Any) -> 
         "if not (pathlib.Path(__file__).parent / 'judge_is_up').exists():\n"
         "    raise ConnectionError('no judge')\n" + constant(0.5)
     )
-    source = await hooks.open(HookLimits(poll_seconds=0.05, retry_seconds=0.2))
+    source = await hooks.open(HookLimits(retry_seconds=0.2))
     assert "no judge" in str(source.health().error)
     flag.touch()
     await until(lambda: source.health().ok)
@@ -190,7 +190,7 @@ async def test_the_log_is_truncated(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward(
         "def on_compute_relative_reward(v, a):\n    print('y' * 50_000)\n    return [0.0]\n"
     )
-    source = await hooks.open(HookLimits(poll_seconds=0.05, log_bytes=20_000))
+    source = await hooks.open(HookLimits(log_bytes=20_000))
     await source.score(group("a"))
     await until(lambda: hooks.log.stat().st_size <= 20_000)
 
@@ -219,7 +219,7 @@ async def test_checking_the_folder_is_cheap(hooks: Any) -> None:
     times = []
     for _ in range(50):
         started = time.thread_time()
-        source.part._stamp()
+        source._stamp()
         times.append(time.thread_time() - started)
     assert sorted(times)[25] < 0.01
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.rewards.hooks import tutorials as logs
-from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.tutorials import Logger
+from proxy.rewards.part import HookLimits
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +136,7 @@ async def test_two_gigabytes_under_the_usual_limit(hooks: Any, group: Any) -> No
                 held.append(bytes(2 << 30))
             return [0.5]
     """)
-    source = await hooks.open(HookLimits(poll_seconds=0.05))
+    source = await hooks.open(HookLimits())
     for query, line in (("block", 8), ("pieces", 6)):
         sheet = await source.score(group("a", query=query))
         assert sheet.abstention is not None
