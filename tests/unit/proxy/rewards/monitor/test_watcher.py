@@ -1,7 +1,9 @@
-"""The monitor of sealed rewards: correlations, outliers, and its cost."""
+"""The monitor of sealed rewards: correlations, outliers, alerts on built-in rewards, and load."""
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,14 +22,31 @@ from core.events import (
 from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
 from proxy.alerts import alert_raised, dismiss_alert
+from proxy.rewards.model.file import default_model
 from proxy.rewards.monitor import watcher
 from proxy.rewards.monitor.hacking import MIN_ANSWERS, TRAITS, WINDOW, HackingMonitor, interval
 from proxy.rewards.monitor.outliers import RewardDistribution, SignalMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
+from proxy.rewards.source import Answer, GroupContext
 from tests.support.alerts import cause_of, todo_of
+from tests.support.proxy.builtin_rewards import score_group
 
 WORDS = [f"word{number}" for number in range(400)]
 RANDOM = random.Random(5)
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[Bus]:
+    journal = Journal(tmp_path / "j.db")
+    yield Bus(journal, "run", State())
+    journal.close()
+
+
+@contextlib.asynccontextmanager
+async def running(monitor: RewardMonitor) -> AsyncIterator[None]:
+    async with Tasks("t") as tasks:
+        tasks.spawn(monitor.run(), "watch")
+        yield
 
 
 def text(count: int, rng: random.Random = RANDOM) -> str:
@@ -284,60 +303,45 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
 # --- the monitor --------------------------------------------------------------------------------
 
 
-class StateBus:
-    """A bus of which only the state is used."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    def listen(self, *_: object) -> None: ...
-
-
 @pytest.mark.slow
 async def test_alerts_and_figures_are_published_and_cleared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY", 0.01)
     monkeypatch.setattr(watcher, "TEXTS_READ", 1_000)
-    journal = Journal(tmp_path / "j.db")
-    state = State()
+    state = bus.state
     for number in range(20):
         texts = [text(5), text(20), text(40), text(80)]
         state.groups[f"g{number}"] = group(number, texts, [0.1, 0.2, 0.4, 0.8])
-    bus = Bus(journal, "run", state)
     events: list[Event] = []
     bus.listen(lambda event, _: events.append(event))
-    try:
-        async with Tasks("t") as tasks:
-            tasks.spawn(RewardMonitor(bus).run(), "watch")
-            await until(lambda: "hacking:length" in bus.state.alerts)
-            alert = bus.state.alerts["hacking:length"]
-            assert cause_of(alert).startswith("rewards follow length: r +1.00")
-            assert "over 80 answers" in cause_of(alert)
-            assert "Look at g" in todo_of(alert)
-            figure = next(one for one in bus.state.reward_watch.figures if one.trait == "length")
-            assert figure.alert
-            assert bus.state.reward_watch.groups == 20
-            dismiss_alert(bus, "hacking:length")
-            for number in range(20, 420):
-                texts = [text(20) for _ in range(4)]
-                rewards = [RANDOM.random() for _ in range(4)]
-                bus.state.groups[f"g{number}"] = group(number, texts, rewards)
-                bus.publish(sealed(f"g{number}", rewards))
-            await until(lambda: not bus.state.reward_watch.figures[0].alert)
-            raised = [one for one in events if isinstance(one, AlertRaised) and "length" in one.key]
-            assert len(raised) == 1
-            assert any(isinstance(one, RewardsWatched) for one in events)
-            for number in range(420, 440):
-                rewards = [0.0, 0.5, 1.0, 40.0 if number == 439 else 0.2]
-                bus.state.groups[f"g{number}"] = group(number, texts, rewards)
-                bus.publish(sealed(f"g{number}", rewards))
-            await until(lambda: "rewards:scale" in bus.state.alerts)
-            assert "to 40" in cause_of(bus.state.alerts["rewards:scale"])
-            assert "weights sum to 1" in todo_of(bus.state.alerts["rewards:scale"])
-            assert "candidate 4 in group g439" in cause_of(bus.state.alerts["rewards:outlier"])
-    finally:
-        journal.close()
+    async with running(RewardMonitor(bus)):
+        await until(lambda: "hacking:length" in bus.state.alerts)
+        alert = bus.state.alerts["hacking:length"]
+        assert cause_of(alert).startswith("rewards follow length: r +1.00")
+        assert "over 80 answers" in cause_of(alert)
+        assert "Look at g" in todo_of(alert)
+        figure = next(one for one in bus.state.reward_watch.figures if one.trait == "length")
+        assert figure.alert
+        assert bus.state.reward_watch.groups == 20
+        dismiss_alert(bus, "hacking:length")
+        for number in range(20, 420):
+            texts = [text(20) for _ in range(4)]
+            rewards = [RANDOM.random() for _ in range(4)]
+            bus.state.groups[f"g{number}"] = group(number, texts, rewards)
+            bus.publish(sealed(f"g{number}", rewards))
+        await until(lambda: not bus.state.reward_watch.figures[0].alert)
+        raised = [one for one in events if isinstance(one, AlertRaised) and "length" in one.key]
+        assert len(raised) == 1
+        assert any(isinstance(one, RewardsWatched) for one in events)
+        for number in range(420, 440):
+            rewards = [0.0, 0.5, 1.0, 40.0 if number == 439 else 0.2]
+            bus.state.groups[f"g{number}"] = group(number, texts, rewards)
+            bus.publish(sealed(f"g{number}", rewards))
+        await until(lambda: "rewards:scale" in bus.state.alerts)
+        assert "to 40" in cause_of(bus.state.alerts["rewards:scale"])
+        assert "weights sum to 1" in todo_of(bus.state.alerts["rewards:scale"])
+        assert "candidate 4 in group g439" in cause_of(bus.state.alerts["rewards:outlier"])
 
 
 def lengthy(number: int, others: list[float]) -> Group:
@@ -352,69 +356,52 @@ def lengthy(number: int, others: list[float]) -> Group:
 
 @pytest.mark.parametrize(("follows", "result"), [(False, False), (True, True)])
 async def test_the_length_that_a_part_rewards_is_no_alert(
-    follows: bool, result: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    follows: bool, result: bool, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "TEXTS_READ", 1_000)
-    journal = Journal(tmp_path / "j.db")
-    state = State()
+    state = bus.state
     parts = (RewardPart(name="words", kind="length"), RewardPart(name="taste", kind="hook"))
     state.rewards = Rewards(parts=parts)
     rng = random.Random(4)
     for number in range(30):
         others = [0.1, 0.2, 0.3, 0.4] if follows else [rng.random() for _ in range(4)]
         state.groups[f"g{number}"] = lengthy(number, others)
-    bus = Bus(journal, "run", state)
-    try:
-        async with Tasks("t") as tasks:
-            tasks.spawn(RewardMonitor(bus).run(), "watch")
-            await until(lambda: bus.state.reward_watch.groups == 30)
-            await until(lambda: ("hacking:length" in bus.state.alerts) == result)
-            if result:
-                cause = cause_of(bus.state.alerts["hacking:length"])
-                assert "follow length, without what the part `words` gives: r +0.9" in cause
-    finally:
-        journal.close()
+    async with running(RewardMonitor(bus)):
+        await until(lambda: bus.state.reward_watch.groups == 30)
+        await until(lambda: ("hacking:length" in bus.state.alerts) == result)
+        if result:
+            cause = cause_of(bus.state.alerts["hacking:length"])
+            assert "follow length, without what the part `words` gives: r +0.9" in cause
 
 
-async def test_an_alert_has_the_present_figures_and_groups(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    state = State()
-    bus = Bus(journal, "run", state)
+async def test_an_alert_has_the_present_figures_and_groups(bus: Bus) -> None:
+    state = bus.state
     monitor = RewardMonitor(bus)
-    try:
-        for number in range(20):
-            one = group(number, ["a", "b"], [0.5, 0.5])
-            one.step = number // 5
-            monitor.take(one)
-            monitor.report()
-        first = state.alerts["dead:s"]
-        assert "15 of the 15 groups" in cause_of(first)
-        assert first.groups == tuple(f"g{number}" for number in range(5, 20))
-        one = group(20, ["a", "b"], [0.5, 0.5])
-        one.step = 3
+    for number in range(20):
+        one = group(number, ["a", "b"], [0.5, 0.5])
+        one.step = number // 5
         monitor.take(one)
         monitor.report()
-        assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
-        assert state.alerts["dead:s"].groups[-1] == "g20"
-        assert state.alerts["dead:s"].at == first.at
-    finally:
-        journal.close()
+    first = state.alerts["dead:s"]
+    assert "15 of the 15 groups" in cause_of(first)
+    assert first.groups == tuple(f"g{number}" for number in range(5, 20))
+    one = group(20, ["a", "b"], [0.5, 0.5])
+    one.step = 3
+    monitor.take(one)
+    monitor.report()
+    assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
+    assert state.alerts["dead:s"].groups[-1] == "g20"
+    assert state.alerts["dead:s"].at == first.at
 
 
-async def test_a_lack_of_signal_raises_an_alert_on_its_server(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    state = State()
+async def test_a_lack_of_signal_raises_an_alert_on_its_server(bus: Bus) -> None:
+    state = bus.state
     for number in range(24):
         state.groups[f"g{number}"] = one = group(number, ["a", "b"], [0.5, 0.5])
         one.step = number // 8
-    bus = Bus(journal, "run", state)
-    try:
-        async with Tasks("t") as tasks:
-            tasks.spawn(RewardMonitor(bus).run(), "watch")
-            await until(lambda: "dead:s" in bus.state.alerts)
-            assert "24 of the 24 groups" in cause_of(bus.state.alerts["dead:s"])
-    finally:
-        journal.close()
+    async with running(RewardMonitor(bus)):
+        await until(lambda: "dead:s" in bus.state.alerts)
+        assert "24 of the 24 groups" in cause_of(bus.state.alerts["dead:s"])
 
 
 def sealed(group_id: str, rewards: list[float]) -> GroupSealed:
@@ -432,53 +419,36 @@ async def until(test: object, seconds: float = 60.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    state = State()
+async def test_under_load_every_reward_is_seen_and_texts_of_some(bus: Bus) -> None:
+    state = bus.state
     for number in range(200):
         far = 50.0 if number == 171 else 0.2
         state.groups[f"g{number}"] = group(number, ["a b", "c d e", "f"], [0.1, 0.3, far])
-    bus = Bus(journal, "run", state)
-    try:
-        async with Tasks("t") as tasks:
-            tasks.spawn(RewardMonitor(bus).run(), "watch")
-            await until(lambda: bus.state.reward_watch.groups > 0)
-            assert bus.state.reward_watch.groups == watcher.TEXTS_READ
-            assert bus.state.reward_watch.high == 50.0
-            assert "group g171" in cause_of(bus.state.alerts["rewards:outlier"])
-    finally:
-        journal.close()
+    async with running(RewardMonitor(bus)):
+        await until(lambda: bus.state.reward_watch.groups > 0)
+        assert bus.state.reward_watch.groups == watcher.TEXTS_READ
+        assert bus.state.reward_watch.high == 50.0
+        assert "group g171" in cause_of(bus.state.alerts["rewards:outlier"])
 
 
-async def test_a_group_that_cannot_be_examined_does_not_stop_the_monitor(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    state = State()
+async def test_a_group_that_cannot_be_examined_does_not_stop_the_monitor(bus: Bus) -> None:
+    state = bus.state
     state.groups["odd"] = group(1, ["a", "b"], [0.1, 0.2])
     state.groups["odd"].candidates[0].text = None  # type: ignore[assignment]  # a defect
     state.groups["good"] = group(2, ["a b c", "d"], [0.1, 0.2])
     state.groups["good"].group_id = "good"
-    bus = Bus(journal, "run", state)
-    try:
-        async with Tasks("t") as tasks:
-            tasks.spawn(RewardMonitor(bus).run(), "watch")
-            await until(lambda: bus.state.reward_watch.groups == 1)
-    finally:
-        journal.close()
+    async with running(RewardMonitor(bus)):
+        await until(lambda: bus.state.reward_watch.groups == 1)
 
 
-async def test_rewards_of_a_person_are_not_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run", State())
-    try:
-        monitor = RewardMonitor(bus)
-        voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
-        voted.source = "human"
-        monitor.take(voted)
-        monitor.take(group(2, ["a b c", "d e f"], [0.2, 0.4]))
-        monitor.report()
-        assert (bus.state.reward_watch.low, bus.state.reward_watch.high) == (0.2, 0.4)
-    finally:
-        journal.close()
+async def test_rewards_of_a_person_are_not_counted(bus: Bus) -> None:
+    monitor = RewardMonitor(bus)
+    voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
+    voted.source = "human"
+    monitor.take(voted)
+    monitor.take(group(2, ["a b c", "d e f"], [0.2, 0.4]))
+    monitor.report()
+    assert (bus.state.reward_watch.low, bus.state.reward_watch.high) == (0.2, 0.4)
 
 
 COPIED = "Water boils at a lower temperature on a mountain because the air is thinner there."
@@ -494,23 +464,149 @@ COPIED = "Water boils at a lower temperature on a mountain because the air is th
     ],
 )
 async def test_each_trait_that_pays_raises_its_alert(
-    trait: str, texts: tuple[str, str], kind: str, tmp_path: Path
+    trait: str, texts: tuple[str, str], kind: str, bus: Bus
 ) -> None:
     """Unless a part that rewards it by its nature gives the whole reward."""
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run", State())
     if kind:
         bus.state.rewards = Rewards(parts=(RewardPart(name="right", kind=kind),))
-    try:
-        monitor = RewardMonitor(bus)
-        for number in range(20):
-            some = group(number, [*texts, *texts], [0.9, 0.2, 0.8, 0.1])
-            some.reference = COPIED
-            for candidate in some.candidates:
-                assert candidate.reward is not None
-                candidate.parts = (Part("right", candidate.reward, 1.0),)
-            monitor.take(some)
+    monitor = RewardMonitor(bus)
+    for number in range(20):
+        some = group(number, [*texts, *texts], [0.9, 0.2, 0.8, 0.1])
+        some.reference = COPIED
+        for candidate in some.candidates:
+            assert candidate.reward is not None
+            candidate.parts = (Part("right", candidate.reward, 1.0),)
+        monitor.take(some)
+    monitor.report()
+    assert (f"hacking:{trait}" in bus.state.alerts) == (not kind)
+
+
+# --- under load ---------------------------------------------------------------------------------
+
+
+class Busy(RewardMonitor):
+    """While it reads one group, the next one is sealed."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.bus = bus
+        self.read = 0
+
+    def take(self, group: Group, texts: bool = True) -> None:
+        super().take(group, texts)
+        self.read += texts
+        self.bus.publish(GroupSealed(group_id=group.group_id, rewards=(), best=0, source="auto"))
+
+
+async def test_the_monitor_reports_while_groups_keep_arriving(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "EVERY", 0.01)
+    monkeypatch.setattr(watcher, "TEXTS_READ", 5)
+    state, names = bus.state, [f"g{number}" for number in range(12)]
+    for name in names:
+        state.groups[name] = group(int(name[1:]), [f"{name} 0", f"{name} 1"], [0.1, 0.9])
+    monitor = Busy(bus)
+    result = asyncio.Event()
+    read_then: list[int] = []
+
+    def on_event(event: Event, _: frozenset[str]) -> None:
+        read_then.append(monitor.read)
+        result.set()
+
+    bus.listen(on_event, RewardsWatched)
+    async with asyncio.timeout(20), running(monitor):
+        await result.wait()
+        first = monitor.read
+        while monitor.read == first:  # groups that arrived meanwhile are read next
+            await asyncio.sleep(0.005)
+    assert read_then[0] <= 5
+
+
+# --- on the built-in rewards --------------------------------------------------------------------
+
+SENTENCES = (
+    "It is a question that many people ask.",
+    "Light of short waves is scattered more than light of long waves.",
+    "You may want to read a book about this.",
+    "The answer depends on where you live and on the season.",
+    "Most of it was found out a hundred years ago.",
+    "Water boils at a lower temperature on a mountain.",
+    "Cats sleep for more than half of the day.",
+    "There are several reasons, and each of them is simple.",
+)
+
+
+def scored(number: int, query: str, texts: Sequence[str], reference: str | None = None) -> Group:
+    """A sealed group with the rewards and parts that the built-in model gives."""
+    answers = [
+        Answer(at, {"role": "assistant", "content": value}, "stop", f"e{at}", 0.5, {})
+        for at, value in enumerate(texts)
+    ]
+    messages = [{"role": "user", "content": query}]
+    context = GroupContext(f"g{number}", "r", "t", query, messages, {}, reference, (*answers,))
+    scores = score_group(context)
+    sealed_group = group(number, list(texts), [score.reward for score in scores])
+    for candidate, score in zip(sealed_group.candidates, scores, strict=True):
+        candidate.parts = tuple(
+            Part(part.name, part.value, part.weight, part.gate) for part in score.parts
+        )
+    return sealed_group
+
+
+def ordinary(number: int, rng: random.Random) -> Group:
+    """A group of ordinary answers to a question for an explanation."""
+    words = ["colour", "evening", "sky", "weather", "change", "sun", "air", "cloud"]
+    texts = []
+    for _ in range(4):
+        result = rng.sample(SENTENCES, rng.randint(1, 4))
+        some = rng.sample(words, rng.randint(1, 2 * len(result)))
+        texts.append(" ".join([*result, "Think of the", " and the ".join(some) + "."]))
+    return scored(number, "Why does the colour of the evening sky change with the weather?", texts)
+
+
+def right(number: int, rng: random.Random) -> Group:
+    """A group of right answers to a question with a reference, in few words and in many.
+
+    The reference part gives most to the reference alone, and the others to a sentence.
+    """
+    texts = ["Lima.", "It is Lima.", "I say it is Lima.", "The capital of Peru is Lima."]
+    texts[rng.randint(1, 3)] += rng.choice([" Take good care.", " I hope that this helps you."])
+    return scored(number, "What is the capital of Peru?", texts, "Lima")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answers", [ordinary, right])
+async def test_the_shipped_rewards_raise_no_alert_about_length(
+    answers: Callable[[int, random.Random], Group], bus: Bus
+) -> None:
+    state = bus.state
+    state.rewards = Rewards(
+        parts=tuple(
+            RewardPart(name=one.name, kind=one.kind, gate=one.gate) for one in default_model().parts
+        )
+    )
+    rng = random.Random(7)
+    monitor = RewardMonitor(bus)
+    for number in range(100):
+        monitor.take(answers(number, rng))
         monitor.report()
-        assert (f"hacking:{trait}" in bus.state.alerts) == (not kind)
-    finally:
-        journal.close()
+        assert "hacking:length" not in state.alerts
+
+
+@pytest.mark.parametrize(("kind", "alert"), [("reference", False), ("hook", True)])
+async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
+    kind: str, alert: bool, bus: Bus
+) -> None:
+    """After right answers alone; of a hook it may be a mistake of its own."""
+    texts = ("7.", "It is 7.", "That makes 7.", "3 + 4 is 7.")
+    state = bus.state
+    state.rewards = Rewards(
+        parts=(RewardPart(name="reference", kind=kind), RewardPart(name="length", kind="length"))
+    )
+    monitor = RewardMonitor(bus)
+    for number in range(20):
+        result = (*texts[:3], "It is 6.") if number == 15 else texts
+        monitor.take(scored(number, "What is 3 + 4?", result))
+        monitor.report()
+    assert ("rewards:outlier" in state.alerts) == alert
