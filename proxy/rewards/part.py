@@ -264,14 +264,14 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
     """Time limit of one group in seconds."""
-    hooks: HookLimits = HookLimits()
-    """Limits of hooks whose settings give no others; a call has at most `seconds`."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM
     """The clocks and the chance of the process."""
     own: OwnServer | None = None
     """The server of the policy, if it can be asked directly."""
+    hooks: HookLimits = HookLimits()
+    """Limits of hooks; those of a call and of the memory are settings."""
     kept: dict[str, Any] = {}
     """What parts keep, by a key of their own, while a saved file replaces them."""
 

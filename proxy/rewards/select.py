@@ -12,7 +12,7 @@ from proxy.http.upstream_transport import addresses, key_of
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import PartSpec, RewardModel
-from proxy.rewards.part import HookLimits, OwnServer, PartEnvironment
+from proxy.rewards.part import OwnServer, PartEnvironment
 from proxy.rewards.source import RewardSource
 
 
@@ -77,7 +77,6 @@ def environment_of(
     return PartEnvironment(
         home.root,
         settings.reward_limit,
-        HookLimits(memory_bytes=settings.rewards.memory_mb << 20),
         publish,
         runtime,
         own_server(settings.upstream),

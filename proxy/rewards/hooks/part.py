@@ -60,12 +60,10 @@ class Hook(Reporting):
     Args:
         folder: Folder of the hook modules.
         seconds: Time limit of one call; None for that of the environment.
-        memory_mb: Memory limit of the process in MiB; None for that of the environment.
+        memory_mb: Memory limit of the process in MiB.
     """
 
-    def __init__(
-        self, folder: Path, seconds: float | None = None, memory_mb: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, seconds: float | None = None, memory_mb: int = 2048) -> None:
         self.folder = folder.absolute().resolve()
         self.files = (self.folder,)
         self.limits = HookLimits()
@@ -85,11 +83,10 @@ class Hook(Reporting):
 
     def place(self, environment: PartEnvironment) -> None:
         """Take the limits that are not set, and the folder of the log, from the environment."""
-        limits, memory_mb = environment.hooks, self._memory_mb
         self.limits = msgspec.structs.replace(
-            limits,
+            environment.hooks,
             call_seconds=self._seconds or environment.seconds,
-            memory_bytes=limits.memory_bytes if memory_mb is None else memory_mb << 20,
+            memory_bytes=self._memory_mb << 20,
         )
         self._clock = environment.runtime.clock.monotonic
         if environment.home is not None:
@@ -271,9 +268,7 @@ HOOK = PartKind(
         "seconds": Setting(
             "number", None, "seconds per group; default: the limit in the settings", 0.01
         ),
-        "memory_mb": Setting(
-            "int", None, "MiB for its process; default: the limit in the settings", 64
-        ),
+        "memory_mb": Setting("int", 2048, "MiB for its process", 64),
     },
     slow=True,
     relative="a hook may compare the answers of a group",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from proxy.rewards.hooks.part import Hook
 from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import PartSpec, RewardModel
 from proxy.rewards.part import HookLimits, PartEnvironment
-from proxy.rewards.select import hook_model
 
 
 class HookRewards(ComposedSource):
@@ -16,8 +16,10 @@ class HookRewards(ComposedSource):
     ) -> None:
         folder.mkdir(exist_ok=True)
         limits = limits or HookLimits()
-        environment = PartEnvironment(home, limits.call_seconds, limits)
-        super().__init__(model=hook_model(folder), environment=environment, name="hook")
+        settings = {"folder": str(folder.absolute()), "memory_mb": limits.memory_bytes >> 20}
+        model = RewardModel((PartSpec("hook", "hook", settings=settings),))
+        environment = PartEnvironment(home, limits.call_seconds, hooks=limits)
+        super().__init__(model=model, environment=environment, name="hook")
 
     @property
     def pid(self) -> int:

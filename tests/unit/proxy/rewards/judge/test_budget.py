@@ -5,7 +5,6 @@ import logging
 import os
 import sqlite3
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -190,24 +189,27 @@ async def test_the_cache_holds_no_prompt(
     assert b"UNIQUE" not in stored
 
 
-@pytest.mark.slow
 async def test_counts_are_published_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "EVERY", 0.15)
+    monkeypatch.setattr(limits, "EVERY", 3600.0)
     async with bench(judge.url, mode="pointwise") as one:
-        began = time.monotonic()
         for number in range(3):
             await one.score(group(*(f"{number} {other}" for other in range(8))))
-        many = len(one.events)
-        assert many <= 2 + (time.monotonic() - began) / limits.EVERY
-        async with asyncio.timeout(60):
-            # the last counts come by themselves
-            while not (isinstance(last := one.events[-1], JudgeSpent) and last.calls == 24):
-                await asyncio.sleep(0.01)
-        await one.score(group("once more"))
+        assert len(one.events) <= 1
     assert isinstance(one.events[-1], JudgeSpent)
-    assert one.events[-1].calls == 25  # closing reports the rest
+    assert one.events[-1].calls == 24  # closing reports the rest
+
+
+async def test_the_last_counts_come_by_themselves(
+    judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "EVERY", 0.01)
+    async with bench(judge.url, mode="pointwise") as one:
+        await one.score(group("a", "b"))
+        async with asyncio.timeout(60):
+            while not (isinstance(last := one.events[-1], JudgeSpent) and last.calls == 2):
+                await asyncio.sleep(0.01)
 
 
 async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group: Group) -> None:

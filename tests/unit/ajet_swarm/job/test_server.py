@@ -8,33 +8,12 @@ import yaml
 
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.schema import BATCH, KL, LEARNING_RATE, MODEL, REQUIRED
+from ajet_swarm.job.server import MODEL_VARIABLE, for_server
+from ajet_swarm.job.tree import Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import (
-    BATCH,
-    GPUS,
-    KL,
-    LEARNING_RATE,
-    MODEL,
-    NODES,
-    REPEAT,
-    Job,
-    JobError,
-    default_job,
-    dump_job,
-    get,
-    hand_job,
-    put,
-)
-from ajet_swarm.protocol.job_validation import check_job
-from ajet_swarm.protocol.server_job import (
-    MODEL_VARIABLE,
-    REQUIRED,
-    for_server,
-    server_hand_job,
-    server_job,
-    votes_text,
-)
+from core.jobs import default_job, hand_job, server_hand_job, server_job
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -175,32 +154,9 @@ def test_samples_that_the_gpus_cannot_share_are_refused(keys: str, refused: str)
     assert get(yaml.safe_load(for_server(dump_job(corrected)).text), BATCH) == least
 
 
-@pytest.mark.parametrize(("gpus", "nodes", "tasks"), [(8, 1, 2), (4, 1, 1), (1, 1, 1), (6, 2, 3)])
-def test_the_job_for_rating_has_four_answers_and_as_few_tasks_as_possible(
-    gpus: int, nodes: int, tasks: int
-) -> None:
-    like: Job = {}
-    put(like, GPUS, gpus)
-    put(like, NODES, nodes)
-    job = server_hand_job("m", like=like)
-    assert (get(job, BATCH), get(job, REPEAT), get(job, GPUS)) == (tasks, 4, gpus)
-    assert for_server(dump_job(job)).added
-    assert votes_text(job) == (
-        f"{tasks} votes make one update" if tasks > 1 else "each vote makes one update"
-    )
-
-
 def test_an_empty_list_is_filled() -> None:
     sent = for_server(f"{SHORT}\ndefaults: []\nhydra: {{searchpath: []}}\n").text
     assert values(sent) == dict(REQUIRED)
-
-
-@pytest.mark.parametrize("job", [server_job("m"), server_hand_job("m")])
-def test_the_presets_leave_training_to_the_server(job: dict[str, Any]) -> None:
-    for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", "ajet.rollout.temperature"):
-        assert get(job, path) is None
-    assert get(job, BATCH) in (None, 2)
-    assert not check_job(dump_job(job)).notices
 
 
 @pytest.mark.slow

@@ -1,23 +1,73 @@
-"""The errors of a job before it is sent, with the line; the differences of two jobs."""
+"""Jobs: what is sent to start a run, and the errors of a bad one."""
+
+from typing import Any
 
 import pytest
 import yaml
 
-from ajet_swarm.protocol import job_validation
-from ajet_swarm.protocol.job import (
-    BATCH,
-    LEARNING_RATE,
-    MISSING,
-    Change,
-    JobError,
-    changes,
-    default_job,
-    dump_job,
-    hand_job,
-    put,
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.job import tree
+from ajet_swarm.job.schema import KNOWN, LEARNING_RATE, REPEAT
+from ajet_swarm.job.tree import MAX_DEPTH, JobError, check_job, dump_job, get, load_job, put
+from core.jobs import default_job, hand_job
+
+
+@pytest.mark.parametrize("job", [default_job("Qwen/ü"), hand_job()])
+def test_there_and_back(job: dict[str, Any]) -> None:
+    text = dump_job(job)
+    assert load_job(text) == job
+    assert yaml.safe_load(text) == job, "a number must not become text for other readers"
+    assert list(yaml.safe_load(text)["ajet"]) == list(job["ajet"])
+
+
+def test_a_number_that_yaml_reads_as_text_is_converted() -> None:
+    job = load_job("ajet: {trainer_common: {optim: {lr: 5e-4}}, rollout: {num_repeat: '8'}}")
+    assert get(job, LEARNING_RATE) == 5e-4
+    assert get(job, REPEAT) == 8
+
+
+def test_unknown_keys_are_retained() -> None:
+    job = load_job("ajet: {rollout: {n_vllm: 3}, lora: {lora_rank: 0}}\ntrainer: {x: 1}")
+    assert job == {
+        "ajet": {"rollout": {"n_vllm": 3}, "lora": {"lora_rank": 0}},
+        "trainer": {"x": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("ajet: {a: [1}", "job.yaml:1: not YAML"),
+        ("ajet:\n  a: 1\n b: 2", "job.yaml:3: not YAML"),
+        ("", "no mapping `ajet`"),
+        ("- 1", "no mapping `ajet`"),
+        ("ajet: 3", "no mapping `ajet`"),
+        ("ajet: {data: {train_batch_size: 0}}", "train_batch_size` is 0"),
+        ("ajet: {rollout: {num_repeat: 2.5}}", "num_repeat` is 2.5"),
+        ("ajet: {rollout: {num_repeat: many}}", "num_repeat` is 'many'"),
+        ("ajet: {rollout: {num_repeat: true}}", "num_repeat` is True"),
+        ("ajet: {trainer_common: {optim: {lr: -1}}}", "optim.lr` is -1"),
+        ("ajet: {trainer_common: {optim: {lr: .nan}}}", "optim.lr` is nan"),
+        ("ajet: {rollout: {temperature: .inf}}", "temperature` is inf"),
+        ("ajet: {swarm_mode_sample_collection_method: soon}", "'soon'"),
+    ],
 )
-from ajet_swarm.protocol.job_schema import KNOWN
-from ajet_swarm.protocol.job_validation import MAX_DEPTH, check_job
+def test_a_bad_job_has_a_precise_error(text: str, result: str) -> None:
+    with pytest.raises(JobError) as caught:
+        load_job(text, "job.yaml")
+    assert result in str(caught.value)
+    assert caught.value.todo
+    assert isinstance(caught.value, UsageError)
+
+
+def test_paths() -> None:
+    job: dict[str, Any] = {}
+    put(job, "a.b.c", 1)
+    put(job, "a.d", None)
+    assert job == {"a": {"b": {"c": 1}, "d": None}}
+    assert get(job, "a.b.c") == 1
+    assert get(job, "a.d", 5) == 5
+    assert get(job, "a.b.c.e", 6) == 6
 
 
 @pytest.mark.parametrize("job", [default_job(), hand_job()])
@@ -149,21 +199,6 @@ def test_every_known_key_is_known() -> None:
         assert not check_job(yaml.safe_dump(job)).notices, path
 
 
-def test_changes_of_two_jobs() -> None:
-    before, after = default_job(), hand_job()
-    put(before, "ajet.extra", [1])
-    put(after, "ajet.new", None)
-    result = changes(before, after)
-    assert [(one.path, one.before, one.after) for one in result] == [
-        (BATCH, 4, 1),
-        (LEARNING_RATE, 5e-4, 8e-4),
-        ("ajet.new", MISSING, None),
-        ("ajet.extra", [1], MISSING),
-    ]
-    assert changes({"a": 1}, {"a": 1.0}) == []
-    assert changes({"a": 1}, {"a": True}) == [Change("a", 1, True)]
-
-
 def test_a_long_text_that_is_not_yaml_is_not_repeated() -> None:
     secret = "s" * 300
     with pytest.raises(JobError) as caught:
@@ -194,5 +229,5 @@ def test_the_loader_in_c_and_the_other_one_give_the_same(monkeypatch: pytest.Mon
 
     expected = results()
     assert [isinstance(one, str) for one in expected] == [False, False, *[True] * 5]
-    monkeypatch.setattr(job_validation.yaml, "CSafeLoader", None)
+    monkeypatch.setattr(tree.yaml, "CSafeLoader", None)
     assert results() == expected

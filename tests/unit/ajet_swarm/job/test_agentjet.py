@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
-from ajet_swarm.protocol.job import JobError, get, load_job
-from ajet_swarm.protocol.job_schema import PATHS
-from ajet_swarm.protocol.job_validation import check_job
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.schema import PATHS
+from ajet_swarm.job.tree import JobError, check_job, get, load_job
 
 
 def test_each_argument_sets_its_path() -> None:

@@ -42,6 +42,29 @@ class Key:
         return f"ajet.{self.name}"
 
 
+MODEL: Final = "ajet.model.path"
+BATCH: Final = "ajet.data.train_batch_size"
+REPEAT: Final = "ajet.rollout.num_repeat"
+TEMPERATURE: Final = "ajet.rollout.temperature"
+LEARNING_RATE: Final = "ajet.trainer_common.optim.lr"
+EPOCHS: Final = "ajet.trainer_common.ppo_epochs"
+KL: Final = "ajet.trainer_common.kl_loss_coef"
+GPUS: Final = "ajet.trainer_common.n_gpus_per_node"
+NODES: Final = "ajet.trainer_common.nnodes"
+STOP_RULE: Final = "ajet.swarm_mode_sample_collection_method"
+EXPERIMENT: Final = "ajet.experiment_name"
+PROJECT: Final = "ajet.project_name"
+RANK: Final = "ajet.lora.lora_rank"
+LORA: Final = {"ajet.lora.load_format": "safetensors", "ajet.lora.layered_summon": True}
+"""Path -> value that a job with a LoRA rank needs."""
+METHOD: Final = "ajet.interchange_server.interchange_method"
+PORT: Final = "ajet.interchange_server.interchange_server_port"
+PROMPT: Final = "ajet.data.max_prompt_length"
+RESPONSE: Final = "ajet.data.max_response_length"
+TURN: Final = "ajet.rollout.max_response_length_in_one_turn"
+WINDOW: Final = "ajet.rollout.max_model_len"
+LENGTHS: Final = (PROMPT, RESPONSE, TURN, WINDOW)
+
 STOP_RULES: Final = (
     "rollout_until_finish_enough_episodes",
     "rollout_until_finish_enough_tasks",
@@ -52,7 +75,7 @@ STOP_RULES: Final = (
 """Rules for the end of a batch; a server treats an unknown name as the second one."""
 
 
-_LENGTH = "max_response_length_in_one_turn"
+_TURN = "max_response_length_in_one_turn"
 _INTERCHANGE = "interchange_server"
 
 _KEYS: Final = (
@@ -91,7 +114,7 @@ _KEYS: Final = (
     Key("rollout.max_env_worker", "max_env_worker", 128, required=True, least=1),
     Key("rollout.agent_madness_termination", default=True, required=True),
     Key("rollout.agent_madness_reward", default=0.0, required=True),
-    Key(f"rollout.{_LENGTH}", _LENGTH, 4096, least=1),
+    Key(f"rollout.{_TURN}", _TURN, 4096, least=1),
     Key("rollout.max_model_len", "max_model_len", 18000, least=1),
     Key("rollout.tensor_model_parallel_size", "tensor_model_parallel_size", 1, least=1),
     Key("rollout.max_num_seqs", "max_num_seqs", 64, least=1),
@@ -186,3 +209,15 @@ SENT: Final = frozenset({*REQUIRED, *(key.path for key in _KEYS if key.sent)})
 and the batch size. For all others the server uses the defaults of its version."""
 CHECKED: Final = tuple(key for key in _KEYS if key.least is not None or key.choices)
 """The keys whose values are checked: numbers and words."""
+_OPEN: Final = """
+task_reader interchange_server task_judge task_runner debug rollout.multi_turn rollout.val_kwargs
+trainer_common.fsdp_config teacher_model opd
+"""
+OPEN: Final = tuple(f"ajet.{name}" for name in _OPEN.split())
+"""Subtrees of AgentJet whose keys are not checked."""
+_TOP: Final = """
+ajet actor_rollout_ref data critic custom_reward_function reward_model sandbox_fusion reward
+algorithm trainer global_profiler transfer_queue ray_kwargs defaults hydra
+"""
+SECTIONS: Final = frozenset(_TOP.split())
+"""Top-level keys of a whole tree."""

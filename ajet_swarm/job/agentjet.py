@@ -4,18 +4,36 @@ of the protocol)."""
 import copy
 import logging as logs
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ajet_swarm.common.text import closest
-from ajet_swarm.protocol.job import Job, JobError, dump_job, flat, get, put
-from ajet_swarm.protocol.job_schema import DEFAULTS, PATHS, REQUIRED, SENT
-from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job, lora_problems
+from ajet_swarm.job.schema import (
+    DEFAULTS,
+    LEARNING_RATE,
+    LENGTHS,
+    METHOD,
+    NODES,
+    PATHS,
+    RANK,
+    REQUIRED,
+    SENT,
+)
+from ajet_swarm.job.tree import (
+    Job,
+    JobError,
+    Notice,
+    check_job,
+    dump_job,
+    flat,
+    get,
+    lora_problems,
+    put,
+)
 
 log = logs.getLogger(__name__)
 
-_METHOD: Final = "ajet.interchange_server.interchange_method"
 _LORA_MIN_LR: Final = 1e-5
 
 
@@ -155,13 +173,13 @@ class AgentJetJob:
         """
         tree = _default_tree()
         from_file = self._read(yaml_path) if yaml_path is not None else {}
-        _merge(tree, from_file)
-        for path, value in self._explicit.items():
-            put(tree, path, value)
+        for path, value in [*flat(from_file), *self._explicit.items()]:
+            if value != {}:
+                put(tree, path, value)
         if self._stamp:
             name = PATHS["experiment_name"]
             put(tree, name, f"{get(tree, name)}_{self._stamp}")
-        self.config = Config(self._validated(tree, yaml_path or "job", self._explicit))
+        self.config = Config(self._validated(tree, yaml_path or "job"))
         self.base_yaml_config = yaml_path
         self._from_file = frozenset(path for path, _ in flat(from_file))
         return self.config.to_dict()
@@ -195,16 +213,30 @@ class AgentJetJob:
         self.log_notices(checked.notices, yaml_path, lines=True)
         return checked.job
 
-    def _validated(self, tree: Job, where: str, explicit: Collection[str]) -> Job:
-        """Return the tree with numbers converted; `explicit` are the paths that the caller set.
+    def _validated(self, tree: Job, where: str) -> Job:
+        """Return the tree with numbers converted, and with TCP between several nodes.
 
         Raises:
             JobError: a value is invalid.
         """
         checked = check_job(dump_job(tree), where)
         self.log_notices(checked.notices, where)
-        _check(checked.job, where, explicit)
-        return checked.job
+        job = checked.job
+        if get(job, PATHS["backbone"]) == "trinity":
+            raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
+        for _, problem in lora_problems(job):
+            raise JobError(problem, where)
+        if get(job, RANK) and (lr := get(job, LEARNING_RATE)) <= _LORA_MIN_LR:
+            todo = "LoRA needs an lr above 1e-5"
+            raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
+        method, nodes = get(job, METHOD), get(job, NODES, 1)
+        if nodes > 1 and method != "tcp":  # a server refuses a job with Unix sockets
+            if METHOD in self._explicit:
+                raise JobError(
+                    f"nnodes is above 1 and {METHOD} is {method!r:.80}", where, "Use tcp"
+                )
+            put(job, METHOD, "tcp")
+        return job
 
     def to_yaml(self) -> str:
         """Return the job as it is sent: without defaults that every server has itself.
@@ -212,12 +244,13 @@ class AgentJetJob:
         Raises:
             JobError: a value is invalid.
         """
-        tree = self._validated(self.config.to_dict(), "job", self._explicit)
-        sent = {*SENT, *self._explicit, *self._from_file}
-        for path, default in flat(_default_tree()):
-            if path not in sent and get(tree, path) == default:
-                _remove(tree, path)
-        return dump_job(tree)
+        tree = self._validated(self.config.to_dict(), "job")
+        kept, defaults = {*SENT, *self._explicit, *self._from_file}, dict(flat(_default_tree()))
+        sent: Job = {}
+        for path, value in flat(tree):
+            if path in kept or path not in defaults or defaults[path] != value:
+                put(sent, path, value)
+        return dump_job(sent)
 
     def dump_job_as_yaml(self, yaml_path: str) -> str:
         """Write the job to a file, creating missing folders; return the path.
@@ -244,16 +277,6 @@ def _full(path: str) -> str:
     return path if path.startswith("ajet.") else f"ajet.{path}"
 
 
-def _remove(tree: Job, path: str) -> None:
-    """Remove a leaf and the sections that become empty."""
-    section, _, last = path.rpartition(".")
-    node = get(tree, section) if section else tree
-    if isinstance(node, dict):
-        node.pop(last, None)
-        if section and not node:
-            _remove(tree, section)
-
-
 def _no_argument(name: str) -> JobError:
     similar = closest(name, PATHS)
     suggestion = f": is `{similar[0]}` meant?" if similar else ""
@@ -273,47 +296,3 @@ def _check_lengths_together(args: Mapping[str, Any]) -> None:
             "AgentJetJob",
             f"Give all of {', '.join(lengths)}, or none",
         )
-
-
-def _check(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Check what `check_job` does not; set the interchange method to TCP for several nodes.
-
-    Args:
-        explicit: Paths whose values the caller set.
-
-    Raises:
-        JobError: an argument is invalid.
-    """
-    if get(job, PATHS["backbone"]) == "trinity":
-        raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
-    for _, problem in lora_problems(job):
-        raise JobError(problem, where)
-    if get(job, PATHS["lora_rank"]) and (lr := get(job, PATHS["lr"])) <= _LORA_MIN_LR:
-        raise JobError(f"lora_rank is set and lr is {lr:g}", where, "LoRA needs an lr above 1e-5")
-    if (get(job, PATHS["nnodes"]) or 1) > 1:
-        _use_tcp(job, where, explicit)
-
-
-def _use_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Set the interchange method of a job with several nodes.
-
-    Episodes on other nodes cannot reach a Unix socket; a server refuses such a job.
-
-    Raises:
-        JobError: the caller set another method.
-    """
-    if (method := get(job, _METHOD)) == "tcp":
-        return
-    if _METHOD in explicit:
-        raise JobError(f"nnodes is above 1 and {_METHOD} is {method!r:.80}", where, "Use tcp")
-    put(job, _METHOD, "tcp")
-
-
-def _merge(tree: Job, overlay: Mapping[str, Any]) -> None:
-    """Merge `overlay` into `tree`, whose values it replaces."""
-    for key, value in overlay.items():
-        inner = tree.get(key)
-        if isinstance(inner, dict) and isinstance(value, Mapping):
-            _merge(inner, value)
-        else:
-            tree[key] = copy.deepcopy(value)
