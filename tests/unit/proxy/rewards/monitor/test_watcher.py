@@ -391,7 +391,7 @@ async def test_an_alert_has_the_present_figures_and_groups(bus: Bus) -> None:
     monitor.report()
     assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
     assert state.alerts["dead:s"].groups[-1] == "g20"
-    assert state.alerts["dead:s"].at == first.at
+    assert state.alerts_since["dead:s"] == first.at
 
 
 async def test_a_lack_of_signal_raises_an_alert_on_its_server(bus: Bus) -> None:
