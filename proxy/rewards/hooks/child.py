@@ -105,11 +105,6 @@ class HookChild:
         """Process id; 0 before the start."""
         return self._process.pid if self._process else 0
 
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended and is reaped, or was never started."""
-        return self._ended.is_set() or self._process is None
-
     async def start(self) -> None:
         """Start the process and wait until the hooks are imported.
 
@@ -225,7 +220,7 @@ class HookChild:
         await asyncio.sleep(left)
         self._supervised.discard(running)
         owner = self._thread_owner
-        if owner is not None and not self.ended and owner.get()[0] == running:
+        if owner is not None and not self._ended.is_set() and owner.get()[0] == running:
             await self._kill_blocked(fault, running)
 
     async def _kill_blocked(self, fault: HookFault, cause_id: int) -> None:
@@ -341,15 +336,6 @@ class HookChild:
                     await self._ended.wait()
         await self.kill()
         await self._tasks.close()
-
-    async def retire(self) -> None:
-        """Let the calls in progress end within their limits, then close."""
-        try:
-            if pending := list(self._pending.values()):
-                limit = self._limits.call_seconds + self._limits.grace_seconds
-                await asyncio.wait(pending, timeout=limit)
-        finally:
-            await self.close()
 
 
 def _how(code: int) -> str:

@@ -329,8 +329,8 @@ def _live(assembly: Assembly | None) -> list[LivePart]:
 async def _close(live: LivePart) -> None:
     if not live.slow:
         return
-    live.stop_listening()
     try:
+        live.stop_listening()
         await cast(SlowPart, live.part).close()
     except Exception:  # another package's code: the other parts must still be closed
         log.exception("a part could not be closed")

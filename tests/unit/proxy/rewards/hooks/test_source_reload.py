@@ -20,6 +20,15 @@ def constant(value: float) -> str:
     return f"def on_compute_relative_reward(v, a):\n    return [{value}] * len(a)\n"
 
 
+RECURSION = """def f():
+    f()
+try:
+    f()
+except RecursionError as error:
+    raise ValueError("z" * 9000) from error
+"""
+
+
 @pytest.mark.parametrize(
     ("files", "result", "line"),
     [
@@ -31,6 +40,8 @@ def constant(value: float) -> str:
         ({"on_compute_relative_reward": "import os\nos._exit(5)"}, "exit code 5", 0),
         ({"on_compute_relative_reward": "\nimport loguru_missing"}, "package loguru_missing", 2),
         ({"on_compute_relative_reward": "import other", "other": "\n\n1 / 0"}, "ZeroDivision", 3),
+        ({"on_compute_relative_reward": "import ajet.copilot"}, "only ajet.schema.task and", 1),
+        ({"on_compute_relative_reward": RECURSION}, "ValueError: zzz", 6),
         (
             {"on_compute_relative_reward": "def on_compute_relative_reward(a):\n    return []"},
             "expected (valid_results, all_answers)",
@@ -49,6 +60,8 @@ async def test_hooks_that_do_not_load_abstain_with_their_place(
     assert sheet.abstention is not None
     assert result in sheet.abstention.cause
     assert sheet.abstention.line == line
+    assert len(sheet.abstention.cause) < 500
+    assert len(sheet.abstention.traceback) < 17_000
     assert source.health() == SourceHealth(False, sheet.abstention, "")
     report = await source.request("r", "t", "q", {})
     assert report.error == sheet.abstention

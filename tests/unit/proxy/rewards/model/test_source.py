@@ -67,9 +67,15 @@ class Slow:
 
     async def start(self) -> None:
         self.started += 1
+        if self.settings["say"] == "no start":
+            raise AjetError("no such server")
+        if self.settings["say"] == "odd start":
+            raise ValueError("odd")
 
     async def close(self) -> None:
         self.closed += 1
+        if self.settings["say"] == "no close":
+            raise ValueError("odd")
 
     def health(self) -> SourceHealth:
         return self.state
@@ -355,6 +361,28 @@ async def test_the_old_model_scores_until_the_parts_of_the_new_one_are_ready(
     assert source.health().ok
     Slow.made[0].turn(False, "s2")  # a newer save of its own is broken
     assert source.health().version == source.version != ""
+
+
+@pytest.mark.parametrize(
+    ("say", "result"), [("no start", "no such server"), ("odd start", "ValueError: odd")]
+)
+async def test_a_part_that_does_not_start_leaves_no_other_running(
+    opened: Any, say: str, result: str
+) -> None:
+    source = await opened(f"parts:\n  one: {{kind: slow}}\n  two: {{kind: slow, say: {say}}}\n")
+    fault = source.health().error
+    assert fault is not None
+    assert fault.cause == result
+    assert [(part.started, part.closed) for part in Slow.made] == [(1, 1), (1, 1)]
+
+
+async def test_a_part_that_does_not_close_leaves_no_other_open(
+    opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = await opened("parts:\n  one: {kind: slow, say: no close}\n  two: {kind: slow}\n")
+    await source.close()
+    assert [part.closed for part in Slow.made] == [1, 1]
+    assert "a part could not be closed" in caplog.text
 
 
 async def test_kinds_of_other_packages(opened: Any) -> None:
