@@ -11,7 +11,7 @@ from proxy.rewards.parts.basic import finished
 from proxy.rewards.parts.reference import agreement
 from proxy.rewards.parts.words import IDEAL, repetition
 from proxy.rewards.source import Answer, GroupContext, Score
-from proxy.rewards.text import content_stems, content_text, read, words_of
+from proxy.rewards.text import content_stems, read, words_of
 from tests.support.proxy.builtin_rewards import score_group
 from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input
 from tests.unit.proxy.rewards.parts.test_text_parts import values as part_values
@@ -209,12 +209,6 @@ def test_tool_calls_are_judged_by_their_arguments(
     score = score_group(group({"content": None, "tool_calls": calls}, "a text answer"))[0]
     assert part(score, "tools") == value
     assert part(score, "degeneration") == 1.0
-
-
-def test_content_in_parts_and_none() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, "x", {"text": "b"}]
-    assert content_text({"content": parts}) == "a\nb"
-    assert content_text({"content": None}) == content_text({}) == ""
 
 
 def test_words_and_stems() -> None:
