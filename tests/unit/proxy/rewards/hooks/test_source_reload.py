@@ -82,7 +82,12 @@ async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
     hooks.reward(constant(0.1))
     source = await hooks.open(HookLimits(load_seconds=90))  # the product's own pace
     healths: list[SourceHealth] = []
-    remove = source.add_listener(healths.append)
+
+    def changed(health: SourceHealth) -> None:
+        if not health.waiting_for:  # a slow start of a process is no result
+            healths.append(health)
+
+    remove = source.add_listener(changed)
     first, pid = source.version, source.pid
 
     hooks.reward("def on_compute_relative_reward(v, a):\n    return [\n")
@@ -195,7 +200,7 @@ async def test_a_listener_that_fails_stops_nothing(hooks: Any, until: Any) -> No
     source.add_listener(bad)
     source.add_listener(lambda health: flags.append(health.ok))
     hooks.reward(constant(0.5))
-    await until(lambda: flags == [True])
+    await until(lambda: flags[-1:] == [True])
 
 
 async def test_the_log_is_truncated(hooks: Any, group: Any, until: Any) -> None:
