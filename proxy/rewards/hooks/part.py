@@ -188,9 +188,9 @@ class Hook(Reporting):
 
     async def _run(self) -> None:
         """Keep a process running: load the files, and again after a failure or a crash."""
-        version = await asyncio.to_thread(digest, self.folder)
-        failures = crashes = 0
-        while await asyncio.to_thread(digest, self.folder) == version:
+        version, failures, crashes = "", 0, 0
+        while (current := await asyncio.to_thread(digest, self.folder)) == (version or current):
+            version = current
             child = HookChild(self.folder, version, self.limits, self._log, self._child_ended)
             try:
                 await child.start()

@@ -9,10 +9,29 @@ from typing import Any
 import pytest
 
 from proxy.rewards.part import HookLimits
-from proxy.rewards.source import Answer, GroupContext
+from proxy.rewards.source import Abstention, Answer, GroupContext, Reporting, ScoreSheet
 from tests.support.proxy.hooks import HookRewards
 
 QUICK = HookLimits(call_seconds=60, load_seconds=90, grace_seconds=0.3, retry_seconds=5)
+
+
+def rewards(sheet: ScoreSheet) -> list[float]:
+    assert sheet.abstention is None, sheet.abstention
+    return [score.reward for score in sheet.scores]
+
+
+def fault(sheet: ScoreSheet) -> Abstention:
+    """Why a group has no scores."""
+    assert sheet.scores == ()
+    assert sheet.abstention is not None
+    return sheet.abstention
+
+
+def error_of(source: Reporting) -> Abstention:
+    """The error that a source or a part reports."""
+    error = source.health().error
+    assert error is not None
+    return error
 
 
 class Group:

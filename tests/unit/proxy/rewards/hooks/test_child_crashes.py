@@ -10,6 +10,7 @@ import pytest
 
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import ScoreSheet, SourceHealth
+from tests.unit.proxy.rewards.conftest import fault, rewards
 
 pytestmark = pytest.mark.slow
 
@@ -20,15 +21,8 @@ GOOD = """
 SHORT = HookLimits(call_seconds=0.5, load_seconds=90, grace_seconds=0.2, retry_seconds=5)
 
 
-def rewards(sheet: ScoreSheet) -> list[float]:
-    assert sheet.abstention is None, sheet.abstention
-    return [score.reward for score in sheet.scores]
-
-
 def cause(sheet: ScoreSheet) -> str:
-    assert sheet.scores == ()
-    assert sheet.abstention is not None
-    return sheet.abstention.cause
+    return fault(sheet).cause
 
 
 CRASHING = """
@@ -80,10 +74,9 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     pid = source.pid
     sheet = await source.score(group("a", query="loop"))
     assert "did not answer within 0.5 s" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.late
-    assert sheet.abstention.line in (8, 9)
-    assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
+    assert fault(sheet).late
+    assert fault(sheet).line in (8, 9)
+    assert "while True" in fault(sheet).traceback or "pass" in fault(sheet).traceback
     await until(lambda: source.health().ok)
     assert source.pid != pid
     assert not psutil.pid_exists(pid)
@@ -100,11 +93,9 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
         *(source.score(group("a", query=one)) for one in queries)
     )
     assert "it was killed" in cause(loop)
-    assert loop.abstention is not None
-    assert loop.abstention.line in (37, 38)
+    assert fault(loop).line in (37, 38)
     assert "did not answer" in cause(sleep)
-    assert sleep.abstention is not None
-    assert sleep.abstention.line == 11
+    assert fault(sleep).line == 11
     assert {rewards(one)[0] for one in others} <= {1.0, 2.0, 3.0}
 
 
@@ -137,9 +128,8 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group
     pid = source.pid
     sheet = await source.score(group("a", query="sleep"))
     assert "did not answer within 0.5 s" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.late
-    assert sheet.abstention.line == 11
+    assert fault(sheet).late
+    assert fault(sheet).line == 11
     assert source.pid == pid
     assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
 
@@ -164,10 +154,8 @@ async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) ->
     assert late
     for sheet in late:
         assert "did not answer within 1 s" in cause(sheet)
-        assert sheet.abstention is not None
-        assert sheet.abstention.late
-        assert sheet.abstention is not None
-        assert sheet.abstention.line == 7
+        assert fault(sheet).late
+        assert fault(sheet).line == 7
     assert any("calls block its thread" in cause(sheet) for sheet in late)
     while (sheet := await source.score(group("a"))).abstention is not None:
         assert "calls block its thread" in cause(sheet)
@@ -264,8 +252,7 @@ async def test_too_much_memory(hooks: Any, group: Any) -> None:
     source = await hooks.open(HookLimits(memory_bytes=512 << 20))
     sheet = await source.score(group("a", query="memory"))
     assert "MemoryError" in cause(sheet)
-    assert sheet.abstention is not None
-    assert sheet.abstention.line == 30
+    assert fault(sheet).line == 30
     assert rewards(await source.score(group("a"))) == [1.0]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
+from tests.unit.proxy.rewards.conftest import fault
 
 pytestmark = pytest.mark.slow
 
@@ -122,9 +123,8 @@ async def test_a_judge_by_the_environment(
         for value, cause in (("good, very good", "the judge gave no"), ("[99, 99]", "the judge")):
             judge["reply"] = value
             sheet = await source.score(group(*ANSWERS[:2], query=QUESTION))
-            assert sheet.abstention is not None
-            assert cause in sheet.abstention.cause
-            assert sheet.abstention.file.endswith("persona_judge.py")
+            assert cause in fault(sheet).cause
+            assert fault(sheet).file.endswith("persona_judge.py")
     finally:
         await source.close()
 

@@ -16,6 +16,7 @@ from proxy.rewards.hooks.tutorials import (
     reward_caller,
 )
 from proxy.rewards.part import HookLimits
+from tests.unit.proxy.rewards.conftest import error_of, fault
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 
@@ -70,8 +71,7 @@ async def test_a_missing_openjudge_is_named_with_its_line(hooks: Any) -> None:
         pytest.skip("openjudge is installed")
     hooks.reward("\nfrom openjudge.models import OpenAIChatModel\n")
     source = await hooks.open()
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert (error.file, error.line) == (str(hooks.path / "on_compute_relative_reward.py"), 2)
     assert "install the package openjudge" in error.cause
     assert "on_compute_relative_reward.py:2" in error.cause
@@ -88,8 +88,7 @@ async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) 
             return [0.0]
     """)
     source = await hooks.open()
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert "no loguru.logger.catch" in error.cause
     assert "install the package loguru" in error.cause
     assert error.line == 4
@@ -112,9 +111,8 @@ async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: A
     source = await hooks.open()
     for query in ("each", "inner"):
         sheet = await source.score(group("a", query=query))
-        assert sheet.abstention is not None
-        assert "never awaited" in sheet.abstention.cause
-        assert sheet.abstention.line == 5
+        assert "never awaited" in fault(sheet).cause
+        assert fault(sheet).line == 5
 
 
 @pytest.mark.slow
@@ -150,9 +148,8 @@ async def test_two_gigabytes_under_the_usual_limit(hooks: Any, group: Any) -> No
     source = await hooks.open(HookLimits())
     for query, line in (("block", 8), ("pieces", 6)):
         sheet = await source.score(group("a", query=query))
-        assert sheet.abstention is not None
-        assert "MemoryError" in sheet.abstention.cause
-        assert sheet.abstention.line == line
+        assert "MemoryError" in fault(sheet).cause
+        assert fault(sheet).line == line
     assert (await source.score(group("a"))).scores[0].reward == 0.5
 
 

@@ -15,7 +15,7 @@ from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from tests.support.scripted.judge import ScriptedJudge, bench
-from tests.unit.proxy.rewards.conftest import Group
+from tests.unit.proxy.rewards.conftest import Group, error_of, fault
 
 PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "judge.md").read_text()
 
@@ -58,10 +58,8 @@ async def test_a_judge_gives_rewards(tmp_path: Path, group: Group) -> None:
         assert sheet.version
         judge.forever = "prose"
         sheet = await source.score(group("a q=2", "c"))
-        assert sheet.scores == ()
-        assert sheet.abstention is not None
-        assert sheet.abstention.part == "helpful"
-        assert "could not be used" in sheet.abstention.cause
+        assert fault(sheet).part == "helpful"
+        assert "could not be used" in fault(sheet).cause
     assert (tmp_path / "home" / "judge.db").exists()
     assert isinstance(events[-1], JudgeSpent)
     assert (events[-1].judge, events[-1].groups, events[-1].failures) == ("helpful", 2, 1)
@@ -91,8 +89,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
         async with open_source(file, publish=events.append) as source:
             model(tmp_path, judge.url, ", key_env: NO_SUCH_KEY_IS_SET")
             await until(lambda: not source.health().ok)
-            error = source.health().error
-            assert error is not None
+            error = error_of(source)
             assert "NO_SUCH_KEY_IS_SET is not set" in error.cause
             assert error.cause.startswith("parts.helpful.key_env: ")
             assert (error.part, error.file, error.line) == ("helpful", str(file), 3)
