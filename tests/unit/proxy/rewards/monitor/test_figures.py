@@ -1,4 +1,4 @@
-"""The figures of the monitor: traits of answers, correlations, outliers, rewards without a signal."""
+"""The figures of the monitor: traits of answers, correlations, outliers, lack of a signal."""
 
 import random
 import time
