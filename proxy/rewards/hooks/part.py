@@ -73,6 +73,9 @@ class Hook(Reporting):
         self._clock = SYSTEM.clock.monotonic
         self._tasks = Tasks("hooks")
         self._child: HookChild | None = None
+        """The process that serves; None when there is none."""
+        self._newest: HookChild | None = None
+        """The newest process, which may load, serve or end."""
         self._child_gone = asyncio.Event()
         self._settled = asyncio.Event()
         """Set while no load is in progress."""
@@ -107,7 +110,10 @@ class Hook(Reporting):
     async def close(self) -> None:
         """End the child process and reap it; calls in progress abstain."""
         self._error = Abstention("hook", "the hooks are closed", file=str(self.folder))
+        self._child = None
         await self._tasks.close()
+        if self._newest is not None:  # not in a task that is cancelled: it takes its time
+            await self._newest.close()
         self._settled.set()
 
     async def request(
@@ -192,6 +198,7 @@ class Hook(Reporting):
         while (current := await asyncio.to_thread(digest, self.folder)) == (version or current):
             version = current
             child = HookChild(self.folder, version, self.limits, self._log, self._child_ended)
+            self._newest = child
             try:
                 await child.start()
             except HookError as error:
@@ -204,11 +211,8 @@ class Hook(Reporting):
             self._child_gone.clear()
             self._report(SourceHealth(True, None, version))
             self._settled.set()
-            try:
-                await self._child_gone.wait()
-            finally:
-                self._child = None
-                await child.close()
+            await self._child_gone.wait()
+            await child.close()
             crashes = crashes + 1 if self._clock() - loaded_at < STABLE_AFTER else 1
             if crashes <= MAX_CRASHES:
                 self._crashed(f"{child.end}; it is started again, and groups wait for it")

@@ -68,6 +68,8 @@ class ComposedSource(Reporting):
         """A newer assembly, of which a part is not ready yet."""
         self._fault: Abstention | None = None
         self._loaded_stamp: Stamp | None = None
+        self._open: set[LivePart] = set()
+        """The slow parts that were started and are not closed yet."""
         self._recent: dict[str, frozenset[int]] = {}
         """Word trigrams of winners by group, newest last."""
         super().__init__(SourceHealth(False, None, ""))
@@ -138,10 +140,9 @@ class ComposedSource(Reporting):
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""
         await self._tasks.close()
-        live_parts = dict.fromkeys((*_live(self.serving), *_live(self._pending)))
         async with asyncio.TaskGroup() as closing:
-            for live in live_parts:
-                closing.create_task(_close(live))
+            for live in tuple(self._open):
+                closing.create_task(self._close(live))
 
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
@@ -292,24 +293,31 @@ class ComposedSource(Reporting):
                 self._tasks.spawn(self._close_idle(live), "retire")
 
     async def _close_idle(self, live: LivePart) -> None:
-        try:
-            users = {task for task in live.users if task is not None}
-            if users and cast(SlowPart, live.part).health().version:
-                await asyncio.wait(users, timeout=self._environment.seconds)
-        finally:
-            await _close(live)
+        users = {task for task in live.users if task is not None}
+        if users and cast(SlowPart, live.part).health().version:
+            await asyncio.wait(users, timeout=self._environment.seconds)
+        await self._close(live)
 
     async def _start(self, new: Sequence[LivePart]) -> None:
         """Start the slow parts of a model; if one fails to start, close all of them."""
         parts = [(live, cast(SlowPart, live.part)) for live in new if live.slow]
+        self._open |= {live for live, _ in parts}
         for live, part in parts:
             live.stop_listening = part.add_listener(lambda health: self._promote_pending())
         try:
             await run_all(*(part.start() for _, part in parts))
-        except BaseException:
-            for live in new:
-                await _close(live)
+        except Exception:
+            for live, _ in parts:
+                await self._close(live)
             raise
+
+    async def _close(self, live: LivePart) -> None:
+        try:
+            live.stop_listening()
+            await cast(SlowPart, live.part).close()
+        except Exception:  # another package's code: the other parts must still be closed
+            log.exception("a part could not be closed")
+        self._open.discard(live)
 
 
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
@@ -324,13 +332,3 @@ def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: st
 
 def _live(assembly: Assembly | None) -> list[LivePart]:
     return assembly.live_parts if assembly else []
-
-
-async def _close(live: LivePart) -> None:
-    if not live.slow:
-        return
-    try:
-        live.stop_listening()
-        await cast(SlowPart, live.part).close()
-    except Exception:  # another package's code: the other parts must still be closed
-        log.exception("a part could not be closed")
