@@ -99,7 +99,7 @@ def test_the_version_changes_with_prompts_references_and_ids(tmp_path: Path) -> 
         ('{"prompt": "Why?"}\n{"prompt": "why"}', "set.jsonl:2: the prompt is that of line 1"),
         ('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}', "the id is that of line 1"),
         (json.dumps({"prompt": "a" * (LONGEST + 1)}), f"length <= {LONGEST} - at `$.prompt`"),
-        ("[" * 100_000, "set.jsonl:1: maximum recursion depth"),
+        ("[" * 100_000, "set.jsonl:1: Expected `object`, got `array`"),
         ('{"messages": "a"}', "got `str` - at `$.messages`"),
         ('{"messages": [{"content": "a"}]}', "`messages` has a message without a `role`"),
         ('{"messages": []}', "`messages` does not end with a user message"),
