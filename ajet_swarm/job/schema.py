@@ -207,6 +207,8 @@ REQUIRED: Final[Mapping[str, Any]] = {
 SENT: Final = frozenset({*REQUIRED, *(key.path for key in _KEYS if key.sent)})
 """Paths whose defaults are sent: those in which a swarm job differs from a server's own defaults,
 and the batch size. For all others the server uses the defaults of its version."""
+KEYS: Final = {key.path: key for key in _KEYS}
+"""Path -> key."""
 CHECKED: Final = tuple(key for key in _KEYS if key.least is not None or key.choices)
 """The keys whose values are checked: numbers and words."""
 _OPEN: Final = """
