@@ -129,7 +129,8 @@ def _prompt(line: str, number: int) -> ProbePrompt:
         ValueError: It is no prompt.
     """
     row = msgspec.json.decode(line, type=_Row)
-    before, text = (), _one(prompt=row.prompt, query=row.query, question=row.question)
+    before: tuple[dict[str, Any], ...] = ()
+    text = _one(prompt=row.prompt, query=row.query, question=row.question)
     if row.messages is not None:
         if text:
             raise ValueError("`messages` and a prompt are given: give one of them")
