@@ -9,22 +9,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ajet_swarm.common.text import closest, did_you_mean, one_line
+from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
-from core.settings.http import HttpSettings
-from core.settings.servers import ServerSettings
-from core.settings.telemetry import TelemetrySettings
+from core.settings.yaml_file import explained, path_text
 
 PREFIX = "AJET_CONSOLE__"
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SHIPPED_MODEL, SMOLLM2 = "tiny", "smollm2"
 """The model of the numpy backend; short name of SmolLM2-135M, which the torch backend trains."""
 
@@ -109,6 +108,39 @@ class ProxySettings(_Section, frozen=True):
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
 
 
+class HttpSettings(_Section, frozen=True):
+    """Requests to the fake vLLM."""
+
+    allowed_hosts: str | tuple[str, ...] = ()
+    """Further names under which it may be addressed while it listens on loopback without a key;
+    `*` is any."""
+
+
+class ServerSettings(_Section, frozen=True):
+    """One server of `swarm_url`; `swarm` is the name of the only one."""
+
+    vision: bool = False
+    """Whether its model accepts images; if not, a request with an image is answered 400."""
+
+
+class TelemetrySettings(_Section, frozen=True):
+    """What leaves the proxy for other programs; see docs/guide/telemetry.md. Nothing by default."""
+
+    enabled: bool = False
+    """Send spans and evaluation results to an OpenTelemetry collector (OTLP over HTTP); needs the
+    extra `otel`."""
+    endpoint: str = ""
+    """Base URL of the collector, as `http://127.0.0.1:4318`; empty uses the environment variable
+    OTEL_EXPORTER_OTLP_ENDPOINT, or that address."""
+    sample: Share = 0.05
+    """Share of the requests that are sent. A request with a W3C trace context is sent if its
+    client samples it."""
+    content: bool = False
+    """Send prompts, answers and the reasons of rewards as well."""
+    sinks: dict[str, dict[str, Any] | None] = msgspec.field(default_factory=dict)
+    """Name of a sink -> its options: `tensorboard: {}` writes event files; others are plug-ins."""
+
+
 class RatingSettings(_Section, frozen=True):
     """Rating by hand."""
 
@@ -132,7 +164,7 @@ class RatingSettings(_Section, frozen=True):
     """Reasons for a vote to choose from, at most nine; as text, separated by commas."""
     guidelines: str = ""
     """Markdown file with the rating guidelines; each vote records their version."""
-    repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
+    repeats: Share = 0.05
     """Share of your votes whose group is shown again later, blind; the second vote is not sent."""
     overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
     """Number of different raters who rate each group; the rewards are the mean of their votes."""
@@ -182,15 +214,11 @@ class EngineSettings(_Section, frozen=True):
     port: Port = 10086
     backend: Literal["numpy", "torch"] = "numpy"
     """What computes: numpy for the shipped policy, torch for a model of any size on your own card
-    (docs/guide/own-gpu.md). The settings below `model` apply to torch only."""
+    (docs/guide/own-gpu.md)."""
     model: str = SHIPPED_MODEL
     """Model to train. numpy: `tiny`, the shipped policy. torch: a Hugging Face folder, a GGUF file,
     a model name, or `smollm2`, SmolLM2-135M, which is downloaded once; `tiny` leaves it to the
     job's `ajet.model.path`."""
-    device: str = ""
-    """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
-    full: bool = False
-    """Train all weights instead of LoRA."""
 
     @property
     def torch_model(self) -> str:
@@ -208,7 +236,7 @@ class ProbeSettings(_Section, frozen=True):
     engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
     every: Count = 1
     """Policy updates between two looks, at least."""
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.3
+    share: Share = 0.3
     """Maximum share of the time that looks take; commands are not limited. 0 takes no looks."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
@@ -257,12 +285,8 @@ class ConsoleSettings(_Section, frozen=True):
     theme: Literal["dark", "light", "ansi"] = "dark"
     application: str = ""
     """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
-    rater: str = ""
-    """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     """Action -> key, where it differs from the default: `group.abort: ctrl+d`."""
-    reduced_motion: bool = False
-    """Disable animations."""
 
 
 class Settings(_Section, frozen=True):
@@ -422,72 +446,17 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> N
 
 
 def _convert(values: Mapping[str, Any], source: Source) -> Settings:
+    values = with_booleans(values, Settings)
     try:
-        settings = msgspec.convert(with_booleans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise _fault(str(error), values, source) from error
+        wrong = explained(str(error), values, Settings)
+        path = path_text(wrong.steps).lstrip(".")
+        what = f"{f'`{path}`' if path else 'the settings'} {wrong.problem}"
+        raise SettingsError(what, source.place(path), wrong.todo) from error
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
-
-
-def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsError:
-    """Return a conversion error with its key, place and the valid values."""
-    message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
-    key, kind = _located(at.strip("!.`"), values)
-    if of_key and at.startswith("!"):
-        what = f"`{key}` has a key that is not text" if key else "a key is not text"
-        return SettingsError(what, source.place(key), "Put it in quotes")
-    section = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    if section and (unknown := re.search(r"unknown field `(.*)`", message)):
-        names = [field.encode_name for field in msgspec.structs.fields(kind)]
-        above = f"{key}." if key else ""
-        similar = closest(unknown[1], names)
-        todo = f"Did you mean `{above}{similar[0]}`?" if similar else f"Known: {', '.join(names)}"
-        path = f"{above}{unknown[1]}"
-        return SettingsError(f"unknown key `{path}`", source.place(path), todo)
-    if section:
-        return SettingsError(f"`{key}` must be a section with keys", source.place(key))
-    todo = ""
-    if get_origin(kind) is Literal:
-        words = get_args(kind)
-        meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
-        todo = f"{meant} Valid: {', '.join(words)}".strip()
-    what = f"`{key}` is invalid: {message[0].lower()}{message[1:]}"
-    return SettingsError(what, source.place(key), todo)
-
-
-def _located(path: str, values: Any) -> tuple[str, Any]:
-    """Return dotted key and type of the value that a conversion error refers to.
-
-    Args:
-        path: Path in msgspec's notation, with `[...]` for any key of a dict:
-            `servers[...].vision`.
-        values: The value that was converted.
-    """
-    kind: Any = Settings
-    key = ""
-    for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
-        part = step
-        if step.startswith("["):
-            dicts = [option for option in (kind, *get_args(kind)) if get_origin(option) is dict]
-            kind = get_args(dicts[0])[1] if dicts else None
-            if dicts and isinstance(values, Mapping):
-                part = next((str(name) for name in values if not _fits(values[name], kind)), step)
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-            kind = fields.get(part)
-        key += part if part.startswith("[") or not key else f".{part}"
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return key, kind
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 def _check_engine(engine: EngineSettings) -> None:

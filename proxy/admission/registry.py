@@ -15,7 +15,7 @@ from core.events import (
     ProxyStarted,
     RatingModeChanged,
 )
-from core.reducer.common import Dirty
+from core.state.common import Dirty
 from proxy.admission.admit import Admission
 from proxy.admission.limits import Limits
 from proxy.context import ProxyContext

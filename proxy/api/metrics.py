@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import EpisodeAborted, EpisodesEnded, Event, GroupClosed, GroupSealed
-from core.reducer.common import Dirty
 from core.state import State
+from core.state.common import Dirty
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext
 from proxy.dialects.request import PublicAnswer

@@ -13,7 +13,7 @@ from ajet_swarm.common.tasks import Tasks
 from core.commands.refusal import NotNow
 from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded, Rewound
 from core.events.progress import LookRole
-from core.state import Look, Progress, Server
+from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.measurement import (
     Attempt,
@@ -426,7 +426,9 @@ class MeasurementService:
         return Baseline(attempt.ended.look_id, samples, 0)
 
 
-def _other_weights(baseline: Look, server: Server | None, model: str, run: int, step: int) -> str:
+def _other_weights(
+    baseline: LookEnded, server: Server | None, model: str, run: int, step: int
+) -> str:
     """Return why the present weights do not continue those of the baseline; empty if they do, as
     far as the server reports."""
     if model and baseline.model and model != baseline.model:
@@ -447,7 +449,7 @@ def _other_weights(baseline: Look, server: Server | None, model: str, run: int, 
 
 
 def _runs_rewound(
-    rewound: Rewound | None, baseline: Look, server: Server | None, model: str
+    rewound: Rewound | None, baseline: LookEnded, server: Server | None, model: str
 ) -> bool:
     """Return whether the engine trains the weights of a rewind to a step that was verified against
     this baseline."""

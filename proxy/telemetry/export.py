@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from core.version import version
 from proxy.telemetry.spans import SCHEMA_URL, SpanWriter
 
@@ -51,7 +51,7 @@ class Export:
         writer: Makes them of closed groups and of updates.
 
     Args:
-        settings: Endpoint, service name and content.
+        settings: Endpoint and content.
         report: Called for each request to the collector.
 
     Raises:
@@ -60,7 +60,7 @@ class Export:
 
     def __init__(self, settings: TelemetrySettings, report: Report) -> None:
         spans, logs = (_target(settings.endpoint, signal, report) for signal in ("traces", "logs"))
-        resource = _resource(settings.service_name)
+        resource = _resource()
         self._tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
         self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**spans)))
         self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
@@ -142,11 +142,10 @@ def _target(endpoint: str, signal: str, report: Report) -> dict[str, Any]:
     }
 
 
-def _resource(service: str) -> Resource:
+def _resource() -> Resource:
     """Return the attributes of the program and the machine.
 
-    The settings precede OTEL_SERVICE_NAME, and that precedes OTEL_RESOURCE_ATTRIBUTES.
+    OTEL_SERVICE_NAME precedes OTEL_RESOURCE_ATTRIBUTES.
     """
     own = {"service.name": SCOPE, "service.version": version(), "host.name": platform.node()}
-    resource = Resource.create(own).merge(OTELResourceDetector().detect())
-    return resource.merge(Resource({"service.name": service} if service else {}))
+    return Resource.create(own).merge(OTELResourceDetector().detect())

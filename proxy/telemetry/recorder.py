@@ -10,7 +10,7 @@ from ajet_swarm.runtime import Chance
 from core.bus import Bus
 from core.events import Event, GroupClosed, GroupOpened, UpdateDone
 from core.events.base import GroupEvent
-from core.reducer.common import Dirty
+from core.state.common import Dirty
 
 if TYPE_CHECKING:
     from proxy.telemetry.spans import SpanWriter

@@ -12,7 +12,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.bus import Bus
 from core.events.alerts import params_of
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from proxy.alerts import clear_alert, show_alert
 from proxy.telemetry.recorder import Recorder
 

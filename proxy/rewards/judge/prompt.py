@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ajet_swarm.common.text import content_text, one_line, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import content_text, one_line
 from core.openai.thoughts import THOUGHT_END
 from proxy.rewards.judge.settings import Options
 

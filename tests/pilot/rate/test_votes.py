@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
-from core.commands.groups import OVERRIDE_HINT
+from core.commands.table import OVERRIDE_HINT
 from core.events import (
     AlertCleared,
     AlertRaised,

@@ -21,7 +21,7 @@ from core.events import (
     GroupRated,
 )
 from core.journal.writer import Journal
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from proxy.telemetry.service import telemetry
 from tests.support.capped_clock import loop_time
 from tests.support.otlp import attributes, collector

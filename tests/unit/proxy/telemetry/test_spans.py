@@ -13,7 +13,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 
 from core.events import UpdateDone
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from proxy.rewards.source import Part, Score, ScoreSheet
 from proxy.telemetry.service import telemetry
 from tests.support.otlp import Collector, attributes, collector
