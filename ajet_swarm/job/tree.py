@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.lazy_yaml import yaml
+from ajet_swarm.common.secrets import names_secret
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, construct, positions
 from ajet_swarm.job.schema import (
@@ -28,7 +29,7 @@ from ajet_swarm.job.schema import (
     WINDOW,
     Key,
 )
-from ajet_swarm.protocol.job_secrets import names_secret, quoted, yaml_problem
+from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
 
 Job = dict[str, Any]
 """A tree of plain values with one root, `ajet`."""

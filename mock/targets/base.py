@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ajet_swarm.common.text import content_text, one_line, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import content_text, one_line
 from mock.targets.openai import Answer, Question
 from mock.targets.spec import Spec
 

@@ -16,15 +16,16 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import Chance
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
-from proxy.api.metrics import COUNTED_EVENTS, RequestMetrics
+from proxy.api.metrics import RequestMetrics
 from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
-from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.dialects.writer import Writer
 from proxy.groups.answer import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
     CONNECTION,
@@ -81,10 +82,9 @@ class RequestHandler:
 
     def __init__(self, context: ProxyContext, groups: Groups) -> None:
         self.groups = groups
-        self.metrics = RequestMetrics()
+        self.metrics = RequestMetrics(context, groups)
         self.token_estimator = TokenEstimator()
         self.windows = ContextWindows(context)
-        context.bus.listen(self.metrics.listen, *COUNTED_EVENTS)
         self.settings = context.settings.proxy
         self.max_body_bytes = self.settings.max_body_mb << 20
         self._tasks = context.tasks
@@ -249,7 +249,7 @@ class RequestHandler:
         )
         if isinstance(refusal, EngineOffline):
             agent = exchange.headers.get("user-agent", "")
-            refusal = refusal.for_client(agent, self.settings.offline_status)
+            refusal = refusal.for_client(agent)
         self.metrics.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)

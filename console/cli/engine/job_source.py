@@ -10,7 +10,7 @@ from typing import NoReturn
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import cert_of, settings_of, token_of
 from console.cli.engine.target import Aim, Target
-from core.commands.engine import PRESETS
+from core.commands.table import PRESETS
 from core.control_payloads import JobInfo
 
 CAP = 1_000_000

@@ -16,7 +16,6 @@ from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands import CommandError
 from core.events import AlertRaised, JobSent, WorkChanged
 from core.jobs import server_job
-from core.state import Operation
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
@@ -55,8 +54,8 @@ async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
     return (await handler.execute(name, args))[0]
 
 
-def work(made: World) -> Operation:
-    operation: Operation = made.state.servers["s"].work
+def work(made: World) -> WorkChanged:
+    operation: WorkChanged = made.state.servers["s"].work
     return operation
 
 

@@ -1,38 +1,29 @@
 """Helpers of the handlers of all subjects: keys of changes, records made from events."""
 
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from core.events.base import Event
-from core.state import Server, State
+
+if TYPE_CHECKING:
+    from core.state import State
+
+TEXT_CAP = 2_000
+"""Maximum characters of a query or an answer; the journal has the whole text."""
 
 Dirty: TypeAlias = frozenset[str]
 """Keys of what an event changed, so that a screen repaints only that."""
-Handler: TypeAlias = Callable[[State, Any], Dirty]
+Handler: TypeAlias = Callable[["State", Any], Dirty]
 """Applies one event of its kind to the state."""
 Handlers: TypeAlias = Mapping[type[Event], Handler]
 
 NOTHING: Dirty = frozenset()
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
-
-
-def server_of(state: State, name: str) -> Server:
-    """Return the server of that name; add it if it is missing."""
-    server = state.servers.get(name)
-    if server is None:
-        server = state.servers[name] = Server(name=name, url="")
-    return server
-
-
-@lru_cache(maxsize=256)
-def server_changed(name: str) -> Dirty:
-    """Return the keys that stand for a change of one server."""
-    return frozenset((f"server:{name}", "servers"))
 
 
 def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:

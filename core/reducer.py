@@ -2,8 +2,8 @@
 
 `reduce(state, event)` changes `state` in place and returns the keys of what it changed, so that a
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
-"rewards", "judges", "tries", "progress", "runs", "totals", "proxy". One module per subject has the
-handlers of its events.
+"rewards", "judges", "tries", "progress", "runs", "totals", "proxy". The handlers of a
+subject lie beside its state, `core/state/X.py`.
 
 `apply` is the same for a caller that must go on when a handler fails.
 """
@@ -12,16 +12,15 @@ import logging
 from functools import lru_cache
 
 from core.events import Event, GroupEvent, GroupOpened
-from core.reducer.common import NOTHING, Dirty, Handlers
-from core.reducer.group import GROUP_HANDLERS, open_group
-from core.reducer.mock import MOCK_HANDLERS
-from core.reducer.progress import PROGRESS_HANDLERS
-from core.reducer.proxy import PROXY_HANDLERS
-from core.reducer.rewards import REWARD_HANDLERS
-from core.reducer.runs import RUN_HANDLERS
-from core.reducer.server import SERVER_HANDLERS
-from core.reducer.weights import WEIGHT_HANDLERS
 from core.state import State
+from core.state.common import NOTHING, Dirty, Handlers
+from core.state.group import GROUP_HANDLERS, open_group
+from core.state.mock import MOCK_HANDLERS
+from core.state.progress import PROGRESS_HANDLERS
+from core.state.proxy import PROXY_HANDLERS
+from core.state.rewards import REWARD_HANDLERS
+from core.state.runs import RUN_HANDLERS
+from core.state.server import SERVER_HANDLERS
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,6 @@ _HANDLERS: Handlers = {
     **REWARD_HANDLERS,
     **MOCK_HANDLERS,
     **PROGRESS_HANDLERS,
-    **WEIGHT_HANDLERS,
     **RUN_HANDLERS,
 }
 
