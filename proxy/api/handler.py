@@ -20,11 +20,12 @@ from proxy.api.metrics import RequestMetrics
 from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
-from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.dialects.writer import Writer
 from proxy.groups.answer import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
     CONNECTION,

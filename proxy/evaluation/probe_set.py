@@ -29,7 +29,7 @@ _TODO = (
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)] | int | float | None
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ProbeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line; `prompt` and `reference` may have the names that datasets give them."""
 
     id: str | int = ""
@@ -128,7 +128,7 @@ def _prompt(line: str, number: int) -> ProbePrompt:
     Raises:
         ValueError: It is no prompt.
     """
-    row = msgspec.json.decode(line, type=_Row)
+    row = msgspec.json.decode(line, type=_ProbeLine)
     before: tuple[dict[str, Any], ...] = ()
     text = _one(prompt=row.prompt, query=row.query, question=row.question)
     if row.messages is not None:
