@@ -9,7 +9,7 @@ from ajet_swarm.common.text import content_text, known_names
 from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.events import GroupOpened, ProbePrompt
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from proxy.control.group_commands import GroupCommands, opened_by
 from proxy.control.rewind import Execute, rewind
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
