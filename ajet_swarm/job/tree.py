@@ -71,6 +71,10 @@ class CheckedJob:
     lines: Mapping[str, int]
     """Dotted path of each key -> its line, counted from 1."""
 
+    def notices_for(self, *, embedded: bool) -> tuple[Notice, ...]:
+        """Return the notices that concern the embedded engine, or an AgentJet server."""
+        return tuple(notice for notice in self.notices if not (embedded and notice.of_agentjet))
+
 
 def dump_job(job: Mapping[str, Any]) -> str:
     """Return the job as YAML, with the keys in their order."""

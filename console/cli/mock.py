@@ -276,7 +276,8 @@ def _user(args: argparse.Namespace, spec: "Spec | None") -> "UserOptions | None"
     Raises:
         UsageError: the URL or the model is missing, or the key is missing or invalid.
     """
-    user = dict(spec.user) if spec is not None and not args.user_url else {}
+    own = spec.user if spec is not None and not args.user_url else None
+    user = own.given() if own is not None else {}
     for name in ("url", "model", "key_env", "temperature", "turns", "stop", "seed"):
         if (value := getattr(args, f"user_{name}")) is not None:
             user[name] = value

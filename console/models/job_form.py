@@ -212,8 +212,7 @@ class JobDraft:
         self.wrong, self.notices = None, ()
         try:
             embedded = self.sheet is not None and self.sheet.embedded
-            notices = check_job(self.text, "line").notices
-            self.notices = tuple(one for one in notices if not (embedded and one.of_agentjet))
+            self.notices = check_job(self.text, "line").notices_for(embedded=embedded)
             if self.sheet is not None:
                 self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
                 if not self.sheet.embedded:

@@ -13,7 +13,7 @@ from ajet_swarm.common.errors import AjetError
 from core.commands.plan import Plan
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event, decode, encode
-from core.journal.history import HistoryPage
+from core.journal.reader import HistoryPage
 from core.roles import OWNER, Identity
 from core.runtime.tls import verification_for
 from core.settings.effective import EffectiveSettings

@@ -11,7 +11,6 @@ from ajet_swarm.common.text import one_line
 from core.commands import CommandError
 from core.commands.plan import Plan, admitted, plan
 from core.events import MockPaused, MockResumed, MockStopping
-from core.journal.history import read_group
 from core.roles import OWNER, Identity
 from core.state import State
 from proxy.admission.registry import Groups
@@ -84,7 +83,7 @@ class CommandHandler:
         group_id, stored = checked.get("group_id", ""), None
         groups = self.context.bus.state.groups
         if group_id and not any(known.startswith(group_id) for known in groups):
-            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+            stored = await asyncio.to_thread(self.context.journal.group, group_id)
         now = self.context.clock()
         return plan(self._newest_state(), name, checked, now, identity, stored)
 

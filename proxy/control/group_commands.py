@@ -20,7 +20,7 @@ from core.events import (
     RatingRepeated,
 )
 from core.events.rating import VoteEvent
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from core.scoring.agreement import agree
 from core.state import Group
 from core.state.common import record_of
@@ -154,9 +154,9 @@ class GroupCommands(RatingCommands):
         if not self._groups.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.votes.ballots and run.work is not None:
-            # Until its end is committed, the next start after a kill would send the vote.
+            # Until its end is on the disk, the next start after a kill would send the vote.
             await asyncio.wait([run.work], timeout=ABORT_WAIT)
-            await self._committed()
+            await self._durable()
         return f"group {run.group_id} is aborted"
 
     async def rescore(self, group_id: str) -> str:

@@ -109,9 +109,10 @@ class JobCommands:
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         text, origin = await self.choose(server, args)
-        notices = check_job(text).notices
-        if any(notice.of_agentjet for notice in notices) and await server.client.is_embedded():
-            notices = tuple(notice for notice in notices if not notice.of_agentjet)
+        checked = check_job(text)
+        notices = checked.notices
+        if any(notice.of_agentjet for notice in notices):
+            notices = checked.notices_for(embedded=await server.client.is_embedded())
         file = await asyncio.to_thread(self.store.save, server.name, text)
         message = f"{server.name}: the job is saved in {file}; the next start takes it"
         if origin != "given":
@@ -161,7 +162,7 @@ class JobCommands:
         operation = self._begin(server, "Apply a job", *ALL_STEPS)
 
         async def replace() -> None:
-            await operation.stop(text, self.quiet)
+            await operation.stop_for(text, self.quiet)
             await self._send_and_start(operation, server, text, origin)
 
         await self._run(operation, server, replace)

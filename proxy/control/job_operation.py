@@ -153,7 +153,7 @@ class JobOperation:
             raise OperationCancelled("cancelled")
         return result
 
-    async def stop(self, job: str, quiet: float = QUIET) -> None:
+    async def stop_for(self, job: str, quiet: float = QUIET) -> None:
         """Stop an engine that is to start with another job, in the steps before it is sent.
 
         Args:

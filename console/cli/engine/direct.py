@@ -136,7 +136,7 @@ async def _start(client: "SwarmWire", name: str, job: str, waits: bool, *, stop:
         operation = JobOperation(engine, show, time.time, "Start", ALL_STEPS)
         async with operation.reported():
             if stop:
-                await operation.stop(job)
+                await operation.stop_for(job)
             await operation.send(job)
             await operation.start()
             state = await operation.boot() if waits else f"{name} is starting with the job"

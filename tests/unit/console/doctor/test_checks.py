@@ -13,7 +13,7 @@ from console import doctor
 from console.cli import main
 from console.doctor import examine, local, remote
 from console.doctor.finding import CheckContext, Finding
-from core.journal.storage import PAGE
+from core.journal.file import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings, load
@@ -164,7 +164,7 @@ def test_the_exit_code_and_the_data_say_whether_something_fails(
     home.config.write_text("prxy: 1\n")
     assert main(["doctor"]) == 1
     output = capsys.readouterr().out
-    assert "unknown key `prxy`" in output
+    assert "`prxy` is unknown" in output
     assert "1 failure\n" in output
     assert main(["doctor", "--swarm-url", "nonsense"]) == 2
     assert main(["doctor", "--url", "nonsense"]) == 2

@@ -1,4 +1,4 @@
-"""What the tests of chat and legacy completions share: requests, winners, events read back."""
+"""What the tests of the dialects share: requests, winners, events read back."""
 
 import json
 from collections.abc import Mapping
@@ -6,10 +6,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
+from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.writer import Writer
 
 QUICK = settings(
@@ -25,22 +28,40 @@ USAGE = {"prompt_tokens": 17, "completion_tokens": 23, "total_tokens": 40}
 CAPTURED = "vllm-0.32.0-5b592786"
 
 
+DIALECTS: dict[str, Dialect] = {
+    "chat": CHAT,
+    "completions": COMPLETIONS,
+    "messages": MESSAGES,
+    "responses": RESPONSES,
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "chat": {"messages": HELLO},
+    "completions": {"prompt": "Say"},
+    "messages": {"model": "tiny", "max_tokens": 64, "messages": HELLO},
+    "responses": {"input": "x"},
+}
+
+
+def read(name: str, body: Any, **headers: str) -> ChatRequest:
+    """A request that was read by the dialect of that name."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {header.replace("_", "-"): value for header, value in headers.items()}
+    return DIALECTS[name].read(data, JSON | named, "")
+
+
 def chat(request_id: str = "1", **fields: Any) -> ChatRequest:
     """A chat request that was read."""
-    body = json.dumps({"messages": HELLO, **fields}).encode()
-    return CHAT.read(body, {**JSON, "x-request-id": request_id}, "")
+    return read("chat", {**BODIES["chat"], **fields}, x_request_id=request_id)
 
 
 def legacy(request_id: str = "1", **fields: Any) -> ChatRequest:
     """A legacy request that was read."""
-    body = json.dumps({"prompt": "Say", **fields}).encode()
-    return COMPLETIONS.read(body, {**JSON, "x-request-id": request_id}, "")
+    return read("completions", {**BODIES["completions"], **fields}, x_request_id=request_id)
 
 
 def writer(request: ChatRequest) -> Writer:
     """Its writer."""
-    dialect = CHAT if request.dialect == "chat" else COMPLETIONS
-    return dialect.writer(request, "tiny", 1795148451)
+    return DIALECTS[request.dialect].writer(request, "tiny", 1795148451)
 
 
 def made(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
@@ -62,6 +83,19 @@ def lines(raw: bytes) -> list[str]:
 def events(raw: bytes) -> list[dict[str, Any]]:
     """The events of a stream without its end mark."""
     return [json.loads(line) for line in lines(raw) if line != "[DONE]"]
+
+
+def named_events(raw: bytes) -> list[dict[str, Any]]:
+    """Each event's data in a stream whose events have a name, which must be their type."""
+    blocks = raw.decode().split("\n\n")
+    assert blocks.pop() == ""
+    result = []
+    for block in blocks:
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        result.append(event)
+    return result
 
 
 def choices(raw: bytes, index: int = 0) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""The messages of a chat completion, to which the dialects convert their blocks and items."""
+"""The form of chat completions: parts of messages, calls and their outputs, tools."""
 
+from collections.abc import Mapping
 from typing import Any
 
 Message = dict[str, Any]
@@ -32,3 +33,21 @@ def call_of(call_id: str, name: str, arguments: str) -> Message:
 def result_of(call_id: str, content: str | list[Message]) -> Message:
     """Return the message with the output of a call."""
     return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def tool_of(name: Any, fields: Mapping[str, Any]) -> Message:
+    """Return a tool that the model may call, with those fields of a function that are known.
+
+    Args:
+        name: Its name; None leaves it out.
+        fields: Any of `description`, `parameters` and `strict`, and others.
+    """
+    known = ("description", "parameters", "strict")
+    function = {key: fields[key] for key in known if fields.get(key) is not None}
+    named = {} if name is None else {"name": name}
+    return {"type": "function", "function": {**named, **function}}
+
+
+def choice_of(name: Any) -> Message:
+    """Return the choice of one function."""
+    return {"type": "function", "function": {"name": name}}
