@@ -1,20 +1,27 @@
-"""The imports of the tutorials' hooks: provided, or reported with the line that needs them."""
+"""What the tutorials' hooks import and receive: provided, or reported with its line."""
 
 import importlib.util
+import pickle
 import sys
 from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks import tutorials as logs
-from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.tutorials import Logger
-
-pytestmark = pytest.mark.slow
+from proxy.rewards.hooks import tutorials
+from proxy.rewards.hooks.tutorials import (
+    EpisodeResult,
+    Logger,
+    has_repeat,
+    install_shim,
+    reward_caller,
+)
+from proxy.rewards.part import HookLimits
+from tests.unit.proxy.rewards.conftest import error_of, fault
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 
 
+@pytest.mark.slow
 async def test_the_tutorials_imports(hooks: Any, group: Any) -> None:
     hooks.write("persona_words", "LIVELY = {'wow'}\n")
     hooks.submit("""
@@ -58,19 +65,20 @@ async def test_the_tutorials_imports(hooks: Any, group: Any) -> None:
     assert "ZeroDivisionError" in log
 
 
+@pytest.mark.slow
 async def test_a_missing_openjudge_is_named_with_its_line(hooks: Any) -> None:
     if importlib.util.find_spec("openjudge") is not None:
         pytest.skip("openjudge is installed")
     hooks.reward("\nfrom openjudge.models import OpenAIChatModel\n")
     source = await hooks.open()
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert (error.file, error.line) == (str(hooks.path / "on_compute_relative_reward.py"), 2)
     assert "install the package openjudge" in error.cause
     assert "on_compute_relative_reward.py:2" in error.cause
 
 
 @pytest.mark.skipif(HERE["loguru"], reason="loguru is installed")
+@pytest.mark.slow
 async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) -> None:
     hooks.reward("""
         from loguru import logger
@@ -80,13 +88,13 @@ async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) 
             return [0.0]
     """)
     source = await hooks.open()
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert "no loguru.logger.catch" in error.cause
     assert "install the package loguru" in error.cause
     assert error.line == 4
 
 
+@pytest.mark.slow
 async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: Any) -> None:
     hooks.reward("""
         async def score(text):
@@ -103,11 +111,11 @@ async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: A
     source = await hooks.open()
     for query in ("each", "inner"):
         sheet = await source.score(group("a", query=query))
-        assert sheet.abstention is not None
-        assert "never awaited" in sheet.abstention.cause
-        assert sheet.abstention.line == 5
+        assert "never awaited" in fault(sheet).cause
+        assert fault(sheet).line == 5
 
 
+@pytest.mark.slow
 async def test_an_awaitable_that_a_plain_function_returns(hooks: Any, group: Any) -> None:
     hooks.reward("""
         import asyncio
@@ -124,6 +132,7 @@ async def test_an_awaitable_that_a_plain_function_returns(hooks: Any, group: Any
     assert [score.reward for score in sheet.scores] == [0.25, 0.25]
 
 
+@pytest.mark.slow
 async def test_two_gigabytes_under_the_usual_limit(hooks: Any, group: Any) -> None:
     """Also in small pieces; the proxy's side sees an abstention with the line."""
     hooks.reward("""
@@ -136,12 +145,11 @@ async def test_two_gigabytes_under_the_usual_limit(hooks: Any, group: Any) -> No
                 held.append(bytes(2 << 30))
             return [0.5]
     """)
-    source = await hooks.open(HookLimits(poll_seconds=0.05))
+    source = await hooks.open(HookLimits())
     for query, line in (("block", 8), ("pieces", 6)):
         sheet = await source.score(group("a", query=query))
-        assert sheet.abstention is not None
-        assert "MemoryError" in sheet.abstention.cause
-        assert sheet.abstention.line == line
+        assert "MemoryError" in fault(sheet).cause
+        assert fault(sheet).line == line
     assert (await source.score(group("a"))).scores[0].reward == 0.5
 
 
@@ -160,10 +168,95 @@ def test_the_logger_survives_a_bad_format(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_tables_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.print_listofdict([{"content": "x\n" * 900, "reward": 1}], "answers", mod="c")
-    logs.print_list(["one"])
+    tutorials.print_listofdict([{"content": "x\n" * 900, "reward": 1}], "answers", mod="c")
+    tutorials.print_list(["one"])
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "--- answers"
     assert lines[1].startswith("  [0] content: x x")
     assert lines[1].endswith("... | reward: 1")
     assert lines[2:] == ["---", "  0: one"]
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def two(valid_results: Any, all_answers: Any) -> str:
+    return "two"
+
+
+def three(valid_results: Any, all_answers: Any, question: str = "") -> str:
+    return question
+
+
+def keyword(valid_results: Any, all_answers: Any, *, question: str) -> str:
+    return question
+
+
+def third(results: Any, answers: Any, prompt: str) -> str:
+    return prompt
+
+
+def loose(*args: Any) -> str:
+    return str(args[2])
+
+
+@pytest.mark.parametrize(
+    ("function", "value"), [(two, "two"), (three, "q"), (keyword, "q"), (third, "q"), (loose, "q")]
+)
+def test_signatures(function: Any, value: str) -> None:
+    assert reward_caller(function)([], [], "q") == value
+
+
+def one(results: Any) -> None: ...
+
+
+def four(a: Any, b: Any, c: Any, d: Any) -> None: ...
+
+
+def needs_more(a: Any, b: Any, question: str, extra: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [one, four, needs_more])
+def test_other_signatures_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError):
+        reward_caller(function)
+
+
+def test_results_answer_by_attribute_get_and_index() -> None:
+    result = EpisodeResult("ep", {"id": "c"}, "why?")
+    assert result.episode_uuid == result.get("episode_uuid") == result["episode_uuid"] == "ep"
+    assert result.get("question") == "why?"
+    assert result.get("other", 7) == 7
+    assert "response" in result
+    assert "other" not in result
+
+
+@pytest.mark.parametrize(
+    ("token", "arguments", "expected"),
+    [
+        (["a", "b", "c", "d", "e", "f"], {}, False),
+        ("no " * 11, {"patience_max": 40}, False),
+        (("no " * 11).split(), {}, True),
+        (("no " * 10).split(), {}, False),
+        ("abcdabcdabcd" * 20, {"remember_n_words": 4, "patience_max": 200}, True),
+        ("abcdeabcdeabcde" * 20, {"remember_n_words": 4, "patience_max": 200}, False),
+    ],
+)
+def test_has_repeat(token: Any, arguments: dict[str, int], expected: bool) -> None:
+    assert has_repeat(token, **arguments) is expected
+
+
+def test_the_shim_answers_agentjet_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["ajet", "ajet.schema", "ajet.schema.task", "ajet.utils", "ajet.utils.compute_madness"]
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)  # registers the undoing
+        monkeypatch.delitem(sys.modules, name)
+    for thing in (tutorials.Task, tutorials.WorkflowOutput, tutorials.has_repeat):
+        monkeypatch.setattr(thing, "__module__", thing.__module__)
+    assert install_shim()
+    module = sys.modules["ajet.schema.task"]
+    task = module.Task(task_id="t", main_query="q", metadata={"a": 1})
+    assert pickle.loads(pickle.dumps(task)) == task
+    assert task.model_dump()["metadata"] == {"a": 1}
+    assert module.WorkflowOutput(reward=0.5).model_dump()["reward"] == 0.5
+    assert sys.modules["ajet"].utils.compute_madness.has_repeat is has_repeat

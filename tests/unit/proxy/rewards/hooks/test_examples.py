@@ -1,4 +1,4 @@
-"""The tutorial's pair of hooks in `examples/hooks/persona`, here and as AgentJet calls it."""
+"""The examples of hooks; that of the tutorial, persona, also as AgentJet calls it."""
 
 import json
 import re
@@ -13,10 +13,12 @@ import pytest
 
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
+from tests.unit.proxy.rewards.conftest import fault
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "persona"
+EXAMPLES = Path(__file__).resolve().parents[5] / "examples" / "hooks"
+EXAMPLE, ENTHUSIASM = EXAMPLES / "persona", EXAMPLES / "enthusiasm"
 ANSWERS: tuple[Any, ...] = (
     "Wow, I love Paris! Its museums are amazing!",
     "Paris is a city in France with museums.",
@@ -28,7 +30,7 @@ QUESTION = "What about Paris and its museums?"
 
 @pytest.fixture
 async def persona(tmp_path: Path, request: Any) -> Any:
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     yield source
     await source.close()
@@ -46,7 +48,7 @@ async def test_lively_wins_and_circles_lose(
     parts = {part.name: part for part in sheet.scores[2].parts}
     assert set(parts) == {"hook", "reward", "quality", "extraversion", "relevance", "diversity"}
     assert parts["quality"].reason == "empty, or turning in circles"
-    assert "rewards [" in (tmp_path / "hooks.log").read_text()
+    assert "rewards [" in (tmp_path / "logs" / "hooks.log").read_text()
     assert not list(EXAMPLE.rglob("*.pyc"))
 
 
@@ -105,7 +107,7 @@ async def test_a_judge_by_the_environment(
     calls: int,
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     try:
         assert source.health().ok, source.health()
@@ -121,9 +123,8 @@ async def test_a_judge_by_the_environment(
         for value, cause in (("good, very good", "the judge gave no"), ("[99, 99]", "the judge")):
             judge["reply"] = value
             sheet = await source.score(group(*ANSWERS[:2], query=QUESTION))
-            assert sheet.abstention is not None
-            assert cause in sheet.abstention.cause
-            assert sheet.abstention.file.endswith("persona_judge.py")
+            assert cause in fault(sheet).cause
+            assert fault(sheet).file.endswith("persona_judge.py")
     finally:
         await source.close()
 
@@ -134,7 +135,7 @@ async def test_an_invalid_mode_is_reported_at_the_start(
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
     monkeypatch.delenv("JUDGE_BASE_URL", raising=False)
-    source = HookRewards(EXAMPLE, log=tmp_path / "hooks.log")
+    source = HookRewards(EXAMPLE, home=tmp_path)
     await source.start()
     error = source.health().error
     await source.close()
@@ -183,3 +184,35 @@ async def test_unchanged_at_the_tutorials_own_endpoint(monkeypatch: pytest.Monke
                 "on_user_submit_new_requests",
             ):
                 del sys.modules[name]
+
+
+async def test_enthusiasm_wins(tmp_path: Path, group: Any) -> None:
+    source = HookRewards(ENTHUSIASM, home=tmp_path)
+    await source.start()
+    try:
+        report = await source.request("r1", "t1", "What about Paris?", {"row": 7})
+        assert report.error is None
+        assert report.metadata == {
+            "row": 7,
+            "objective": "answer with enthusiasm",
+            "asked_before": 0,
+        }
+        sheet = await source.score(
+            group(
+                "Wow, Paris is amazing! I love its wonderful museums!",
+                "Paris is a city in France with museums.",
+                "Unfortunately that is a boring topic.",
+                "great " * 40,
+                {"content": None, "tool_calls": []},
+                query="What about Paris and its museums?",
+            )
+        )
+    finally:
+        await source.close()
+    assert sheet.abstention is None
+    rewards = [score.reward for score in sheet.scores]
+    assert 1 >= rewards[0] > rewards[1] > rewards[2] > rewards[3] == rewards[4] == 0
+    parts = {part.name: part for part in sheet.scores[3].parts}
+    assert set(parts) == {"hook", "enthusiasm", "relevance", "diversity", "quality"}
+    assert parts["quality"].reason == "empty, or turning in circles"
+    assert not list(ENTHUSIASM.rglob("*.pyc"))
