@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-import core.journal.fsync
-import core.journal.reader
+import core.journal.storage
+import core.journal.sync
 import core.journal.writer
 from core.bus import Bus
 from core.events import GroupOpened
-from core.journal.reader import JournalReader
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.read_only import JournalFile
+from core.journal.storage import JournalStorage
+from core.journal.writer import Journal
 
 
 def opened(group_id: str) -> GroupOpened:
@@ -34,15 +36,15 @@ async def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.fsync, "RETRY", 0.01)
+    monkeypatch.setattr(core.journal.sync, "RETRY", 0.01)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
 
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
-    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
 
 
 class Disk:
@@ -53,7 +55,7 @@ class Disk:
         self.writable.set()
         self.error: OSError | None = None
         self.syncs = self.synced = self.held_up = 0
-        monkeypatch.setattr(core.journal.fsync, "to_disk", self)
+        monkeypatch.setattr(core.journal.sync, "to_disk", self)
 
     @property
     def held(self) -> bool:
@@ -83,7 +85,7 @@ async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
         waiting = tasks.create_task(bus.publish_durable(opened("g1")))
         for number in range(2, 5):
             seq = await bus.publish_committed(opened(f"g{number}"))
-            assert JournalReader(tmp_path / "j.db").last_seq() >= seq
+            assert JournalFile(tmp_path / "j.db").last_seq() >= seq
         assert not waiting.done()
         disk.writable.set()
     journal.close()
@@ -138,7 +140,7 @@ async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
 async def test_a_short_stall_of_the_disk_is_not_reported(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.fsync, "SLOW", 600.0)
+    monkeypatch.setattr(core.journal.sync, "SLOW", 600.0)
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -155,7 +157,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
     disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(expect_journal_error(bus, "g0"))
@@ -168,7 +170,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
         await asyncio.sleep(0)
         assert not waiting.done()
         assert len(reports.all) == 1
-        monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.0)
+        monkeypatch.setattr(core.journal.sync, "HOPELESS", 0.0)
         journal.disk.check_stall()
     disk.writable.set()
     await until(lambda: reports.last == "well")
@@ -182,8 +184,8 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports, bus = Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
-    writable, held, commit = threading.Event(), threading.Event(), core.journal.writer.commit
+    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
+    writable, held, commit = threading.Event(), threading.Event(), JournalStorage.commit
 
     def waits(*args: Any) -> int:
         held.set()
@@ -192,7 +194,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
 
     await bus.publish_durable(opened("g0"))
     with monkeypatch.context() as stalls:
-        stalls.setattr(core.journal.writer, "commit", waits)
+        stalls.setattr(JournalStorage, "commit", waits)
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             tasks.create_task(expect_journal_error(bus, "g1", committed=True))
             await until(held.is_set)
@@ -202,14 +204,14 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
         writable.set()
         await until(lambda: reports.last == "well")
     await journal.durable(bus.state.seq)
-    assert JournalReader(journal.path).last_seq() == bus.state.seq
+    assert JournalFile(journal.path).last_seq() == bus.state.seq
 
 
 async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is_written(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
     disk.writable.clear()
     disk.error = OSError(5, "Input/output error")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -240,7 +242,7 @@ async def test_a_repeated_commit_alone_does_not_clear_the_fault(
         bus.publish(opened("g1"))
         await until(lambda: "locked" in reports.last)
         # Each rewrite of the log locks the file too, and may last longer.
-        monkeypatch.setattr(core.journal.reader, "BUSY", 20.0)
+        monkeypatch.setattr(core.journal.storage, "BUSY", 20.0)
         other.rollback()
     await until(lambda: "Input/output" in reports.last)
     assert "Input/output" in journal.error

@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-import core.journal.batch
-import core.journal.reader
 import core.journal.storage
 import core.journal.writer
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
-from core.journal.batch import Job
-from core.journal.texts import TextWriter
-from core.journal.writer import Journal, JournalError
+from core.journal.damage import open_journal
+from core.journal.file import JournalError
+from core.journal.storage import Job, JournalStorage
+from core.journal.writer import Journal
 
 FULL, ROOM = 40, 1_000_000
 """Pages of a file that is soon full, and of one that is not."""
@@ -31,16 +30,20 @@ class Small(Journal):
 
     pages = FULL
 
-    def _connect(self) -> sqlite3.Connection:
-        db = super()._connect()
-        db.execute(f"pragma max_page_count={self.pages}")
-        return db
-
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
-    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
-    monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
+    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
+    monkeypatch.setattr(Small, "pages", FULL)
+    connect = JournalStorage.connect
+
+    def small(storage: JournalStorage) -> sqlite3.Connection:
+        db = connect(storage)
+        db.execute(f"pragma max_page_count={Small.pages}")
+        return db
+
+    monkeypatch.setattr(JournalStorage, "connect", small)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
@@ -101,7 +104,6 @@ async def whole(journal: Journal, bus: Bus) -> None:
 async def test_a_full_disk_during_a_commit(
     journal: Small, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
-    monkeypatch.setattr(core.journal.storage, "ROW_BYTES", 8_000)
     monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)  # one commit, also on a busy machine
     monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # the held events take two commits
     bus = Bus(journal, "run")
@@ -119,7 +121,7 @@ async def test_a_full_disk_during_a_commit(
     assert "full" in failed.what
     assert "Free some space" in failed.todo
     assert rows(journal.path, "select max(seq) from events") == [(first,)]
-    assert rows(journal.path, "select id, phase from groups") == [("g0", "QUEUED")]
+    assert rows(journal.path, "select group_id, closed_seq from groups") == [("g0", None)]
     assert rows(journal.path, "select count(*) from snapshots") == [(0,)]
     assert journal.meta("key") is None
 
@@ -128,12 +130,12 @@ async def test_a_full_disk_during_a_commit(
     bus.publish(noted("small"))
     await fails(journal, first + 1)
     assert not values
-    journal.pages = ROOM
+    Small.pages = ROOM
     await whole(journal, bus)
     assert len(values) == 1
     assert [one.seq for one in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
-    ended = rows(journal.path, "select phase from groups where id='g0'")
-    assert ended == [("DONE",)]  # as in a commit that failed at first
+    ended = rows(journal.path, "select closed_seq from groups where group_id='g0'")
+    assert ended == [(first + 1,)]  # as in a commit that failed at first
     assert rows(journal.path, "select count(*) from snapshots") == [(beside == "a snapshot",)]
     assert journal.meta("key") == ("value" if beside == "a fact" else None)
 
@@ -155,14 +157,14 @@ async def test_a_lock_of_another_program_is_waited_out(journal: Small) -> None:
         await journal.durable(seq)
         await bus.publish_durable(noted("after it"))
     assert len(errors) == 2
-    assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g2",)]
+    assert rows(journal.path, "select group_id from groups where closed_seq is null") == [("g2",)]
 
 
 @pytest.mark.parametrize(("name", "most"), [("BACKLOG_EVENTS", 20), ("BACKLOG_BYTES", 5_000)])
 async def test_the_backlog_is_limited_and_events_beyond_it_are_lost(
     journal: Small, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(core.journal.batch, name, most)
+    monkeypatch.setattr(core.journal.storage, name, most)
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
     errors: list[JournalError] = []
@@ -210,25 +212,23 @@ async def test_closing_tries_once_more(
 async def test_a_commit_that_succeeded_despite_an_error_is_not_repeated(
     journal: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, faults = core.journal.batch.commit, ["disk I/O error"]
+    real, faults = JournalStorage.commit, ["disk I/O error"]
 
-    def unsure(
-        db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str], texts: TextWriter
-    ) -> int:
-        result = real(db, jobs, groups, texts)
+    def unsure(storage: JournalStorage, jobs: Sequence[Job], written: int) -> int:
+        last = real(storage, jobs, written)
         if faults:
             raise sqlite3.OperationalError(faults.pop())
-        return result
+        return last
 
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    monkeypatch.setattr(core.journal.writer, "commit", unsure)
+    monkeypatch.setattr(JournalStorage, "commit", unsure)
     monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
     journal.append_snapshot(bus.state)
     bus.publish(opened("g1"))
     await fails(journal, bus.publish(GroupClosed(group_id="g0", phase="DONE")))
     await whole(journal, bus)
-    assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g1",)]
+    assert rows(journal.path, "select group_id from groups where closed_seq is null") == [("g1",)]
 
 
 async def test_a_deleted_or_replaced_file_is_not_written_to(
@@ -244,7 +244,7 @@ async def test_a_deleted_or_replaced_file_is_not_written_to(
         db.execute("vacuum into ?", (str(older),))
     await bus.publish_durable(noted("newer than that"))
     with monkeypatch.context() as patched:
-        patched.setattr(core.journal.writer, "commit", broken)
+        patched.setattr(JournalStorage, "commit", broken)
         await fails(journal, bus.publish(noted("kept")))
         aside = journal.path.rename(tmp_path / "aside.db")
         await until(lambda: "gone" in journal.error)
@@ -272,3 +272,95 @@ async def test_an_unwritable_text_does_not_affect_other_events(journal: Small) -
     await fails(journal, later)
     journal.close()
     assert journal.last_seq() == later
+
+
+# --- a start on a full disk ---------------------------------------------------------------------
+
+
+def no_room() -> sqlite3.OperationalError:
+    """SQLite's error when there is no space for its index beside the file."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 19 << 8
+    return error
+
+
+class Disk:
+    """Lets a journal be opened in the usual way, or only without an index beside it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = True
+        connect = JournalStorage.connect
+
+        def connected(storage: JournalStorage) -> sqlite3.Connection:
+            if self.full and not storage._without_index:
+                raise no_room()
+            return connect(storage)
+
+        monkeypatch.setattr(JournalStorage, "connect", connected)
+
+
+@pytest.fixture
+def journal_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for name in ("g0", "g1"):
+            bus.publish(opened(name))
+        journal.put_meta("key", "value")
+    return path
+
+
+async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    result = open_journal(journal_path)
+    with contextlib.closing(result.journal) as journal:
+        assert "disk I/O error" in journal.error
+        assert "Free some space" in journal.failure().todo
+        assert (result.state.seq, set(result.state.groups)) == (2, {"g0", "g1"})
+        assert journal.meta("key") == "value"
+        recovered: list[float] = []
+        journal.on_recovered = recovered.append
+        bus = Bus(journal, "run2", result.state)
+        with pytest.raises(JournalError):
+            await bus.publish_committed(GroupNoted(group_id="g0", note="kept"))
+        await asyncio.to_thread(disk_is_tried, journal)
+        assert journal.last_seq() == 2
+        disk.full = False
+        await until(lambda: bool(recovered))
+        await bus.publish_durable(GroupNoted(group_id="g1", note="written"))
+        assert [one.seq for one in journal.events()] == [1, 2, 3, 4]
+        assert journal.replayed_state() == bus.state
+        assert journal.error == ""
+
+
+def disk_is_tried(journal: Journal) -> None:
+    """The writer has the published events and tries again."""
+    while journal._jobs:
+        pass
+
+
+def test_another_fault_at_the_start_is_an_error(
+    journal_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: JournalStorage) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(JournalStorage, "connect", refused)
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(journal_path)
+
+
+def test_closing_without_room_ends(journal_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    journal = Journal(journal_path)
+    Bus(journal, "run2", journal.load_state()).publish(GroupNoted(group_id="g0", note="lost"))
+    journal.close()
+    disk.full = False
+    assert journal_seq(journal_path) == 2
+
+
+def journal_seq(path: Path) -> int:
+    with contextlib.closing(Journal(path)) as journal:
+        return journal.last_seq()
