@@ -6,9 +6,10 @@ skipped.
 """
 
 from pathlib import Path
+from typing import Any
 
 from mock.dataset.columns import Columns, DatasetError, RowError
-from mock.dataset.interface import LINE_LIMIT, TEXT_SUFFIXES, Dataset, no_usable_row
+from mock.dataset.interface import HEAD, LINE_LIMIT, TEXT_SUFFIXES, Dataset, no_usable_row
 from mock.dataset.json_document import JsonList, is_lines
 from mock.dataset.rows import BadRow, BadRows, Row, decode_json, parse
 from mock.dataset.text_lines import Csv, JsonLines
@@ -116,8 +117,33 @@ def open_dataset(
     dataset = open_reader(path, scratch)
     try:
         dataset.columns = columns or dataset.columns
-        dataset.check_head()
+        _check_head(dataset)
     except BaseException:
         dataset.close()
         raise
     return dataset
+
+
+def _check_head(dataset: Dataset) -> None:
+    """Check the first rows.
+
+    Raises:
+        DatasetError: a column is missing, or there is no usable row.
+    """
+    dataset.scan(HEAD)
+    columns: dict[str, Any] = dict.fromkeys(dataset.names())
+    if dataset.row_count:
+        columns |= dataset.values(0)
+    if dataset.names():
+        dataset.columns.check(columns, str(dataset.path))
+    bad = BadRows(dataset.place)
+    for position in range(min(dataset.row_count, HEAD)):
+        row = dataset.row(position)
+        if isinstance(row, Row):
+            return
+        bad.add(row)
+        columns |= {n: v for n, v in dataset.values(position).items() if n not in columns}
+    if columns:
+        dataset.columns.check(columns, str(dataset.path))
+    if dataset.whole and dataset.row_count <= HEAD:
+        raise no_usable_row(dataset.path, bad)

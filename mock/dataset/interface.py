@@ -10,8 +10,10 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from mock.dataset.columns import Columns, DatasetError, RowError
 from mock.dataset.rows import BadRow, BadRows, Row, parse_record
@@ -27,7 +29,7 @@ _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
 
 
-class Dataset(ABC):
+class Dataset(AbstractContextManager["Dataset"], ABC):
     """An opened dataset: positions 0 to `row_count` - 1 are the rows found so far, broken or not.
 
     A subclass is the reader of a format: it finds the records and reads them.
@@ -44,9 +46,6 @@ class Dataset(ABC):
         self.path = path
         self.columns = Columns()
         """Column names; the usual ones by default."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -115,30 +114,6 @@ class Dataset(ABC):
         identity = f"{self.path.absolute()}\0{sorted(self.columns.named.items())}\0".encode()
         return hashlib.sha256(identity + self.sample()).hexdigest()[:16]
 
-    def check_head(self) -> None:
-        """Check the first rows.
-
-        Raises:
-            DatasetError: a column is missing, or there is no usable row.
-        """
-        self.scan(HEAD)
-        columns: dict[str, Any] = dict.fromkeys(self.names())
-        if self.row_count:
-            columns |= self.values(0)
-        if self.names():
-            self.columns.check(columns, str(self.path))
-        bad = BadRows(self.place)
-        for position in range(min(self.row_count, HEAD)):
-            row = self.row(position)
-            if isinstance(row, Row):
-                return
-            bad.add(row)
-            columns |= {n: v for n, v in self.values(position).items() if n not in columns}
-        if columns:
-            self.columns.check(columns, str(self.path))
-        if self.whole and self.row_count <= HEAD:
-            raise no_usable_row(self.path, bad)
-
     def values(self, position: int) -> dict[str, Any]:
         """Return a record as it is; empty when it is broken."""
         try:
@@ -191,24 +166,16 @@ class TextReader(Dataset):
 
     def scan(self, records: int = 50_000) -> bool:
         with self._scanning:
-            return self._scan(records)
-
-    def _scan(self, records: int) -> bool:
-        packed: list[bytes] = []
-        for offset, length, line in self._scanner:
-            packed.append(_SPOT.pack(offset, min(length, LINE_LIMIT + 1), line))
-            if len(packed) >= records:
-                self._append(packed)
-                return True
-        self._append(packed)
-        self.whole = True
-        return False
-
-    def _append(self, packed: list[bytes]) -> None:
-        with self._lock:
-            self._index.seek(0, 2)
-            self._index.write(b"".join(packed))
-        self._count += len(packed)
+            found = [
+                _SPOT.pack(offset, min(length, LINE_LIMIT + 1), line)
+                for offset, length, line in islice(self._scanner, records)
+            ]
+            with self._lock:
+                self._index.seek(0, 2)
+                self._index.write(b"".join(found))
+            self._count += len(found)
+            self.whole = len(found) < records
+            return not self.whole
 
     def _locate(self, position: int) -> tuple[int, int, int]:
         with self._lock:

@@ -39,7 +39,7 @@ class Csv(TextReader):
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
         super().__init__(path, scratch)
         try:
-            delimiter, self._names = self._head()
+            delimiter, self._names = _head(path, self._bytes(0, 65_536))
         except BaseException:
             self.close()
             raise
@@ -47,22 +47,6 @@ class Csv(TextReader):
 
     def names(self) -> tuple[str, ...]:
         return self._names
-
-    def _head(self) -> tuple[str, tuple[str, ...]]:
-        data = self._bytes(0, 65_536).removeprefix(_BOM)
-        first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
-        try:
-            text = text_of(first)
-        except RowError as error:
-            raise DatasetError(str(error), f"{self.path}:1", "Save it as UTF-8") from error
-        delimiter = max(_DELIMITERS, key=lambda one: (text.count(one), one == ","))
-        if self.path.suffix.lower() == ".tsv":
-            delimiter = "\t"
-        names = tuple(name.strip() for name in next(csv.reader([text], delimiter=delimiter), []))
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DatasetError(f"two columns are called `{twice}`", f"{self.path}:1")
-        return delimiter, names
 
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
         """A record that cannot be read over several lines is one line: a stray quote must not
@@ -97,6 +81,23 @@ class Csv(TextReader):
         if len(cells) != len(self._names):
             raise RowError(f"{len(cells)} values for {len(self._names)} columns")
         return {name: cell for name, cell in zip(self._names, cells, strict=True) if cell}
+
+
+def _head(path: Path, data: bytes) -> tuple[str, tuple[str, ...]]:
+    data = data.removeprefix(_BOM)
+    first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
+    try:
+        text = text_of(first)
+    except RowError as error:
+        raise DatasetError(str(error), f"{path}:1", "Save it as UTF-8") from error
+    delimiter = max(_DELIMITERS, key=lambda one: (text.count(one), one == ","))
+    if path.suffix.lower() == ".tsv":
+        delimiter = "\t"
+    names = tuple(name.strip() for name in next(csv.reader([text], delimiter=delimiter), []))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DatasetError(f"two columns are called `{twice}`", f"{path}:1")
+    return delimiter, names
 
 
 def _lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[tuple[int, bytes, int]]:
