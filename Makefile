@@ -31,16 +31,17 @@ run: $(READY)
 # part imports what its tests use, for 2 to 5 s of CPU time: so they are few.
 STREAMS := 1 2
 PILOTS := 1 2
+GIVE_WAY := nice -n 10
 PARTS := 1 2 3 4
 test: $(READY)
 	@$(MAKE) --no-print-directory -k -j 8 \
 	  $(STREAMS:%=process-%) $(PILOTS:%=pilot-%) $(PARTS:%=beside-%)
 
 pilot-%: $(READY)
-	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(PILOT),$(PILOTS))
+	@$(GIVE_WAY) $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(PILOT),$(PILOTS))
 
 beside-%: $(READY)
-	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_PILOT),$(PARTS))
+	@$(GIVE_WAY) $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_PILOT),$(PARTS))
 
 process-%: $(READY)
 	@$(PYTEST) -q -m "process and not soak" $(call SHARD,$(SOME_PROCESS),$(STREAMS))

@@ -21,7 +21,8 @@ docs/library/README.md is the page for authors of scripts. Folders, each above t
     episodes  claims and ends of episodes: queue, attempts, deadlines, releases
     api       the routes of one server, its responses, the status watcher
     http      requests and responses, over aiohttp
-    protocol  types, errors, jobs
+    job       the job: its tree, its keys, what a server needs
+    protocol  types, errors
     common    tasks, text, YAML, addresses
 
 `compat` has all names that an AgentJet script imports. Names are imported on first access, so
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
     from ajet_swarm.client.synchronous import SwarmClient as SwarmClient
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
-    from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+    from ajet_swarm.job.agentjet import AgentJetJob as AgentJetJob
     from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.protocol.errors import SwarmError as SwarmError
     from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
@@ -73,7 +74,7 @@ _NAMES = {
     "client.multi_server": "AsyncJointSwarm JointSwarm",
     "client.synchronous": "SwarmClient",
     "data.readers": "RouterTaskReader",
-    "protocol.agentjet_job": "AgentJetJob",
+    "job.agentjet": "AgentJetJob",
     "protocol.claim_models": "SwarmThrottlePolicy",
     "protocol.errors": "SwarmError TrainingFinished",
     "protocol.task": "OpenaiBaseUrlAndApiKey Task WorkflowOutput WorkflowTask",

@@ -25,7 +25,7 @@ from ajet_swarm.data.readers import JsonlValidationFp as JsonlValidationFp
 from ajet_swarm.data.readers import RandomDummyTaskReader as RandomDummyTaskReader
 from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
 from ajet_swarm.data.readers import dict_to_ajet_task as dict_to_ajet_task
-from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob as AgentJetJob
 from ajet_swarm.protocol.claim_models import ClaimEpisodeRequest as ClaimEpisodeRequest
 from ajet_swarm.protocol.claim_models import ClaimEpisodeResponse as ClaimEpisodeResponse
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy

@@ -80,7 +80,6 @@ class ConsoleApp(OperatorMessages):
         *,
         theme: str = "dark",
         keys: Mapping[str, str] | None = None,
-        still: bool = False,
         first: str = "",
         places: Sequence[ScreenSpec] = SCREENS,
     ) -> None:
@@ -102,8 +101,6 @@ class ConsoleApp(OperatorMessages):
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = theme if theme in THEMES else "dark"
-        if still:
-            self.animation_level = "none"
         self._handler = ConsoleHandler(session.note)
         self.sanitizer = OutputSanitizer()
         self.keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
@@ -354,7 +351,6 @@ def run_console(options: "ConsoleOptions") -> int:
         begin,
         theme=options.settings.console.theme,
         keys=options.settings.console.keys,
-        still=options.settings.console.reduced_motion,
         first="servers" if options.settings.proxy.watch_only and not options.attach else "",
     )
     return app.run() or app.return_code or 0

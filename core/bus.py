@@ -16,8 +16,8 @@ from core.events import Event
 from core.events.base import GroupEvent
 from core.journal.writer import Journal
 from core.reducer import apply
-from core.reducer.common import Dirty
 from core.state import GROUP_CAP, State
+from core.state.common import Dirty
 from core.state.encoder import StateEncoder
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     },
     "Tasks, jobs and datasets": {
         "protocol.task": (),
-        "protocol.agentjet_job": (),
-        "protocol.job": (),
+        "job.agentjet": (),
+        "job.tree": (),
         "data.readers": (),
         "data.files": ("DatasetError",),
     },

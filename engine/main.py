@@ -14,7 +14,6 @@ from types import FrameType
 import uvicorn
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol.job import TEMPERATURES
 from core.runtime.home import Home, Role
 from core.runtime.log_format import setup
 from core.runtime.secrets import redacted_argv
@@ -145,7 +144,8 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
             lora_rank=torch.lora_rank,
             full=torch.full,
         )
-    engine.temperature = TEMPERATURES.get(options.model, engine.temperature)
+    if options.model == "smollm2":
+        engine.temperature = 0.7  # at 1 it is incoherent
     return engine
 
 

@@ -11,9 +11,11 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
+
+import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.tasks import Tasks
@@ -254,7 +256,7 @@ async def _dry_run(
     out: TextIO,
 ) -> int:
     """Try the target and print the result."""
-    spec = replace(spec, dry=spec.dry or DRY_QUESTION)
+    spec = msgspec.structs.replace(spec, dry=spec.dry or DRY_QUESTION)
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(make_control()) if make_control else None
         target = open_target(spec, _model_endpoint(options, base_url))

@@ -98,7 +98,7 @@ def expire(bus: Bus) -> None:
     for alert in list(bus.state.alerts.values()):
         kind = KINDS.get(alert.alert_kind)
         limit = kind.lasts if kind is not None else None
-        if limit is not None and now - alert.figures_at > limit:
+        if limit is not None and now - alert.at > limit:
             bus.publish(AlertCleared(key=alert.key, note="it is past"))
 
 

@@ -28,7 +28,7 @@ from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
 from core.runtime.access import AccessTokens
-from core.runtime.gc_tuning import collect_in_steps, tune_gc
+from core.runtime.gc_tuning import tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
 from core.runtime.malloc import return_large_blocks
@@ -77,6 +77,9 @@ log = logging.getLogger(__name__)
 
 GRACE = 10.0
 """Seconds that requests in progress get after a SIGTERM."""
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread that runs Python code lets another one run. With Python's 5 ms, each
+commit of the journal waits several times for a busy event loop."""
 PUBLISH_RETRY = 2.0
 """Seconds between two attempts to write the run file."""
 MISSING_REWARDS = "rewards:gone"
@@ -161,9 +164,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             **({"watch_only": "yes"} if groups is None else {}),
         }
         tune_gc()
-        context.tasks.spawn(
-            collect_in_steps(lambda: groups is not None and bool(groups.runs)), "gc"
-        )
+        sys.setswitchinterval(SWITCH_INTERVAL)
         await evaluation.start()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not await asyncio.to_thread(_publish_run_file, publish):
@@ -267,7 +268,7 @@ async def _open_context(
             )
             pruner.start()
             async with (
-                telemetry(bus, settings.telemetry),
+                telemetry(bus, settings.telemetry, chance=runtime.chance),
                 trackers(bus, settings.telemetry.sinks, home.root),
                 _run_services(context, home, url, opened.notice) as groups,
             ):

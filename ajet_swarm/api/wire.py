@@ -38,6 +38,8 @@ from ajet_swarm.api.outcomes import (
 )
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Transport
+from ajet_swarm.job.server import MODEL_VARIABLE, for_server
+from ajet_swarm.job.tree import JobError
 from ajet_swarm.protocol.errors import (
     ServerRefusal,
     SwarmError,
@@ -46,7 +48,6 @@ from ajet_swarm.protocol.errors import (
     TransportError,
     WrongUse,
 )
-from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import (
     Agreement,
     CanContinue,
@@ -61,7 +62,6 @@ from ajet_swarm.protocol.schemas import (
     Verdict,
     WireOutput,
 )
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")

@@ -12,7 +12,10 @@ from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.api.wire import MORE_STEPS
 from ajet_swarm.client.base import ROLLING, SwarmBase
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.schema import BATCH, MODEL, REPEAT, STOP_RULE
+from ajet_swarm.job.server import likely_causes
+from ajet_swarm.job.tree import Job, check_job, dump_job, get, load_job
 from ajet_swarm.protocol.errors import (
     EngineOff,
     GaveUp,
@@ -22,10 +25,7 @@ from ajet_swarm.protocol.errors import (
     TransportError,
     Unreachable,
 )
-from ajet_swarm.protocol.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
-from ajet_swarm.protocol.job_validation import check_job
 from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.server_job import likely_causes
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import get, load_job
+from ajet_swarm.job.tree import get, load_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import SYSTEM
 

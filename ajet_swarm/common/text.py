@@ -17,9 +17,6 @@ _JOINERS = re.compile(f"(?<={_SCRIPT})[\u200c\u200d]{{1,2}}|[\u200c\u200d]{{1,2}
 """Joiners beside an emoji or a joined letter: the text reads the same without them."""
 HARMFUL = re.compile(f"[\t\n{_UNSEEN}]")
 """Characters that no cell of a terminal may contain."""
-_SECRET = re.compile(
-    r"(?i)\b(sk-ajet-[A-Za-z0-9+/=_-]{6,}|sk-[A-Za-z0-9_-]{12,}|(?<=bearer )[A-Za-z0-9._~+/=-]{8,})"
-)
 
 
 def plain(text: str) -> str:
@@ -70,11 +67,6 @@ def known_names(word: str, known: Iterable[str]) -> str:
     """Return what an unknown name may mean, and the known names."""
     names = list(known)
     return " ".join(filter(None, [did_you_mean(word, names), f"Known: {', '.join(names)}"]))
-
-
-def redact(text: str) -> str:
-    """Return `text` with everything that looks like a key replaced."""
-    return _SECRET.sub("[redacted]", text)
 
 
 def content_text(content: Any) -> str:

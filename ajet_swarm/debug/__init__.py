@@ -27,7 +27,8 @@ from typing import Any, Self
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line, plain, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import one_line, plain
 from ajet_swarm.debug.agent import RUN, run_folder
 from ajet_swarm.debug.trace import RecordedCall, RecordingRelay
 from ajet_swarm.protocol.errors import SwarmError

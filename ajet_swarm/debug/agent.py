@@ -21,7 +21,8 @@ import msgspec
 from ajet_swarm.client.engine_control import job_text
 from ajet_swarm.client.episode import as_output, wire_output
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import plain, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import plain
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 
 ITEMS = "get_training_dataset_item_list"

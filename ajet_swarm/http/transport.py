@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Self
 
 import aiohttp
@@ -106,14 +106,15 @@ class HttpTransport:
             body.close()
 
     async def _whole(self, request: Request) -> Response:
-        async with self.stream(request) as streamed:
-            parts = []
-            size = 0
-            while part := await streamed.read():
-                parts.append(part)
-                size += len(part)
-                streamed.hold(size)
-            return Response(streamed.status, streamed.headers, b"".join(parts))
+        with _mapped_errors(request) as progress:
+            async with asyncio.timeout(request.timeout):
+                response = await self._open(request, progress)
+                body = _Body(self, request, response)
+                try:
+                    content = await body.read_all()
+                finally:
+                    body.close()
+        return Response(body.status, body.headers, content)
 
     async def _open(self, request: Request, progress: "_Progress") -> aiohttp.ClientResponse:
         """Send a request and return its response with an unread body."""
@@ -122,6 +123,7 @@ class HttpTransport:
         if self._session is None:
             self._session = self._new_session()
         body = request.body or (b"" if request.method == "POST" else None)
+        _PROGRESS.set(progress)
         headers = dict(request.headers or {})
         if body is not None:
             headers["Content-Length"] = str(len(body))
@@ -131,7 +133,6 @@ class HttpTransport:
             data=_pieces(body) if body is not None and len(body) > PIECE else body,
             headers=headers,
             allow_redirects=False,
-            trace_request_ctx=progress,
         )
         codings = response.headers.getall("Transfer-Encoding", [])
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
@@ -148,8 +149,6 @@ class HttpTransport:
         return min(request.most or self.largest, self.largest)
 
     def _new_session(self) -> aiohttp.ClientSession:
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_note_sent)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,
@@ -165,7 +164,6 @@ class HttpTransport:
             trust_env=False,
             max_line_size=LONGEST_FIELD,
             max_field_size=LONGEST_FIELD,
-            trace_configs=[trace],
             request_class=_Request,
             response_class=_Response,
         )
@@ -193,7 +191,7 @@ class _Body:
         transport: HttpTransport,
         request: Request,
         response: aiohttp.ClientResponse,
-        deadline: float,
+        deadline: float | None = None,
     ) -> None:
         self._transport, self._request, self._response = transport, request, response
         self._deadline = deadline
@@ -206,6 +204,15 @@ class _Body:
         with _mapped_errors(self._request, sent=True):
             async with asyncio.timeout_at(self._deadline):
                 return await self._response.content.readany()
+
+    async def read_all(self) -> bytes:
+        """Return the whole body; the caller bounds the time and maps the errors."""
+        content, parts, size = self._response.content, [], 0
+        while not content.at_eof():
+            parts.append(await content.readany())
+            size += len(parts[-1])
+            self.hold(size)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""
@@ -231,6 +238,7 @@ class _Request(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         if conn.protocol is None or conn.protocol.should_close:
             raise aiohttp.ServerDisconnectedError("a response to no request")
+        _PROGRESS.get().sent = True
         return await super().send(conn)
 
 
@@ -298,6 +306,10 @@ class _Progress:
     """Whether bytes of it may have been sent."""
 
 
+_PROGRESS: ContextVar[_Progress] = ContextVar("progress")
+"""Of the call that the current task makes."""
+
+
 @contextlib.contextmanager
 def _mapped_errors(request: Request, sent: bool = False) -> Iterator[_Progress]:
     """Raise the errors of a call as a `TransportError`."""
@@ -336,10 +348,6 @@ def _unreachable(error: Exception, url: str, sent: bool) -> Unreachable:
     refused = isinstance(cause, ConnectionRefusedError)  # the loop's text repeats the address
     text = "refused" if refused else getattr(cause, "strerror", None) or cause
     return Unreachable(f"no connection: {text}", url, sent=False)
-
-
-async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    context.trace_request_ctx.sent = True
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import redact
+from ajet_swarm.common.secrets import redact
 from ajet_swarm.runtime import SYSTEM
 from console.backend.attach import (
     check_may_follow,
@@ -35,7 +35,7 @@ from console.session.rater_name import save_name, saved_name, was_asked
 from core.runtime.home import Home, RunInfo, running
 from core.runtime.sockets import is_free
 from core.runtime.tls import absolute_path
-from core.state import STARTS_WITHIN
+from core.state.proxy import STARTS_WITHIN
 
 if TYPE_CHECKING:
     from console.backend.options import ConsoleOptions
@@ -57,7 +57,7 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     settings = options.settings
     session = Session(
         read_only=options.read_only,
-        rater=settings.console.rater or saved_name(options.home),
+        rater=saved_name(options.home),
         rating=settings.rating,
         save_rater=partial(save_name, options.home),
     )

@@ -23,8 +23,8 @@ from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
 from core.commands import COMMANDS
+from core.events import AlertRaised
 from core.runtime.home import Home
-from core.state import Alert
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +76,7 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
     return 0 if ok else 1
 
 
-def _listed(alert: Alert, context: AdviceContext) -> dict[str, Any]:
+def _listed(alert: AlertRaised, context: AdviceContext) -> dict[str, Any]:
     cause, todo = alert_text(alert, context)
     return {
         "key": alert.key,

@@ -25,9 +25,9 @@ from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.cli.votes import group_help
 from core.commands import validate
-from core.commands.groups import ABORT_REASONS
 from core.commands.plan import refusal
 from core.commands.plan_groups import abort_consequences, find_group
+from core.commands.table import ABORT_REASONS
 from core.roles import Identity
 from core.runtime.home import Home
 from core.state import Group, State

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import (
@@ -33,7 +31,7 @@ from console.models.datasets import find_dataset
 from core.events import Event
 from core.runtime.home import Home
 from core.runtime.secrets import env_key
-from core.settings import MockSettings, Settings
+from core.settings import Settings
 from core.state import State
 
 if TYPE_CHECKING:
@@ -134,7 +132,9 @@ def _add_users(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_pace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--concurrency", type=int, metavar="N", help="number of requests in flight")
+    parser.add_argument(
+        "--concurrency", type=int, metavar="N", help="number of requests in flight (3)"
+    )
     parser.add_argument(
         "--pace", type=float, metavar="SECONDS", help="pause of each worker between two requests"
     )
@@ -169,20 +169,7 @@ def mock(args: argparse.Namespace) -> int:
     """Run the mock user."""
     warn_of_other_mock()
     home = open_home(args)
-    settings = settings_of(
-        home,
-        mock__dataset=args.dataset,
-        mock__concurrency=args.concurrency,
-        mock__pace=args.pace,
-        mock__passes=args.passes,
-        mock__timeout=args.timeout,
-        mock__user_url=args.user_url,
-        mock__user_model=args.user_model,
-        mock__user_key_env=args.user_key_env,
-        mock__user_temperature=args.user_temperature,
-        mock__user_turns=args.user_turns,
-        mock__user_stop=args.user_stop,
-    )
+    settings = settings_of(home, mock__dataset=args.dataset)
     _check(args)
     url = proxy_url(args, home)
     if not (url or args.base_url):
@@ -226,30 +213,29 @@ def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str)
     spec = read_target(find_target(args.target_file)) if args.target_file else None
     if spec is not None and args.timeout:
         spec = replace(spec, timeout=args.timeout)
-    own = settings.mock
     return MockOptions(
         home=home,
-        dataset=find_dataset(home, own.dataset),
+        dataset=find_dataset(home, settings.mock.dataset),
         base_url=args.base_url or f"{url}/v1",
         own_proxy=not args.base_url,
         target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
         dry=args.dry,
-        user=_user(args, own, spec),
+        user=_user(args, spec),
         api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
         cert=cert_of(home),
         model=args.model,
-        timeout=own.timeout,
+        timeout=args.timeout or 300.0,
         columns=read_columns(args.columns or ""),
         pace=Pace(
-            concurrency=own.concurrency,
-            seconds=own.pace,
+            concurrency=args.concurrency or 3,
+            seconds=args.pace or 0.0,
             rate=args.rate or 0.0,
             updates=args.updates or 0,
             pause_sync=args.pause_sync,
         ),
         choice=RowSelection(
-            passes=own.passes,
+            passes=args.passes or 1,
             seed=args.seed,
             split=args.split or ("train" if args.held_out is not None else None),
             held_out=0.1 if args.held_out is None else args.held_out,
@@ -281,29 +267,28 @@ def _proxy_key(args: argparse.Namespace, home: Home) -> str:
     return client_key(effective(args, home), home)
 
 
-def _user(args: argparse.Namespace, own: MockSettings, spec: "Spec | None") -> "UserOptions | None":
+def _user(args: argparse.Namespace, spec: "Spec | None") -> "UserOptions | None":
     """Return the model that plays users; None when none is configured.
 
-    Flags take precedence over the target file, and that over the settings. URL, model and key
-    belong together: a key is sent only to the URL it was configured with.
+    Flags take precedence over the target file. URL, model and key belong together: a key is sent
+    only to the URL it was configured with.
 
     Raises:
         UsageError: the URL or the model is missing, or the key is missing or invalid.
     """
-    named = dict(spec.user) if spec is not None and not args.user_url else {}
-    seed = named.pop("seed", None) if args.user_seed is None else args.user_seed
-    flags = vars(args)
-    taken = {
-        f"user_{name}": value for name, value in named.items() if flags.get(f"user_{name}") is None
-    }
-    own = msgspec.structs.replace(own, **taken)
-    if not own.user_url and not own.user_model:
+    own = spec.user if spec is not None and not args.user_url else None
+    user = own.given() if own is not None else {}
+    for name in ("url", "model", "key_env", "temperature", "turns", "stop", "seed"):
+        if (value := getattr(args, f"user_{name}")) is not None:
+            user[name] = value
+    url, model, key_env = (user.pop(name, "") for name in ("url", "model", "key_env"))
+    if not url and not model:
         return None
-    if not (own.user_url and own.user_model):
-        flag = "--user-model" if own.user_url else "--user-url"
+    if not (url and model):
+        flag = "--user-model" if url else "--user-url"
         problem = "the model that plays the user needs both a URL and a name"
         raise UsageError(problem, flag, f"Give {flag}")
-    parts = web_address(own.user_url)
+    parts = web_address(url)
     if parts is None or parts.username or parts.query:
         raise UsageError(
             "the URL of the model that plays the user cannot be used",
@@ -312,17 +297,9 @@ def _user(args: argparse.Namespace, own: MockSettings, spec: "Spec | None") -> "
         )
     from mock.users.persona import UserOptions
 
-    what = "the key of the model that plays the user"
-    return UserOptions(
-        url=own.user_url.rstrip("/") + ("/v1" if parts.path in ("", "/") else ""),
-        model=own.user_model,
-        key=env_key(own.user_key_env, what) if own.user_key_env else "",
-        temperature=own.user_temperature,
-        turns=own.user_turns,
-        stop=own.user_stop,
-        tokens=own.user_tokens,
-        seed=args.seed if seed is None else seed,
-    )
+    key = env_key(key_env, "the key of the model that plays the user") if key_env else ""
+    url = url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
+    return UserOptions(**{"seed": args.seed, **user}, url=url, model=model, key=key)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -333,6 +310,12 @@ def _check(args: argparse.Namespace) -> None:
     """
     ranges = (
         ("rate", 0.001, 1_000.0),
+        ("concurrency", 1, 10_000),
+        ("pace", 0.0, 86_400.0),
+        ("passes", 1, 1_000_000),
+        ("timeout", 0.1, 86_400.0),
+        ("user_temperature", 0.0, 2.0),
+        ("user_turns", 1, 100),
         ("updates", 1, 1_000_000),
         ("held_out", 0.0, 1.0),
         ("results_wait", 0.0, 86_400.0),
@@ -342,6 +325,8 @@ def _check(args: argparse.Namespace) -> None:
         if value is not None and not least <= value <= most:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} cannot be {value:g}", flag, f"From {least:g} to {most:g}")
+    if args.user_stop is not None and not 1 <= len(args.user_stop) <= 100:
+        raise UsageError("is empty or longer than 100 characters", "--user-stop")
     if args.rate is not None and (args.pace or args.concurrency):
         other = "--pace" if args.pace else "--concurrency"
         raise UsageError(

@@ -187,7 +187,7 @@ def engine(args: argparse.Namespace) -> int:
     settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
     own = settings.engine
     check_backend(own, model=args.model, torch_flags=given_torch_flags(args))
-    check_device_present(own)
+    check_device_present(own, args.device or "")
     if not _have_model(home, own, args.yes):
         return 1
     if args.dry_run:
@@ -203,12 +203,12 @@ def engine(args: argparse.Namespace) -> int:
             model=own.model,
             torch=TorchOptions(
                 model=torch_model(home, own),
-                device=own.device,
-                dtype=own.dtype,
-                lora_rank=own.lora or None,
-                full=own.full,
-                context=own.context or None,
-                max_memory=own.max_memory or None,
+                device=args.device or "",
+                dtype=args.dtype or "",
+                lora_rank=args.lora,
+                full=args.full,
+                context=args.context,
+                max_memory=args.max_memory,
             )
             if own.backend == "torch"
             else None,

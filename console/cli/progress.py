@@ -16,7 +16,8 @@ from console.models.progress.standing import Standing, progress_server, restores
 from console.text.lines import Line, line_text
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
-from core.state import Look, Progress, State
+from core.events import LookEnded
+from core.state import Progress, State
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -137,7 +138,7 @@ def _data(name: str, present: Standing, known: Progress | None, source: str) -> 
     }
 
 
-def _against_best(look: Look | None) -> dict[str, Any] | None:
+def _against_best(look: LookEnded | None) -> dict[str, Any] | None:
     """Return the look against the best verified one; None where these were not compared."""
     compared = look.against_best if look is not None else None
     if compared is None:

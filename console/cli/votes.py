@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import add_common, send
-from console.cli.common import existing_home, settings_of
+from console.cli.common import existing_home
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS
 from core.runtime.home import Home
@@ -197,4 +197,4 @@ def _text(args: argparse.Namespace) -> str:
 
 
 def _rater(args: argparse.Namespace, home: Home) -> str | None:
-    return args.rater or settings_of(home).console.rater or saved_name(home) or None
+    return args.rater or saved_name(home) or None

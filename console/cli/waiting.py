@@ -8,8 +8,8 @@ from console.cli.commands import add_common, send
 from console.cli.common import confirm, count, existing_home, say, snapshot
 from console.cli.options import add_yes
 from core.commands import COMMANDS
-from core.commands.groups import ABORT_REASONS
 from core.commands.plan_groups import abort_all_consequences, missing_votes
+from core.commands.table import ABORT_REASONS
 
 
 def add(parser: argparse.ArgumentParser) -> None:

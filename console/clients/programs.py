@@ -214,7 +214,7 @@ guidellm run --backend kind=openai_http,target=%BASE%,model=%MODEL%,api_key=%KEY
   --data kind=synthetic_text,prompt_tokens=64,output_tokens=32""",
         ),
         note="A folder with a tokenizer will do for `gpt2`, with `HF_HUB_OFFLINE=1`. Equal prompts "
-        "are answered once while they are in flight: `proxy.join: false` asks each.",
+        "are answered once while they are in flight: the header `X-Ajet-Join: no` asks each.",
     ),
     client(
         "curl",

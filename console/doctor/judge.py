@@ -35,7 +35,6 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
         return missing if named else []
     from proxy.rewards.judge.part import Judge
-    from proxy.rewards.judge.spend import JudgeBudgets
     from proxy.rewards.model.file import ModelFault, load, make
     from proxy.rewards.part import PartEnvironment
     from proxy.rewards.select import own_server
@@ -49,7 +48,7 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
         todo = "Correct the file: until it loads, groups get no automatic reward"
         return Finding("hooks", "rewards", "fail", text, todo)
     environment = PartEnvironment(own=own_server(own.upstream)) if parts else PartEnvironment()
-    found = [Judge(part.options, JudgeBudgets()) for part in parts if isinstance(part, Judge)]
+    found = [part for part in parts if isinstance(part, Judge)]
     for judge in found:
         judge.place(environment)
     return found
@@ -57,16 +56,18 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
 
 async def check_judge(judge: "Judge") -> Finding:
     """Check one judge and close it."""
+    from proxy.rewards.judge.settings import JudgeFault
+
     name = one_line(judge.options.name, 30)
     try:
         async with asyncio.timeout(PATIENCE):
-            probe = await judge.probe()
+            works = await judge.probe()
     except TimeoutError:
         text = f"{judge.options.url}: no answer in {PATIENCE:g} s"
         todo = "Check that it runs and that this machine can reach it"
         return Finding("judges", name, "fail", text, todo)
+    except JudgeFault as fault:
+        return Finding("judges", name, "fail", one_line(fault.text, 300), fault.todo)
     finally:
         await judge.close()
-    if probe.ok:
-        return Finding("judges", name, "ok", one_line(probe.summary, 300))
-    return Finding("judges", name, "fail", one_line(probe.summary, 300), probe.todo)
+    return Finding("judges", name, "ok", one_line(works, 300))

@@ -167,22 +167,18 @@ async def check_hooks(folder: Path) -> Finding:
     """Check whether the reward function of a folder loads."""
     if not await asyncio.to_thread(folder.is_dir):
         return Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")
-    from ajet_swarm.common.tasks import Tasks
-    from proxy.rewards.hooks.child import HookChild, HookLimits
-    from proxy.rewards.hooks.errors import HookError
+    from proxy.rewards.hooks.child import HookChild, HookError, HookLimits
 
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # child processes must not write .pyc files
-    async with Tasks("doctor") as tasks:
-        limits = HookLimits(load_seconds=min(PATIENCE, LIMIT - 0.5))
-        child = HookChild(folder, "doctor", limits, tasks, None, lambda _: None)
-        try:
-            await child.start()
-        except HookError as error:
-            lines = [line for line in error.traceback.strip().splitlines() if line.strip()]
-            text = one_line(f"{error.cause} {lines[-1] if lines else ''}")
-            return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
-        finally:
-            await child.close()
+    child = HookChild(folder, "doctor", HookLimits(load_seconds=min(PATIENCE, LIMIT - 0.5)))
+    try:
+        await child.start()
+    except HookError as error:
+        lines = [line for line in error.traceback.strip().splitlines() if line.strip()]
+        text = one_line(f"{error.cause} {lines[-1] if lines else ''}")
+        return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
+    finally:
+        await child.close()
     submit = ", also called before each request" if child.has_submit else ""
     return Finding("hooks", "rewards", "ok", f"{folder} loads{submit}")
 

@@ -14,7 +14,8 @@ from console.session.filters import parse
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands.plan_groups import find_group
-from core.state import Alert, Candidate, Group, Server, State
+from core.events import AlertRaised
+from core.state import Candidate, Group, Server, State
 
 _MOST_GROUPS = 200
 _GROUPS = 20
@@ -185,7 +186,7 @@ class Reading:
     def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         return {"alerts": [self._alert(state, one) for one in current_alerts(state).values()]}
 
-    def _alert(self, state: State, one: Alert) -> dict[str, Any]:
+    def _alert(self, state: State, one: AlertRaised) -> dict[str, Any]:
         cause, todo = alert_text(one, advice_context(watch_only=state.watch_only))
         return {
             "key": one.key,

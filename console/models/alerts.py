@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
@@ -11,9 +13,10 @@ from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
 from console.text.alert_words import AdviceContext
 from console.text.alerts import ALERTS, Remedy, alert_text, in_words
+from core.events import AlertRaised
 from core.events.alerts import params_of
 from core.runtime.sockets import TAKEN
-from core.state import Alert, State
+from core.state import State
 
 PATIENCE = 3.0
 """Seconds a request may wait for its episodes before it counts as held up."""
@@ -62,7 +65,9 @@ _ANY = Remedy("log", "what happened")
 
 
 def action_for(
-    alert: Alert, screens: Sequence[ScreenSpec] = SCREENS, context: AdviceContext | None = None
+    alert: AlertRaised,
+    screens: Sequence[ScreenSpec] = SCREENS,
+    context: AdviceContext | None = None,
 ) -> AlertAction | None:
     """Return how to handle an alert; None if its screen is not offered.
 
@@ -85,18 +90,18 @@ def action_for(
     return AlertAction(screen, keys, effect, server) if screen is not None else None
 
 
-def crash_alerts(session: Session) -> list[Alert]:
+def crash_alerts(session: Session) -> list[AlertRaised]:
     """Return an alert, with its text, for each process that ended unexpectedly."""
     context = context_of(session)
     return [in_words(_crash_alert(child), context) for child in session.crashed]
 
 
-def _crash_alert(child: ChildProcess) -> Alert:
+def _crash_alert(child: ChildProcess) -> AlertRaised:
     detail, remedy = child.detail or "ended", ""
     if TAKEN in detail and ". " in detail:  # keep the advice from being cut off
         detail, _, remedy = detail.rpartition(". ")
     params = params_of("process", role=child.role, detail=detail, remedy=remedy)
-    return Alert(
+    return AlertRaised(
         key=f"process:{child.role}",
         alert_kind=params.kind,
         params=params.as_json(),
@@ -105,7 +110,7 @@ def _crash_alert(child: ChildProcess) -> Alert:
     )
 
 
-def alerts_by_urgency(session: Session) -> list[Alert]:
+def alerts_by_urgency(session: Session) -> list[AlertRaised]:
     """Return all alerts with their texts: crashed processes, then by severity and age.
 
     A server that does not answer because its process ended is left out.
@@ -115,7 +120,9 @@ def alerts_by_urgency(session: Session) -> list[Alert]:
     }
     alerts = current_alerts(session.state)
     raised = (one for key, one in alerts.items() if key not in explained)
-    ordered = sorted(raised, key=lambda one: (one.level != "error", -one.at))
+    since = session.state.alerts_since
+    aged = (structs.replace(alert, at=since.get(alert.key, alert.at)) for alert in raised)
+    ordered = sorted(aged, key=lambda alert: (alert.level != "error", -alert.at))
     context = context_of(session)
     return [*crash_alerts(session), *(in_words(one, context) for one in ordered)]
 

@@ -7,29 +7,13 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.protocol import job as jobs
-from ajet_swarm.protocol.job import (
-    MISSING,
-    Change,
-    Job,
-    changes,
-    dump_job,
-    get,
-    load_job,
-    put,
-    same,
-)
-from ajet_swarm.protocol.job_schema import REQUIRED, STOP_RULES
+from ajet_swarm.job.schema import MODEL, REQUIRED, STOP_RULES
+from ajet_swarm.job.server import ModelError, for_server, gpus_text
+from ajet_swarm.job.tree import CheckedJob, Job, Notice, check_job, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
-from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
-from ajet_swarm.protocol.server_job import (
-    ModelError,
-    for_server,
-    gpus_text,
-    votes_text,
-)
 from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
 from core.control_payloads import JobInfo
+from core.jobs import MISSING, Change, changes, same, votes_text
 
 __all__ = ["Change", "CheckedJob", "ModelError", "Notice", "check_job", "for_server", "masked"]
 
@@ -86,7 +70,7 @@ def with_values(text: str, new_values: Mapping[str, str]) -> str:
 def needs_text(text: str) -> str:
     """Return what a job trains and on how many GPUs, for AgentJet servers."""
     job = load_job(text)
-    return f"{one_line(get(job, jobs.MODEL), 60)} on {gpus_text(job)}"
+    return f"{one_line(get(job, MODEL), 60)} on {gpus_text(job)}"
 
 
 def first_job_text(text: str, preset: str = "") -> str:

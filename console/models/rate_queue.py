@@ -37,6 +37,10 @@ class SentVote:
     """Candidate index at each place: the digits its rater typed."""
 
 
+UNSURE = 0.1
+"""Largest difference of the two highest automatic rewards of an unsure group."""
+
+
 class RateQueue:
     """The groups that wait for the operator: waiting users first, then the shortest clock.
 
@@ -52,9 +56,8 @@ class RateQueue:
         rater: Name of the rater; his votes are checked by second ones.
         share: Share of his votes that get a second one, 0 to 1.
         only_unsure: Hide groups with a clear automatic winner.
-        margin: Largest difference of the two highest automatic rewards of an unsure group.
         bounds: The rewards that the lowest and the highest score stand for.
-        progress: Votes of this session, with their pace and the goal.
+        progress: Votes of this session, with their pace.
     """
 
     def __init__(self) -> None:
@@ -68,7 +71,6 @@ class RateQueue:
         self.rater = ""
         self.share = 0.0
         self.only_unsure = False
-        self.margin = 0.0
         self.bounds = (0.0, 1.0)
         self.progress = RatingProgress()
         self._ballots: dict[str, Ballot] = {}
@@ -91,7 +93,7 @@ class RateQueue:
         groups = [group for group in self.open(state, now) if self._free(group, now)]
         if not self.only_unsure:
             return groups
-        unsure = [group for group in groups if is_unsure(group, self.margin)]
+        unsure = [group for group in groups if is_unsure(group)]
         return sorted(unsure, key=lambda group: not group.abstained)
 
     def open(self, state: State, now: float) -> list[Group]:
@@ -294,10 +296,10 @@ def digit(index: int, shown: Sequence[int]) -> str:
     return str(shown.index(index) + 1) if index in shown else f"#{index + 1}"
 
 
-def is_unsure(group: Group, margin: float) -> bool:
+def is_unsure(group: Group) -> bool:
     """Return whether there is no automatic reward, or the two highest are close together."""
     rewards = sorted(one.auto_reward for one in group.candidates if one.auto_reward is not None)
-    return bool(group.abstained) or len(rewards) < 2 or rewards[-1] - rewards[-2] <= margin + 1e-9
+    return bool(group.abstained) or len(rewards) < 2 or rewards[-1] - rewards[-2] <= UNSURE + 1e-9
 
 
 def is_picked(group_id: str, share: float) -> bool:

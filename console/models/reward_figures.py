@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from console.text.causes import cause_words
 from core.events import Part
 from core.events.causes import NotScored
-from core.reducer.server import hand_score
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
 from core.state import Candidate, Group, State
+from core.state.server import hand_score
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ from console.widgets.dataset_preview import DatasetPreview, preview_lines
 from console.widgets.dataset_results import ResultList
 from console.widgets.mock_form import MockFieldError, MockForm
 from console.widgets.pane import TextPane
-from core.state import Mock, MockRow
+from core.events import MockRowDone
+from core.state import Mock
 
 _PREVIEW_SECONDS = 5.0
 """Seconds a start waits for the preview of its dataset."""
@@ -206,7 +207,7 @@ class MockScreen(ConsoleScreen):
         neighbors = [group for row in rows if (group := self._group_of(row))]
         self.host.push_screen(GroupScreen(group_id, neighbors))
 
-    def _group_of(self, row: MockRow) -> str:
+    def _group_of(self, row: MockRowDone) -> str:
         groups = self.session.state.groups
         if row.group_id:
             return row.group_id

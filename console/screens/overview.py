@@ -28,7 +28,7 @@ from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
 from console.widgets.recent_groups import RecentGroups
 from console.widgets.section import Section
-from core.state import Alert
+from core.events import AlertRaised
 
 _SIGNS = {
     "waiting": ("·", "$muted"),
@@ -225,7 +225,7 @@ class OverviewScreen(ConsoleScreen):
         self.host.action_go(name)
 
     @property
-    def _alert(self) -> Alert | None:
+    def _alert(self) -> AlertRaised | None:
         """Return the alert under the cursor, else the first."""
         panel = self.query_one(AlertList)
         return (
@@ -238,7 +238,7 @@ class OverviewScreen(ConsoleScreen):
             return None
         return action_for(alert, self.host.shown_screens, context_of(self.session))
 
-    def _active_alert(self) -> Alert | None:
+    def _active_alert(self) -> AlertRaised | None:
         alert = self._alert
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 

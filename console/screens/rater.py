@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
 from console.session.rater_name import clean, proposed
-from core.commands.groups import OVERRIDE_HINT
+from core.commands.table import OVERRIDE_HINT
 
 if TYPE_CHECKING:
     from console.screens.base import ConsoleScreen

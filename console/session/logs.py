@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ajet_swarm.common.text import plain, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import plain
 
 LINES_CAP = 5_000
 """Lines stored of each source."""

@@ -2,14 +2,15 @@
 
 from msgspec.structs import replace
 
+from core.events import AlertRaised
 from core.events.alerts import read_params
-from core.state import Alert, Group, State
+from core.state import Group, State
 
 HOLD = "hold:"
 """Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
-def current_alerts(state: State) -> dict[str, Alert]:
+def current_alerts(state: State) -> dict[str, AlertRaised]:
     """Return the alerts by key; those about open ratings without what was rated or closed since.
 
     The proxy looks at them from time to time; a vote is in the state before.
@@ -22,7 +23,7 @@ def current_alerts(state: State) -> dict[str, Alert]:
     return shown
 
 
-def _with_open_ratings(state: State, alert: Alert) -> Alert | None:
+def _with_open_ratings(state: State, alert: AlertRaised) -> AlertRaised | None:
     """Return an alert about open ratings with those that are open now; None without any."""
     if not alert.groups:
         return alert

@@ -6,18 +6,15 @@ the operator can do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ajet_swarm.api.watcher import TROUBLES
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words, worse_words
 from console.text.traits import trait_words
-from core.events import AlertRaised
-from core.state import Alert
 
 LARGER_WINDOW = 4096
 """Context window, in tokens, of the torch backend where neither option nor job names one."""
-_Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ def tokens(params: Any, context: AdviceContext) -> AlertText:
 def cut(params: Any, context: AdviceContext) -> AlertText:
     window = f"{params.window} tokens" if params.window else "the engine's window"
     cause = f"prompts are cut to {window}: answers will be poor"
-    cause += "" if params.trained else ", and these groups are not trained on"
+    cause += ", and these groups are not trained on"
     engine = "`ajet-console engine --backend torch --model smollm2`"
     larger = f"{engine} ({LARGER_WINDOW} tokens) or a GPU server"
     if params.window >= LARGER_WINDOW:

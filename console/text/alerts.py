@@ -7,7 +7,7 @@ them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -16,9 +16,6 @@ from console.text.alert_words import AdviceContext, AlertText
 from console.text.unknown_alerts import listed
 from core.events import AlertRaised
 from core.events.alerts import read_params
-from core.state import Alert
-
-_Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ Words = Callable[[Any, AdviceContext], AlertText] | tuple[str, str]
 parameters as `{p.error}`, keys as `{keys[app.quit]}`, screens as `{screens[log]}`."""
 
 
-def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
+def alert_text(alert: AlertRaised, context: AdviceContext) -> AlertText:
     """Return the text of an alert.
 
     An alert that has its text keeps it. If the kind is unknown, as in a newer version, or the
@@ -57,8 +54,8 @@ def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
     return AlertText(*(template.format_map(names) for template in made_by))
 
 
-def in_words(alert: _Alert, context: AdviceContext) -> _Alert:
-    """Return the alert, or its event, with its cause and advice filled in as sentences."""
+def in_words(alert: AlertRaised, context: AdviceContext) -> AlertRaised:
+    """Return the alert with its cause and advice filled in as sentences."""
     cause, todo = alert_text(alert, context)
     return msgspec.structs.replace(alert, cause=cause, todo=todo)
 
@@ -133,7 +130,6 @@ ALERTS: Mapping[str, tuple[Words, Remedy]] = {
     ),
     "cut": (words.cut, Remedy("requests", "truncated:yes finds them")),
     "session": (_LIMITED, Remedy("requests", "its questions")),
-    "key": (_LIMITED, Remedy("log", "its questions")),
     "recovered": (words.recovered, _GROUPS),
     "strays": (words.strays, _GROUPS),
     "waited": (words.waited, _GROUPS),

@@ -2,10 +2,9 @@
 
 from console.text.values import value_words
 from core.events import AlertRaised
-from core.state import Alert
 
 
-def listed(alert: Alert | AlertRaised) -> str:
+def listed(alert: AlertRaised) -> str:
     """Return the kind and the parameters: `disk full: path /h, left 3`."""
     head = alert.alert_kind.replace("_", " ")
     pairs = [

@@ -9,9 +9,9 @@ from ajet_swarm.common.text import one_line, plural
 from console.text.format import clock
 from console.text.lines import Line, fit
 from console.views.rating import share_words
-from core.reducer.rating import judged_best
 from core.scoring.agreement import only_top
 from core.state import Group, PartAgreement, RaterStats, State
+from core.state.rating import judged_best
 
 _LABEL = 17
 _PARTS = 6

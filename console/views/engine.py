@@ -39,7 +39,7 @@ _RESTART = {"engine": "engine.restart_process", "proxy": "proxy.restart"}
 def _is_undone(server: Server) -> bool:
     """Return whether the engine was stopped after its last operation was done."""
     work, stopped = server.work, server.state == "OFFLINE"
-    return stopped and work is not None and work.phase == "done" and server.since > work.ended + 5.0
+    return stopped and work is not None and work.phase == "done" and server.since > work.at + 5.0
 
 
 def _fact(label: str, *parts: Content | tuple[str, str] | str) -> Content:

@@ -158,7 +158,7 @@ def _probe_set(event: ev.ProbeSetLoaded) -> EventLine:
         )
     count = f"{len(event.prompts)} held-out prompts, never trained on"
     if not event.enabled:
-        count += "; looks are off (`probe.enabled: false`)"
+        count += "; looks are off (`probe.share: 0`)"
     return EventLine(
         one_line(event.server, 40), one_line(f"probe set {event.source}: {count}", 300)
     )

@@ -10,8 +10,7 @@ from console.text.format import clock, duration, elapsed
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
 from core.control_payloads import JobInfo
-from core.events import OperationStep
-from core.state import Operation
+from core.events import OperationStep, WorkChanged
 
 if TYPE_CHECKING:
     from console.models.job_form import Change, Notice
@@ -28,14 +27,14 @@ DONE_SECONDS = 120.0
 """Seconds for which a finished operation is shown; a failed one stays."""
 
 
-def work_lines(work: Operation | None, now: float, width: int) -> list[Content]:
+def work_lines(work: WorkChanged | None, now: float, width: int) -> list[Content]:
     """Return the operation on an engine, step by step; nothing some time after a success."""
-    if work is None or (work.phase == "done" and now - work.ended > DONE_SECONDS):
+    if work is None or (work.phase == "done" and now - work.at > DONE_SECONDS):
         return []
     sign, color = _SIGNS.get(work.phase, _SIGNS["doing"])
-    lasted = (work.ended or now) - work.began
+    lasted = (work.at if work.over else now) - work.began
     head = Content.assemble(
-        (f"{sign} {one_line(work.title, 40)}  ", f"bold {color}"),
+        (f"{sign} {one_line(work.work, 40)}  ", f"bold {color}"),
         (elapsed(lasted), "$muted"),
     )
     if work.phase == "done":

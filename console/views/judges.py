@@ -11,7 +11,8 @@ from console.text.format import UNKNOWN, duration, figure, percent
 from console.text.lines import EMPTY, Line, flow, line_width
 from console.text.wrap import wrapped_within
 from console.ui.table import Cell, Column, Table
-from core.state import JudgeSpend, State
+from core.events import JudgeSpent
+from core.state import State
 
 _TROUBLE_LINES = 2
 
@@ -32,7 +33,7 @@ class JudgeFigures:
     """Share of its limit; None without one."""
 
 
-def figures_of(judge: JudgeSpend) -> JudgeFigures:
+def figures_of(judge: JudgeSpent) -> JudgeFigures:
     """Return its shares and means; retries and repairs do not count as questions."""
     asked = max(0, judge.calls - judge.retries - judge.repairs)
     return JudgeFigures(
@@ -59,14 +60,14 @@ def judges_data(state: State) -> list[dict[str, Any]]:
     return rows
 
 
-def judges_of(state: State) -> list[JudgeSpend]:
+def judges_of(state: State) -> list[JudgeSpent]:
     """Return the judges in the order of the model, those removed from it last."""
     order = [one.name for one in state.rewards.parts]
     known = {name: place for place, name in enumerate(order)}
     return sorted(state.judges.values(), key=lambda one: known.get(one.judge, len(order)))
 
 
-def in_use(state: State, judge: JudgeSpend) -> bool:
+def in_use(state: State, judge: JudgeSpent) -> bool:
     """Return whether the active model uses the judge."""
     return any(one.name == judge.judge and one.enabled for one in state.rewards.parts)
 
@@ -95,7 +96,7 @@ def _room(width: int) -> int:
     return 86 if width >= 110 else 74
 
 
-def _judge(judge: JudgeSpend, used: bool, known: bool, width: int, has_fault: bool) -> list[Line]:
+def _judge(judge: JudgeSpent, used: bool, known: bool, width: int, has_fault: bool) -> list[Line]:
     """Return the lines of one judge.
 
     Args:
@@ -119,24 +120,24 @@ def _judge(judge: JudgeSpend, used: bool, known: bool, width: int, has_fault: bo
     return [row, *below]
 
 
-def _cost(judge: JudgeSpend) -> Cell:
+def _cost(judge: JudgeSpent) -> Cell:
     if not judge.priced:
         return "no price", "$faint"
     spent = figures_of(judge).spent
     return figure(judge.cost), "bold $warning" if spent is not None and spent >= 0.9 else ""
 
 
-def _a_group(judge: JudgeSpend) -> str:
+def _a_group(judge: JudgeSpent) -> str:
     calls = figures_of(judge).calls_a_group
     return UNKNOWN if calls is None else f"{calls:.1f}"
 
 
-def _failed(judge: JudgeSpend) -> Cell:
+def _failed(judge: JudgeSpent) -> Cell:
     failed = figures_of(judge).failed
     return _percent(failed), "bold $warning" if failed is not None and failed > 0.1 else ""
 
 
-def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
+def _trouble(judge: JudgeSpent, width: int) -> list[Line]:
     """Return why it cannot be used at the moment."""
     if not judge.trouble:
         return []
@@ -145,7 +146,7 @@ def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
     return [first, *(((f"     {text}", "bold"),) for text in rows[1:])]
 
 
-def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
+def _more(judge: JudgeSpent, used: bool, known: bool) -> list[Line]:
     """Return model, mode, and further facts."""
     facts = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
     result: list[Line] = [((" · ".join(facts), "$muted"),)]
@@ -189,7 +190,7 @@ def _count(tokens: int) -> str:
     return f"{tokens:.0e}"
 
 
-_TABLE: Table[JudgeSpend] = Table(
+_TABLE: Table[JudgeSpent] = Table(
     (
         Column("judge", 12, lambda judge: one_line(judge.judge, 60), "bold", most=24),
         Column("calls", 6, lambda judge: str(judge.calls), "bold", right=True),

@@ -9,7 +9,8 @@ from ajet_swarm.common.text import one_line, plural
 from console.text.format import UNKNOWN, clock, duration
 from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import safe, wrapped
-from core.state import Candidate, Group, Mock, MockRow
+from core.events import MockRowDone
+from core.state import Candidate, Group, Mock
 
 RATE_ROWS = 40
 """The newest rows that the rate and the time left are computed from."""
@@ -187,7 +188,7 @@ def progress_text(mock: Mock) -> str:
     return f"{done:,}/{mock.total:,} · {math.floor(100 * part)}%"
 
 
-def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
+def result_line(row: MockRowDone, width: int, group: Group | None = None) -> Line:
     """Return `✓ 12:03:14   1.3s  0.83  What is the capital of France?  → Paris`.
 
     Args:

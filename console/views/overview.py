@@ -28,7 +28,8 @@ from console.text.wrap import wrapped_within
 from console.ui.plot import sparkline
 from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
-from core.state import Alert, Group, Server
+from core.events import AlertRaised
+from core.state import Group, Server
 
 WIDE = 85
 """Cells from which a section shows more."""
@@ -265,7 +266,7 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
 
 
 def _alert(
-    alert: Alert, action: AlertAction | None, now: float, width: int, rows: int
+    alert: AlertRaised, action: AlertAction | None, now: float, width: int, rows: int
 ) -> list[Content]:
     """Return the sign and the cause; its age and the keys that handle it are right-aligned."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])

@@ -83,14 +83,9 @@ def session_lines(
         rater: The rater's name; empty before it is known.
         width: Cells of a line.
     """
-    goal = f" of {now.goal}" if now.goal else ""
     named = f" by {one_line(rater, 20)}" if rater else ""
     lines: list[Line] = [
-        (
-            ("rated     ", "$muted"),
-            (str(now.rated), "bold $reward-up"),
-            (f"{goal}{named}", "$muted"),
-        ),
+        (("rated     ", "$muted"), (str(now.rated), "bold $reward-up"), (named, "$muted")),
         (("waiting   ", "$muted"), (str(waiting), "bold $winner" if waiting else "bold")),
     ]
     if now.skipped:

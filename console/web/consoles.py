@@ -20,7 +20,8 @@ from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import one_line
 from console.web.notices import PROXY_DOWN, START_FAILED, Notice, full, full_of_link
 from core.roles import Identity
 

@@ -11,7 +11,7 @@ from console.session.app_state import Session
 from console.text.sections import Room
 from console.views.overview import alerts
 from console.widgets.section import Section
-from core.state import Alert
+from core.events import AlertRaised
 
 
 class AlertList(Section, can_focus=True):
@@ -39,7 +39,7 @@ class AlertList(Section, can_focus=True):
     class Opened(Message):
         """The operator pressed Enter on an alert or clicked it."""
 
-        def __init__(self, alert: Alert) -> None:
+        def __init__(self, alert: AlertRaised) -> None:
             super().__init__()
             self.alert = alert
 
@@ -62,13 +62,13 @@ class AlertList(Section, can_focus=True):
             self.screen.focus_next()
 
     @property
-    def chosen(self) -> Alert | None:
+    def chosen(self) -> AlertRaised | None:
         """The alert under the cursor; the first one while the list has no focus."""
         alerts = self._alerts()
         same = next((one for one in alerts if one.key == self._key), None)
         return (same if self.has_focus else None) or next(iter(alerts), None)
 
-    def _alerts(self) -> list[Alert]:
+    def _alerts(self) -> list[AlertRaised]:
         return alerts_by_urgency(self._session) if self._session is not None else []
 
     def on_focus(self) -> None:

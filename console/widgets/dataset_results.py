@@ -9,9 +9,10 @@ from console.text.lines import EMPTY
 from console.views.mock import result_line
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import centred
-from core.state import Group, Mock, MockRow
+from core.events import MockRowDone
+from core.state import Group, Mock
 
-Finder = Callable[[MockRow], Group | None]
+Finder = Callable[[MockRowDone], Group | None]
 
 
 class ResultList(ItemList, inherit_bindings=False):
@@ -31,9 +32,9 @@ class ResultList(ItemList, inherit_bindings=False):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id, newest_first=True)
         self._run = ""
-        self._rows: dict[str, MockRow] = {}
+        self._rows: dict[str, MockRowDone] = {}
 
-    def row_of(self, key: str) -> MockRow | None:
+    def row_of(self, key: str) -> MockRowDone | None:
         """Return the row of an item."""
         return self._rows.get(key)
 

@@ -21,9 +21,11 @@ from core.commands import plan_engines as engines
 from core.commands import plan_groups as groups
 from core.commands import plan_progress as progress
 from core.commands.refusal import NoChange, NotNow
-from core.commands.rewards import WHAT_IF_GROUPS, WHAT_IF_MOST, weights_of
+from core.commands.rewards import WHAT_IF_MOST, weights_of
+from core.commands.table import WHAT_IF_GROUPS
 from core.roles import OWNER, Identity, require
-from core.state import PIN_CAP, EngineRun, Group, Progress, Server, State
+from core.state import EngineRun, Group, Progress, Server, State
+from core.state.runs import PIN_CAP
 
 IN_WATCH_ONLY = frozenset(
     {"alert.dismiss", "journal.prune", "proxy.restart", "run.name", "run.note", "run.pin"}

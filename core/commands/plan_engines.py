@@ -57,7 +57,7 @@ def require_not_negative(args: Args) -> None:
 
 def _busy(server: Server) -> str:
     """Return the title of the operation that runs on a server; empty without one."""
-    return server.work.title if server.work is not None and not server.work.over else ""
+    return server.work.work if server.work is not None and not server.work.over else ""
 
 
 def require_answer(server: Server) -> None:

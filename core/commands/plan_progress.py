@@ -53,7 +53,7 @@ def _look(server: Server, progress: Progress, args: Args) -> None:
     if known is None or not known.prompts:
         raise NotNow("there is no probe set", server.name, known.error if known else "")
     if not known.enabled:
-        raise NotNow("looks are disabled", "probe.enabled", "Set it to true")
+        raise NotNow("looks are disabled", "probe.share", "Set it above 0")
 
 
 def _rewind(server: Server, progress: Progress, args: Args) -> None:

@@ -28,9 +28,9 @@ class Command:
     title: str
     """Title in the palette: "Group: Abort"."""
     help: str
-    where: Literal["proxy", "console"] = "proxy"
     args: tuple[Arg, ...] = ()
     danger: bool = False
     """Whether it destroys something; the console then asks for confirmation and names the loss."""
     role: AccessRole = "operator"
     """Role that it needs."""
+    where: Literal["proxy", "console"] = "proxy"

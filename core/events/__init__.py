@@ -1,7 +1,7 @@
 """Events: small frozen records of what happened, from which all state is computed.
 
-One module per subject; `core.state` and `core.reducer` have modules of the same names. Every
-subclass of `Event` is a kind of event; there is no other list.
+One module per subject; `core.state` has modules of the same names. Every subclass of `Event` is a
+kind of event; there is no other list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,106 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import msgspec
 
 from core.events.base import Event, GroupEvent
-from core.events.group import (
-    AnsweredCandidate,
-    AnswerReturned,
-    CandidateFailed,
-    CandidatesAnswered,
-    CandidateScore,
-    ClaimedEpisode,
-    ClaimIntended,
-    ClaimsReturned,
-    EndedEpisode,
-    EpisodeAborted,
-    EpisodesClaimed,
-    EpisodesEnded,
-    GroupClosed,
-    GroupLost,
-    GroupMarked,
-    GroupNoted,
-    GroupOpened,
-    GroupScored,
-    GroupSealed,
-    Part,
-    RatingAwaited,
-    RequestJoined,
-    RequestReplayed,
-    ScoringAbstained,
-    SentReward,
-)
-from core.events.mock import (
-    MockCounted,
-    MockFinished,
-    MockPaused,
-    MockResumed,
-    MockRetried,
-    MockRowDone,
-    MockRowSkipped,
-    MockStarted,
-    MockStopping,
-)
-from core.events.progress import (
-    BestComparison,
-    LookAdvanced,
-    LookEnded,
-    LookStarted,
-    PairCounts,
-    PairRated,
-    PartFigures,
-    ProbePrompt,
-    ProbeSetLoaded,
-    PromptFigures,
-    Rewound,
-    TrainingPaused,
-    TrainingResumed,
-)
-from core.events.proxy import (
-    AlertCleared,
-    AlertRaised,
-    ConsoleAttached,
-    ConsoleDetached,
-    ProxyStarted,
-    ProxyStopped,
-    RatingModeChanged,
-    RequestRefused,
-)
-from core.events.rating import (
-    DisagreementSettled,
-    GroupEdited,
-    GroupLeased,
-    GroupRated,
-    RatingRepeated,
-    RatingUndone,
-    VoteCast,
-    VoteWithdrawn,
-)
-from core.events.rewards import (
-    JudgeSpent,
-    RewardPart,
-    RewardsChanged,
-    RewardsWatched,
-    TrialGroup,
-    TrialSummary,
-    WatchFigure,
-    WhatIfChanged,
-)
-from core.events.runs import RunNamed, RunNoted, RunPinned
-from core.events.server import (
-    Checkpoint,
-    CheckpointsListed,
-    ClientSeen,
-    EngineChanged,
-    EngineLost,
-    JobSent,
-    OperationStep,
-    PoolChanged,
-    SlotsSeen,
-    TryAnswered,
-    TryAsked,
-    UpdateDone,
-    WorkChanged,
-)
-from core.events.weights import TrainingRunIdentified
+from core.events.group import *
+from core.events.mock import *
+from core.events.progress import *
+from core.events.proxy import *
+from core.events.rating import *
+from core.events.rewards import *
+from core.events.runs import *
+from core.events.server import *
+from core.events.weights import *
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:

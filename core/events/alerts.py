@@ -118,10 +118,9 @@ _TABLE = (
     # --- requests and groups ---
     _kind("room", server=str, candidates=int, room=int),  # more candidates than episodes at a time
     # An engine cuts prompts to its window (0: unknown). trained: the groups train all the same.
-    _kind("cut", "warning", 900.0, window=0, trained=False),
+    _kind("cut", "warning", 900.0, window=0),
     # A session, or an API key by its beginning, is over a limit such as `3 requests a minute`.
     _kind("session", name=str, limit=str, query=""),
-    _kind("key", name=str, limit=str, query=""),
     # The proxy ended with open groups. situation: `silent` (the server does not answer yet),
     # `removed` (it is not configured any more), or empty: its episodes were cleaned up, `outcomes`
     # counts how. votes: lost ones, the first few of `votes_lost`, as `rater on group (vote)`.

@@ -40,7 +40,7 @@ class ProbeSetLoaded(Event, frozen=True, kw_only=True):
     error: str = ""
     """Why there is no probe set, and what to do; empty if there is one."""
     enabled: bool = True
-    """Whether looks are taken: setting `probe.enabled`."""
+    """Whether looks are taken: `probe.share` is above 0."""
 
 
 class LookStarted(Event, frozen=True, kw_only=True):
@@ -186,7 +186,14 @@ class LookEnded(Event, frozen=True, kw_only=True):
     saved_as: str = ""
     """Where a server given by URL has the sampled weights, as its job says: the model before the
     first update, else the checkpoint folder of this step. Empty if it saves none, or if its job is
-    unknown."""
+    unknown. A path may be relative to the server's working directory."""
+    engine_run: int = 0
+    """`Server.engine_run` at its end, which the reducer fills in."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its samples were taken and scored."""
+        return self.outcome == "complete"
 
 
 class PairCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,3 +246,8 @@ class PairRated(Event, frozen=True, kw_only=True):
     """The same by each part of the reward that applies to both answers."""
     counts: PairCounts = PairCounts()
     """All pairs of both looks."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """The two samples: prompt, place in the baseline, place in the look."""
+        return self.prompt_id, self.before, self.now

@@ -85,6 +85,16 @@ class JudgeSpent(Event, frozen=True, kw_only=True):
     trouble: str = ""
     """Why it is not called at the moment; empty while it is."""
 
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def latency(self) -> float | None:
+        """Mean seconds per call; None before the first call."""
+        return self.seconds / self.calls if self.calls else None
+
 
 class TrialGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One re-scored group, with its earlier rewards."""

@@ -137,12 +137,17 @@ class WorkChanged(Event, frozen=True, kw_only=True):
 
     work: str
     """`Start` or `Apply a job`."""
-    steps: tuple[OperationStep, ...]
+    steps: tuple[OperationStep, ...] = ()
     phase: str = "doing"
     """doing, done, failed or cancelled."""
     began: float = 0.0
     said: str = ""
     """How it ended, and in which state it left the server."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, at the time of the event."""
+        return self.phase != "doing"
 
 
 class TryAsked(Event, frozen=True, kw_only=True):

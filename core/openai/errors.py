@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.outcomes import violations
-from ajet_swarm.common.text import redact
+from ajet_swarm.common.secrets import redact
 from ajet_swarm.runtime import SYSTEM
 
 _A_DAY = 86_400

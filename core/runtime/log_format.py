@@ -8,7 +8,8 @@ import logging
 import sys
 from typing import TextIO
 
-from ajet_swarm.common.text import plain, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import plain
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

@@ -9,22 +9,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ajet_swarm.common.text import closest, did_you_mean, one_line
+from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
-from core.settings.http import HttpSettings
-from core.settings.servers import ServerSettings
-from core.settings.telemetry import TelemetrySettings
+from core.settings.yaml_file import explained, path_text
 
 PREFIX = "AJET_CONSOLE__"
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SHIPPED_MODEL, SMOLLM2 = "tiny", "smollm2"
 """The model of the numpy backend; short name of SmolLM2-135M, which the torch backend trains."""
 
@@ -65,40 +64,26 @@ class ProxySettings(_Section, frozen=True):
     answer: Literal["best", "live"] = "best"
     """Answer of the user: the best candidate once chosen, or the first one as it is generated."""
     straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 10.0
-    """Seconds that the remaining candidates get after the first ones answered; 0 sets no limit."""
-    straggler_first: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Number of those first candidates, at least 2; 0 is all but one."""
+    """Seconds that the last candidate gets after all others answered; 0 sets no limit."""
     straggler_limit: Annotated[float, msgspec.Meta(ge=0)] = 20.0
     """Seconds after which a candidate is late regardless of the others, never less than twice the
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
-    straggler: Literal["answer", "cut"] = "answer"
-    """Late candidates in ROLLING: `answer` the user first, or `cut` them, as in ROLLING_POST."""
-    hedge: bool = False
-    """Whether each late episode is first replaced once by a new one."""
+    straggler: Literal["answer", "cut", "replace"] = "answer"
+    """Late candidates in ROLLING: `answer` the user first, `cut` them, as in ROLLING_POST, or
+    `replace` each once by a new one, then `answer`."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds without a call until others' episodes in ROLLING_POST are aborted; 0 for never."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; further ones are answered 503."""
-    queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds a request may wait for its episodes; 0 is the time limit of its client."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Maximum groups per server that claim or hold episodes; 0 is what its pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
     """Open requests of one session; further ones are answered 429. 0 sets no limit."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
     """Requests of one session per minute; further ones are answered 429. 0 sets no limit."""
-    key_cap: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Open requests of one API key; further ones are answered 429. 0 sets no limit."""
-    key_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests of one API key per minute; further ones are answered 429. 0 sets no limit."""
-    most_choices: Count = 16
-    """Maximum number of choices (`n`) of a request; each is an episode of the batch."""
-    join: bool = True
-    """Whether a request that is repeated before the first one is answered joins its group."""
-    replay: Literal["marked", "owed", "always"] = "owed"
-    """Which repeated requests get the previous answer; see docs/guide/serving.md."""
-    replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Seconds during which an answer is repeated; 0 makes each request a new group."""
+    replay: Literal["off", "marked", "owed", "always"] = "owed"
+    """Which requests that are repeated within 30 s get the previous answer; see
+    docs/guide/serving.md."""
     helpers: bool = True
     """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
@@ -121,8 +106,39 @@ class ProxySettings(_Section, frozen=True):
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
-    offline_status: Literal[400, 503] = 400
-    """Status for agents that retry a 503 in silence, while only the operator can end OFFLINE."""
+
+
+class HttpSettings(_Section, frozen=True):
+    """Requests to the fake vLLM."""
+
+    allowed_hosts: str | tuple[str, ...] = ()
+    """Further names under which it may be addressed while it listens on loopback without a key;
+    `*` is any."""
+
+
+class ServerSettings(_Section, frozen=True):
+    """One server of `swarm_url`; `swarm` is the name of the only one."""
+
+    vision: bool = False
+    """Whether its model accepts images; if not, a request with an image is answered 400."""
+
+
+class TelemetrySettings(_Section, frozen=True):
+    """What leaves the proxy for other programs; see docs/guide/telemetry.md. Nothing by default."""
+
+    enabled: bool = False
+    """Send spans and evaluation results to an OpenTelemetry collector (OTLP over HTTP); needs the
+    extra `otel`."""
+    endpoint: str = ""
+    """Base URL of the collector, as `http://127.0.0.1:4318`; empty uses the environment variable
+    OTEL_EXPORTER_OTLP_ENDPOINT, or that address."""
+    sample: Share = 0.05
+    """Share of the requests that are sent. A request with a W3C trace context is sent if its
+    client samples it."""
+    content: bool = False
+    """Send prompts, answers and the reasons of rewards as well."""
+    sinks: dict[str, dict[str, Any] | None] = msgspec.field(default_factory=dict)
+    """Name of a sink -> its options: `tensorboard: {}` writes event files; others are plug-ins."""
 
 
 class RatingSettings(_Section, frozen=True):
@@ -141,19 +157,15 @@ class RatingSettings(_Section, frozen=True):
     discard_timeout_rating: Seconds = 600.0
     """Seconds after which the server reclaims an idle episode in the rating modes."""
     score_low: float = 0.0
-    """Reward of the lowest score."""
+    """Lowest possible reward, which is that of the lowest score."""
     score_high: float = 1.0
-    """Reward of the highest score."""
+    """Highest possible reward; the verdicts of the probe set need the range."""
     tags: str | tuple[str, ...] = ("wrong", "off-topic", "verbose", "unsafe", "style")
     """Reasons for a vote to choose from, at most nine; as text, separated by commas."""
     guidelines: str = ""
     """Markdown file with the rating guidelines; each vote records their version."""
-    repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
+    repeats: Share = 0.05
     """Share of your votes whose group is shown again later, blind; the second vote is not sent."""
-    unsure: Annotated[float, msgspec.Meta(ge=0)] = 0.1
-    """A group is unsure when its two highest automatic rewards differ by no more than this."""
-    goal: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Number of votes to give in one session; Rate shows the progress. 0 sets no goal."""
     overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
     """Number of different raters who rate each group; the rewards are the mean of their votes."""
     disagreements: Literal["send", "wait"] = "send"
@@ -173,13 +185,8 @@ class RewardSettings(_Section, frozen=True):
     time_limit: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a hook may take for one group; 0 is the smaller of `proxy.answer_budget` and a third
     of the shorter `rating.discard_timeout`: 80 with the defaults."""
-    memory_mb: Count = 2048
-    """Maximum memory of the hooks' process in MiB."""
     short_group: Literal["send", "abort"] = "send"
     """A group with too few candidates is sent if it has at least two, or always aborted."""
-    cut_prompts: Literal["abort", "send"] = "abort"
-    """A group whose prompt the engine truncated to its window is answered without rewards, or gets
-    rewards as usual."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
     """New episodes to try instead of a failed candidate."""
 
@@ -198,8 +205,6 @@ class UpstreamSettings(_Section, frozen=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     """Temperature of all candidates; it replaces that of the request and drops its seed, so that
     the candidates differ. Null sends the request's own."""
-    calls: Count = 64
-    """Maximum number of calls in flight; further requests wait."""
 
 
 class EngineSettings(_Section, frozen=True):
@@ -209,23 +214,11 @@ class EngineSettings(_Section, frozen=True):
     port: Port = 10086
     backend: Literal["numpy", "torch"] = "numpy"
     """What computes: numpy for the shipped policy, torch for a model of any size on your own card
-    (docs/guide/own-gpu.md). The settings below `model` apply to torch only."""
+    (docs/guide/own-gpu.md)."""
     model: str = SHIPPED_MODEL
     """Model to train. numpy: `tiny`, the shipped policy. torch: a Hugging Face folder, a GGUF file,
     a model name, or `smollm2`, SmolLM2-135M, which is downloaded once; `tiny` leaves it to the
     job's `ajet.model.path`."""
-    device: str = ""
-    """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
-    dtype: Literal["", "bfloat16", "float32"] = ""
-    """Number format of the weights; empty chooses one that the device computes with."""
-    lora: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Rank of LoRA; 0 uses the job's, else 16."""
-    full: bool = False
-    """Train all weights instead of LoRA."""
-    context: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Window in tokens, prompt and answer together; 0 uses the job's, else 4096."""
-    max_memory: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Gigabytes (10^9 bytes) of device memory to use at most; 0 uses what is free."""
 
     @property
     def torch_model(self) -> str:
@@ -236,8 +229,6 @@ class EngineSettings(_Section, frozen=True):
 class ProbeSettings(_Section, frozen=True):
     """The measurement of the policy on held-out prompts; see docs/guide/progress.md."""
 
-    enabled: bool = True
-    """Whether looks at the probe set are taken."""
     file: str = ""
     """JSONL file of the held-out prompts; empty uses the shipped ones for the embedded engine."""
     samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
@@ -245,18 +236,14 @@ class ProbeSettings(_Section, frozen=True):
     engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
     every: Count = 1
     """Policy updates between two looks, at least."""
-    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
-    """Maximum share of the time that looks take; commands are not limited."""
+    share: Share = 0.3
+    """Maximum share of the time that looks take; commands are not limited. 0 takes no looks."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
     `rewind` also restores the best verified step, on the embedded engine only."""
     judges: bool = False
     """Whether looks may call judges: one that judges each answer by itself scores them, another
     compares them where it is the only part of the rewards. Each answer is at least one call."""
-    reward_low: float = 0.0
-    """Lowest possible reward: verdicts need the range."""
-    reward_high: float = 1.0
-    """Highest possible reward."""
 
 
 class JournalSettings(_Section, frozen=True):
@@ -274,26 +261,6 @@ class MockSettings(_Section, frozen=True):
 
     dataset: str = ""
     """File or folder; empty uses the questions shipped with the program."""
-    concurrency: Count = 3
-    """Number of requests in flight."""
-    pace: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds a worker waits between two requests."""
-    passes: Count = 1
-    """How often the dataset is asked."""
-    timeout: Seconds = 300.0
-    """Time limit of a request in seconds."""
-    user_url: str = ""
-    """OpenAI-compatible base URL of the model that plays the user of rows with a persona."""
-    user_model: str = ""
-    user_key_env: str = ""
-    """Environment variable with its key."""
-    user_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0
-    user_turns: Annotated[int, msgspec.Meta(ge=1, le=100)] = 6
-    """Maximum number of the user's messages in a conversation."""
-    user_stop: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "[END]"
-    """Text by which that model ends the conversation."""
-    user_tokens: Annotated[int, msgspec.Meta(ge=16, le=65536)] = 1024
-    """Maximum number of tokens of a message, including its reasoning."""
 
 
 class ExportSettings(_Section, frozen=True):
@@ -318,12 +285,8 @@ class ConsoleSettings(_Section, frozen=True):
     theme: Literal["dark", "light", "ansi"] = "dark"
     application: str = ""
     """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
-    rater: str = ""
-    """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     """Action -> key, where it differs from the default: `group.abort: ctrl+d`."""
-    reduced_motion: bool = False
-    """Disable animations."""
 
 
 class Settings(_Section, frozen=True):
@@ -405,7 +368,6 @@ def load(
     _merge(values, _nest(set_flags), Source("command line"))
     settings = _convert(values, Source("command line"))
     _check_rating(settings.rating)
-    _check_probe(settings.probe)
     _check_engine(settings.engine)
     return settings
 
@@ -484,87 +446,21 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> N
 
 
 def _convert(values: Mapping[str, Any], source: Source) -> Settings:
+    values = with_booleans(values, Settings)
     try:
-        settings = msgspec.convert(with_booleans(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise _fault(str(error), values, source) from error
+        wrong = explained(str(error), values, Settings)
+        path = path_text(wrong.steps).lstrip(".")
+        what = f"{f'`{path}`' if path else 'the settings'} {wrong.problem}"
+        raise SettingsError(what, source.place(path), wrong.todo) from error
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
 
 
-def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsError:
-    """Return a conversion error with its key, place and the valid values."""
-    message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
-    key, kind = _located(at.strip("!.`"), values)
-    if of_key and at.startswith("!"):
-        what = f"`{key}` has a key that is not text" if key else "a key is not text"
-        return SettingsError(what, source.place(key), "Put it in quotes")
-    section = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    if section and (unknown := re.search(r"unknown field `(.*)`", message)):
-        names = [field.encode_name for field in msgspec.structs.fields(kind)]
-        above = f"{key}." if key else ""
-        similar = closest(unknown[1], names)
-        todo = f"Did you mean `{above}{similar[0]}`?" if similar else f"Known: {', '.join(names)}"
-        path = f"{above}{unknown[1]}"
-        return SettingsError(f"unknown key `{path}`", source.place(path), todo)
-    if section:
-        return SettingsError(f"`{key}` must be a section with keys", source.place(key))
-    todo = ""
-    if get_origin(kind) is Literal:
-        words = get_args(kind)
-        meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
-        todo = f"{meant} Valid: {', '.join(words)}".strip()
-    what = f"`{key}` is invalid: {message[0].lower()}{message[1:]}"
-    return SettingsError(what, source.place(key), todo)
-
-
-def _located(path: str, values: Any) -> tuple[str, Any]:
-    """Return dotted key and type of the value that a conversion error refers to.
-
-    Args:
-        path: Path in msgspec's notation, with `[...]` for any key of a dict:
-            `servers[...].vision`.
-        values: The value that was converted.
-    """
-    kind: Any = Settings
-    key = ""
-    for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
-        part = step
-        if step.startswith("["):
-            dicts = [option for option in (kind, *get_args(kind)) if get_origin(option) is dict]
-            kind = get_args(dicts[0])[1] if dicts else None
-            if dicts and isinstance(values, Mapping):
-                part = next((str(name) for name in values if not _fits(values[name], kind)), step)
-        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-            kind = fields.get(part)
-        key += part if part.startswith("[") or not key else f".{part}"
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return key, kind
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    try:
-        msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _check_probe(probe: ProbeSettings) -> None:
-    """Refuse a range of rewards that is empty."""
-    if not probe.reward_low < probe.reward_high:
-        raise SettingsError(
-            f"`probe.reward_low` ({probe.reward_low:g}) is not below `probe.reward_high`"
-            f" ({probe.reward_high:g})",
-            where="settings",
-            todo="Give the lowest and the highest possible reward",
-        )
-
-
 def _check_engine(engine: EngineSettings) -> None:
-    """Refuse a model that the backend does not have, and LoRA beside `full`."""
+    """Refuse a model that the backend does not have."""
     if engine.backend == "numpy" and engine.model != SHIPPED_MODEL:
         meant = did_you_mean(engine.model, (SHIPPED_MODEL,))
         raise SettingsError(
@@ -576,12 +472,6 @@ def _check_engine(engine: EngineSettings) -> None:
         )
     if not engine.model.strip():
         raise SettingsError("`engine.model` is empty", where="settings", todo="Name a model")
-    if engine.full and engine.lora:
-        raise SettingsError(
-            "`engine.full` and `engine.lora` exclude each other",
-            where="settings",
-            todo="Remove one: LoRA trains an addition to the weights, `full` all weights",
-        )
 
 
 def _check_rating(rating: RatingSettings) -> None:

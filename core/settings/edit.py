@@ -1,7 +1,7 @@
 """Edits of YAML files written by an operator: comments, order and everything else are preserved."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from core.whole_file import replace_file
 
 
 def put(text: str, path: Sequence[str], literal: str) -> str:
-    """Return `text` with one value set; missing sections are added.
+    """Return `text` with one value set; a missing one is added at the end of its section.
 
     Args:
         text: A YAML file, whose root is a mapping or empty.
@@ -21,36 +21,22 @@ def put(text: str, path: Sequence[str], literal: str) -> str:
     Raises:
         AjetError: the value is in a place where it cannot be edited.
     """
-    root = node = compose(text)
+    node = compose(text)
+    if node is None or is_null(node):
+        head = text if not text or text.endswith("\n") else f"{text}\n"
+        return head + _block(path, literal, 0, _line_end(text))
     for depth, name in enumerate(path):
-        inner = dict(named_nodes(node)).get(name) if node is not None else None
+        inner = dict(named_nodes(node)).get(name)
         if inner is None:
-            if node is root:
-                return _added_to_root(text, root, path, literal)
             return _added(text, node, path[depth:], literal)
-        if sum(one is inner for _, one in named_nodes(node)) > 1:
+        if sum(value is inner for _, value in named_nodes(node)) > 1:
             raise AjetError(f"`{name}` is an alias of another value", todo="Edit the file")
         node = inner
     return _replaced(text, node, literal)
 
 
-def _added_to_root(text: str, root: Any, path: Sequence[str], literal: str) -> str:
-    """Return the text with a path behind the last key of the file."""
-    block = _block(path, literal, 0, _line_end(text))
-    if root is None or is_null(root):
-        return (text if not text or text.endswith("\n") else f"{text}\n") + block
-    if not is_mapping(root) or root.flow_style:
-        return _added(text, root, path, literal)
-    at = min(root.end_mark.index, len(text))
-    head, rest = text[:at], text[at:]
-    if not head.endswith("\n"):
-        line, mark, rest = rest.partition("\n")
-        head += line + (mark or "\n")
-    return head + block + rest
-
-
 def _added(text: str, node: Any, path: Sequence[str], literal: str) -> str:
-    """Return the text with a path as the first key of a section."""
+    """Return the text with a path added to a section."""
     start = node.start_mark.index
     if not is_mapping(node):
         if not is_null(node):
@@ -61,16 +47,15 @@ def _added(text: str, node: Any, path: Sequence[str], literal: str) -> str:
         at = text.index("{", start) + 1
         inner = _flow(path, literal)[1:-1]
         return f"{text[:at]}{inner}{', ' if node.value else ''}{text[at:]}"
-    key = node.value[0][0].start_mark
-    at = text.rfind("\n", 0, key.index) + 1
-    while at and _is_comment(above := text[text.rfind("\n", 0, at - 1) + 1 : at]):
-        at -= len(above)  # the comment of the first key stays above it
-    block = _block(path, literal, key.column, _line_end(text))
-    return f"{text[:at]}{block}{text[at:]}"
-
-
-def _is_comment(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
+    key, last = node.value[-1]
+    while not is_scalar(last) and not last.flow_style:
+        last = last.value[-1][1] if is_mapping(last) else last.value[-1]
+    at = max(key.end_mark.index, last.end_mark.index)  # an alias stands before its key
+    if text[at - 1] != "\n":
+        at = text.find("\n", at) + 1 or len(text)
+    end = _line_end(text)
+    head = text[:at] if text[at - 1] == "\n" else f"{text[:at]}{end}"
+    return head + _block(path, literal, node.start_mark.column, end) + text[at:]
 
 
 def _block(path: Sequence[str], literal: str, column: int, end: str) -> str:
@@ -158,21 +143,3 @@ def write(file: Path, text: str, subject: str, mode: int = 0o600) -> None:
             str(file),
             "Correct the permissions of its folder",
         ) from error
-
-
-def same_keys(before: Mapping[str, Any], after: Mapping[str, Any], changed: set[str]) -> bool:
-    """Return whether two mappings are equal in all dotted keys except `changed`."""
-
-    def rest(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for name, value in values.items():
-            path = f"{above}{name}"
-            if path in changed:
-                continue
-            if isinstance(value, Mapping) and value:
-                flat |= rest(value, f"{path}.")
-            elif value or not isinstance(value, Mapping | None):
-                flat[path] = value
-        return flat
-
-    return rest(before) == rest(after)

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, get_origin
@@ -32,6 +33,8 @@ FIELDS = "is not a list of fields, as `name: value` lines"
 
 Text = str | int | float
 """Type of a text field; a number is read as its text."""
+
+
 _DESCRIPTIONS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -45,6 +48,107 @@ _DESCRIPTIONS: dict[Any, str] = {
     dict: FIELDS.removeprefix("is not "),
 }
 """Type -> its name in a fault."""
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a value, and where in it."""
+
+    steps: tuple[str | int, ...]
+    """The fields and places that lead to it; empty for the value as a whole."""
+    problem: str
+    """A predicate, such as "is invalid: expected `int`, got `str`"."""
+    todo: str = ""
+    """Remedy."""
+
+
+def explained(error: str, value: Any, kind: Any) -> Wrong:
+    """Return what a conversion error of msgspec says, with the fields in place of its `[...]`.
+
+    Args:
+        error: Text of the error.
+        value: The value that was converted.
+        kind: Its type.
+    """
+    message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
+    steps: list[str | int] = []
+    for step in re.findall(r"\[[^]]*\]|[^.[]+", at.strip("!.`")):
+        kinds = {get_origin(option): option for option in (kind, *get_args(kind))}
+        part: str | int = step
+        if step == "[...]":  # any key of a mapping
+            kind = get_args(kinds[dict])[1]
+            part = next(str(name) for name, item in value.items() if not _fits(item, kind))
+        elif step.startswith("["):
+            part = int(step[1:-1])
+            kind = next((get_args(kinds[one])[0] for one in (list, tuple) if one in kinds), None)
+        else:
+            kind = _fields(kind).get(step)
+        steps.append(part)
+        value = value[part]
+    if unknown := re.search("unknown field `(.*)`", message):
+        known = _fields(kind)
+        todo = did_you_mean(unknown[1], known) or f"Known: {', '.join(known)}"
+        return Wrong((*steps, unknown[1]), "is unknown", todo)
+    return Wrong(tuple(steps), *_problem(message, bool(of_key and at.startswith("!")), value, kind))
+
+
+def _problem(message: str, of_key: bool, value: Any, kind: Any) -> tuple[str, str]:
+    """Return problem and remedy; both quote at most a word."""
+    quotes = "Put it in quotes"
+    if of_key:
+        return "has a key that is not text", quotes
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "must be a section with keys", ""
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        hints = did_you_mean(str(value), words), f"Valid: {', '.join(words)}"
+        return f"cannot be `{one_line(str(value), 40)}`", " ".join(filter(None, hints))
+    bounds = ""
+    if get_origin(kind) is Annotated:
+        kind, meta = get_args(kind)
+        bounds = _bounds(meta)
+        if type(value) in (int, kind):
+            return f"cannot be {value:g}", f"Give {_DESCRIPTIONS[kind]}{bounds}"
+    unquoted = kind in (str, Text) and not isinstance(value, list | dict)
+    described = _DESCRIPTIONS.get(kind) or _DESCRIPTIONS.get(get_origin(kind))
+    problem = f"is not {described}{bounds}" if described else f"is invalid: {message.lower()}"
+    return problem, quotes if unquoted else ""
+
+
+def _bounds(meta: msgspec.Meta) -> str:
+    """Return the bounds of a number: ` from 0 to 1`."""
+    if meta.ge is not None and meta.le is not None:
+        return f" from {meta.ge:g} to {meta.le:g}"
+    return f" of {meta.ge:g} or more" if meta.ge is not None else f" above {meta.gt:g}"
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def path_text(steps: Iterable[str | int]) -> str:
+    """Return steps as the end of a dotted path: `.servers[0]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+
+
+def _line_at(entry: Entry, steps: Iterable[str | int]) -> int:
+    """Return the line of a value within the value of a field."""
+    line, node = entry.line, entry.node
+    for step in steps:
+        if isinstance(step, int):
+            node = node.value[step]
+            line = line_of(node)
+        else:
+            found = next(inner for inner in entries(node) if inner.name == step)
+            line, node = found.line, found.node
+    return line
 
 
 class FileFault(UsageError):
@@ -200,9 +304,10 @@ class FieldReader(Generic[F]):
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            entry = self.entries[name]
-            place = _Place(self.path_of(name), entry.line, entry.node, value, kind).narrowed()
-            raise self.faults.fault(place.line, place.path, *place.problem()) from error
+            wrong = explained(str(error), value, kind)
+            line = _line_at(self.entries[name], wrong.steps)
+            path = one_line(self.path_of(name) + path_text(wrong.steps), 80)
+            raise self.faults.fault(line, path, wrong.problem, wrong.todo) from error
 
     def text(self, name: str, default: str = "") -> str:
         """Return a field's text; a number is its text."""
@@ -261,51 +366,3 @@ class FieldReader(Generic[F]):
     def path_of(self, name: str) -> str:
         """Return the dotted path of a field, at most 80 characters."""
         return one_line(f"{self.path}.{name}" if self.path else name, 80)
-
-
-class _Place(NamedTuple):
-    """A value with a wrong type, and its place in the file."""
-
-    path: str
-    line: int
-    node: Any
-    value: Any
-    kind: Any
-
-    def narrowed(self) -> "_Place":
-        """Return the place of the wrong item in a list or mapping; itself for other values."""
-        for item in self._items():
-            try:
-                msgspec.convert(item.value, item.kind)
-            except msgspec.ValidationError:
-                return item.narrowed()
-        return self
-
-    def _items(self) -> Iterator["_Place"]:
-        origin, args = get_origin(self.kind), get_args(self.kind)
-        if origin is list and isinstance(self.value, list):
-            for index, (node, value) in enumerate(zip(self.node.value, self.value, strict=True)):
-                yield _Place(f"{self.path}[{index}]", line_of(node), node, value, args[0])
-        if origin is dict and isinstance(self.value, dict):
-            lines = {entry.name: entry for entry in entries(self.node)}
-            for name, value in self.value.items():
-                if isinstance(name, str) and name in lines:
-                    path = one_line(f"{self.path}.{name}", 80)
-                    yield _Place(path, lines[name].line, lines[name].node, value, args[1])
-
-    def problem(self) -> tuple[str, str]:
-        """Return the problem, as a predicate, and the remedy; both quote at most a word."""
-        value, kind, bounds = self.value, self.kind, ""
-        if get_origin(kind) is Literal:
-            words = get_args(kind)
-            valid = f"Valid: {', '.join(words)}"
-            todo = f"{did_you_mean(str(value), words)} {valid}".strip()
-            return f"cannot be `{one_line(str(value), 40)}`", todo
-        if get_origin(kind) is Annotated:
-            kind, meta = get_args(kind)
-            bounds = f" from {meta.ge:g} to {meta.le:g}"
-            if type(value) in (int, kind):
-                return f"cannot be {value:g}", f"Give {_DESCRIPTIONS[kind]}{bounds}"
-        unquoted = kind in (str, Text) and not isinstance(value, list | dict)
-        description = _DESCRIPTIONS.get(kind) or _DESCRIPTIONS[get_origin(kind)]
-        return f"is not {description}{bounds}", "Put it in quotes" if unquoted else ""

@@ -1,60 +1,31 @@
 """Current state: plain records that only the reducer changes.
 
-One module per subject, with the names of `core.events` and `core.reducer`. Collections are capped
-(`GROUP_CAP` etc.); older entries are read from the journal by page.
+One module per subject, with the names of `core.events`: the records of the subject, then the
+handlers of its events, then their table. `core.reducer` has the tables of all subjects. Where the
+state needs nothing but the last event of a kind, it holds that event:
+
+    def _slots(state: "State", server: Server, event: events.SlotsSeen) -> None:
+        server.slots = event
+
+    SERVER_HANDLERS = {..., events.SlotsSeen: _of_server(_slots)}
+
+Collections are capped (`GROUP_CAP` etc.); older entries are read from the journal by page.
 """
 
 import msgspec
 
-from core.events.rewards import RewardsWatched, WhatIfChanged
-from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group, Lease, Rating
-from core.state.mock import Mock, MockRow
-from core.state.progress import (
-    BestLook,
-    Look,
-    PairRatings,
-    Progress,
-    RatedPair,
-    RunningLook,
-)
-from core.state.proxy import Alert, AttachedConsole, Totals
-from core.state.rating import PartAgreement, RaterStats
-from core.state.rewards import JudgeSpend, RewardFault, Rewards
+from core.events.proxy import AlertRaised
+from core.events.rewards import JudgeSpent, RewardsWatched, WhatIfChanged
+from core.state.common import TEXT_CAP
+from core.state.group import GROUP_CAP, OPEN_PHASES, SEALED_PHASES, Candidate, Group
+from core.state.mock import Mock
+from core.state.progress import PairRatings, Progress, RunningLook
+from core.state.proxy import AttachedConsole, Totals
+from core.state.rating import Lease, PartAgreement, RaterStats, Rating
+from core.state.rewards import RewardFault, Rewards
 from core.state.runs import EngineRun, EngineRuns, RunPoint
-from core.state.server import Operation, Probe, Server, Span, StepStats
+from core.state.server import Probe, Server, Span, StepStats
 from core.state.weights import TrainingRun, WeightVersion
-
-GROUP_CAP = 500
-TEXT_CAP = 2_000
-"""Maximum characters of a query or an answer; the journal has the whole text."""
-SPAN_CAP = 400
-STEP_CAP = 500
-ALERT_CAP = 100
-ROW_CAP = 300
-PROBE_CAP = 50
-RUN_CAP = 100
-"""Maximum number of training runs of a server."""
-ENGINE_RUN_CAP = 1_000
-"""Maximum number of engine runs with a summary; the oldest one without a pin is dropped."""
-PIN_CAP = 200
-"""Maximum number of pinned engine runs; the proxy refuses further ones."""
-CURVE_CAP = 64
-"""Maximum number of points of the curve of an engine run."""
-WEIGHTS_CAP = 8
-VERSIONS_CAP = 16
-"""Maximum number of training runs, and of versions of the rewards, of an engine run."""
-JOB_CAP = 20_000
-"""Maximum characters of a job that is stored with an engine run."""
-REWARDS_CAP = 200
-"""Maximum number of versions of the rewards whose parts are stored."""
-LOOK_CAP = 300
-"""Maximum number of looks of a server; the files of older ones remain."""
-PAIR_CAP = 1_000
-"""Maximum number of pairs that are rated of one look; the proxy refuses further ones."""
-STARTS_WITHIN = 20.0
-"""Seconds until the first answer of the home's own engine, which starts together with the proxy."""
-ANSWERS_WITHIN = 5.0
-"""The same for any other server, which should be running; else its URL may be wrong."""
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -79,12 +50,15 @@ class State(msgspec.Struct, kw_only=True):
     what_if: WhatIfChanged | None = None
     """The last trial of other rewards."""
     reward_watch: RewardsWatched = msgspec.field(default_factory=RewardsWatched)
-    judges: dict[str, JudgeSpend] = msgspec.field(default_factory=dict)
+    judges: dict[str, JudgeSpent] = msgspec.field(default_factory=dict)
     """By name of the reward part; counts of this run."""
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
-    alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
+    alerts: dict[str, AlertRaised] = msgspec.field(default_factory=dict)
+    """By key, with their newest figures."""
+    alerts_since: dict[str, float] = msgspec.field(default_factory=dict)
+    """Unix seconds when each alert was first raised; unchanged by later figures."""
     dismissed: dict[str, str] = msgspec.field(default_factory=dict)
     """Level of each dismissed alert whose cause persists, by key."""
     mock: Mock | None = None

@@ -1,20 +1,19 @@
-"""State of the mock user's newest run."""
+"""The mock user's newest run, and the handlers of its events."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from core import events
+from core.events import Event
+from core.state.common import TEXT_CAP, Dirty, Handler, Handlers, record_of
 
-class MockRow(msgspec.Struct, kw_only=True):
-    """One row sent by the mock user."""
+if TYPE_CHECKING:
+    from core.state import State
 
-    row_id: str
-    query: str
-    ok: bool
-    seconds: float
-    error: str = ""
-    at: float = 0.0
-    group_id: str = ""
-    """Group of its request; empty if unknown to the mock user."""
-    turns: int = 1
+ROW_CAP = 300
 
 
 class Mock(msgspec.Struct, kw_only=True):
@@ -50,5 +49,77 @@ class Mock(msgspec.Struct, kw_only=True):
     skipped: int = 0
     started_at: float = 0.0
     ended_at: float | None = None
-    rows: list[MockRow] = msgspec.field(default_factory=list)
+    rows: list[events.MockRowDone] = msgspec.field(default_factory=list)
     problems: list[str] = msgspec.field(default_factory=list)
+
+
+MOCK: Dirty = frozenset(("mock",))
+_PROBLEM_CAP = 50
+
+
+def _started(state: "State", event: events.MockStarted) -> Dirty:
+    state.mock = record_of(Mock, event, done=0, already=event.done, started_at=event.at)
+    return MOCK
+
+
+def _of_run(change: Callable[[Mock, Any], None]) -> Handler:
+    """Return a handler that changes the newest run; an event of an earlier run changes nothing."""
+
+    def handle(state: "State", event: Any) -> Dirty:
+        if state.mock is not None and state.mock.mock_id == event.mock_id:
+            change(state.mock, event)
+        return MOCK
+
+    return handle
+
+
+def _phase(phase: str) -> Handler:
+    def change(mock: Mock, event: Event) -> None:
+        if mock.ended_at is None:
+            mock.phase = phase
+
+    return _of_run(change)
+
+
+def _counted(mock: Mock, event: events.MockCounted) -> None:
+    mock.total = event.total
+    mock.skipped = max(mock.skipped, event.skipped)
+
+
+def _row(mock: Mock, event: events.MockRowDone) -> None:
+    mock.done += 1
+    mock.waiting = ""
+    mock.failed += not event.ok
+    mock.rows.append(replace(event, query=event.query[:TEXT_CAP], answer=""))
+    del mock.rows[:-ROW_CAP]
+
+
+def _retried(mock: Mock, event: events.MockRetried) -> None:
+    mock.retries = event.retries
+    mock.waiting = event.waiting
+
+
+def _skipped(mock: Mock, event: events.MockRowSkipped) -> None:
+    mock.skipped += 1
+    mock.problems.append(f"{event.place} {event.line}: {event.cause}")
+    del mock.problems[:-_PROBLEM_CAP]
+
+
+def _finished(mock: Mock, event: events.MockFinished) -> None:
+    mock.phase = event.how
+    mock.cause = event.cause
+    mock.ended_at = event.at
+    mock.waiting = ""
+
+
+MOCK_HANDLERS: Handlers = {
+    events.MockStarted: _started,
+    events.MockCounted: _of_run(_counted),
+    events.MockPaused: _phase("paused"),
+    events.MockResumed: _phase("running"),
+    events.MockStopping: _phase("stopping"),
+    events.MockRetried: _of_run(_retried),
+    events.MockRowDone: _of_run(_row),
+    events.MockRowSkipped: _of_run(_skipped),
+    events.MockFinished: _of_run(_finished),
+}

@@ -1,6 +1,65 @@
-"""State of ratings by hand beside the votes of each group: the figures of each rater."""
+"""Votes, leases and the figures of each rater, and the handlers of ratings by hand."""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from core import events
+from core.scoring.agreement import agree, only_top
+from core.state.common import TEXT_CAP, record_of
+
+if TYPE_CHECKING:
+    from core.state import Group, State
+
+
+class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A rating of a group: one person's vote, or the combination of several votes."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    rater: str = ""
+    note: str = ""
+    at: float = 0.0
+    tags: tuple[str, ...] = ()
+    blind: bool = False
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place of the screen."""
+    holder: str = ""
+    """Console of the vote, as in a lease; only with `rating.overlap` above 1."""
+    raters: tuple[str, ...] = ()
+    """Raters whose votes are combined; empty for one person's vote."""
+
+    @property
+    def is_skip(self) -> bool:
+        """Whether it judges nothing: the group is aborted. A skip does not count as a rating."""
+        return self.rating == "skip"
+
+    def by(self, rater: str, holder: str) -> bool:
+        """Return whether it is the vote of a rater; of raters without a name, of the console."""
+        return self.rater == rater if self.rater or rater else self.holder == holder
+
+
+class Lease(msgspec.Struct, kw_only=True):
+    """Reservation of a group for one console that rates it."""
+
+    holder: str
+    """Id of the console."""
+    rater: str = ""
+    until: float = 0.0
+    since: float = 0.0
+    """Unix seconds when this console got it; a renewal does not change it."""
+    key_at: float = 0.0
+    """Unix seconds of the last key of the rater there."""
+    shared: bool = False
+    """It only tells that the rater has the group on screen: others may vote on it."""
+
+    def of_another(self, holder: str, now: float) -> bool:
+        """Return whether it is valid at time `now` and held by a console other than `holder`."""
+        return self.holder != holder and now < self.until and not self.shared
 
 
 class PartAgreement(msgspec.Struct, kw_only=True):
@@ -46,3 +105,191 @@ class RaterStats(msgspec.Struct, kw_only=True):
     """Pairs of this rater's vote and another rater's on the same group (`rating.overlap`)."""
     same: int = 0
     """Those of them with the same best answers."""
+
+
+RATER_CAP = 100
+PART_CAP = 64
+NEWEST = 20
+"""Votes of each rater whose times are stored."""
+
+
+def _rated(state: "State", group: "Group", event: events.GroupRated) -> None:
+    was_rated = group.is_rated
+    is_first = group.rating is None or group.rating.rater != event.rater
+    if is_first and not event.raters:
+        _note_time(state, event.rater, event.at)
+    group.leases = []
+    group.rating = record_of(Rating, event)
+    state.totals.rated += group.is_rated - was_rated
+
+
+def _of(lease: Lease, holder: str, rater: str) -> bool:
+    """Return whether a lease is that of a console, or of another console of its rater."""
+    return lease.holder == holder or (rater != "" and lease.rater == rater)
+
+
+def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
+    group.leases = [one for one in group.leases if not _of(one, event.holder, event.rater)]
+    if group.vote_of(event.rater, event.holder) is None:
+        _note_time(state, event.rater, event.at)
+    vote = record_of(Rating, event)
+    others = [one for one in group.votes if not one.by(event.rater, event.holder)]
+    group.votes = [*others, vote]
+
+
+def _withdrawn(state: "State", group: "Group", event: events.VoteWithdrawn) -> None:
+    if group.vote_of(event.rater, event.holder) is not None:
+        _forget_time(state, event.rater)
+    group.votes = [one for one in group.votes if not one.by(event.rater, event.holder)]
+
+
+def _settled(state: "State", group: "Group", event: events.DisagreementSettled) -> None:
+    group.settled = record_of(Rating, event)
+
+
+def _undone(state: "State", group: "Group", event: events.RatingUndone) -> None:
+    if group.rating is not None:
+        state.totals.rated -= group.is_rated
+        if not group.rating.raters:
+            _forget_time(state, group.rating.rater)
+    group.rating = None
+
+
+def _edited(state: "State", group: "Group", event: events.GroupEdited) -> None:
+    group.edited = event.edited[:TEXT_CAP]
+    group.edited_index = event.index if event.edited else None
+
+
+def _leased(state: "State", group: "Group", event: events.GroupLeased) -> None:
+    console = state.attached.get(event.holder)
+    if console is not None and event.rater:
+        console.rater = event.rater
+    old = next((one for one in group.leases if one.holder == event.holder), None)
+    others = [
+        one
+        for one in group.leases_of_others(event.holder, event.at)
+        if not _of(one, event.holder, event.rater)
+    ]
+    if not event.until:
+        group.leases = others
+        return
+    since = old.since if old is not None and event.at < old.until else event.at
+    lease = Lease(
+        holder=event.holder,
+        rater=event.rater,
+        until=event.until,
+        since=since,
+        key_at=event.key_at,
+        shared=event.shared,
+    )
+    # Beyond the missing votes it was taken over from the oldest one.
+    group.leases = [*others, lease][-group.missing_votes :]
+
+
+def _repeated(state: "State", group: "Group", event: events.RatingRepeated) -> None:
+    group.repeated = True
+    stats = _stats(state, event.rater)
+    stats.repeats += 1
+    stats.repeated += event.agrees
+
+
+def _stats(state: "State", rater: str) -> RaterStats:
+    stats = state.raters.get(rater)
+    if stats is None:
+        stats = state.raters[rater] = RaterStats()
+        while len(state.raters) > RATER_CAP:
+            del state.raters[next(iter(state.raters))]
+    return stats
+
+
+def _note_time(state: "State", rater: str, at: float) -> None:
+    """Note the time of a rater's first vote on a group."""
+    stats = _stats(state, rater)
+    stats.cast += 1
+    stats.newest = (*stats.newest, at)[-NEWEST:]
+
+
+def _forget_time(state: "State", rater: str) -> None:
+    """Take back the newest note of a rater, whose vote was undone."""
+    stats = _stats(state, rater)
+    stats.cast = max(0, stats.cast - 1)
+    stats.newest = stats.newest[:-1]
+
+
+def count_vote(state: "State", group: "Group", event: events.GroupSealed) -> None:
+    """Count a sealed rating for its rater, and compare it with the automatic rewards."""
+    if event.source != "human" or group.rating is None:
+        return
+    sent = {one.index: one.reward for one in event.rewards}
+    if group.overlap == 1:
+        _count(state, group, group.rating, sent)
+        return
+    indices = [one.index for one in group.candidates if one.phase == "answered"]
+    judging = [one for one in group.votes if len(one.rewards) == len(indices)]
+    for vote in judging:
+        _count(state, group, vote, dict(zip(indices, vote.rewards, strict=True)))
+    for one, other in combinations(judging, 2):
+        same = agree(dict(enumerate(one.rewards)), dict(enumerate(other.rewards)))
+        for vote in (one, other):
+            stats = _stats(state, vote.rater)
+            stats.compared += 1
+            stats.same += same
+
+
+def _count(state: "State", group: "Group", rating: Rating, rewards: Mapping[int, float]) -> None:
+    """Count a vote for its rater, and compare it with the automatic rewards."""
+    stats = _stats(state, rating.rater)
+    stats.votes += 1
+    chosen = only_top(rewards)
+    if chosen is None:
+        return
+    if rating.blind:
+        stats.placed += 1
+        stats.first += rating.shown[:1] == (chosen,)
+        stats.first_chance += 1 / max(len(rating.shown), 1)
+    elif rating.shown:
+        return  # the rewards were shown beside the answers
+    many = max(len(rating.shown or rewards), 1)
+    judge = judged_best(group)
+    if judge is not None:
+        stats.judged += 1
+        stats.agreed += judge == chosen
+        stats.agreed_chance += 1 / many
+    for name, best in _best_by_part(state, group).items():
+        if name in stats.parts or len(stats.parts) < PART_CAP:
+            part = stats.parts.setdefault(name, PartAgreement())
+            part.judged += 1
+            part.agreed += best == chosen
+            part.chance += 1 / many
+
+
+def _best_by_part(state: "State", group: "Group") -> dict[str, int]:
+    """Return the candidate that each reward part puts first; parts without a single best are left
+    out."""
+    model = {one.name for one in state.rewards.parts}
+    values: dict[str, dict[int, float]] = {}
+    for one in group.candidates:
+        for part in one.parts:
+            if part.gate or part.weight or part.name in model:  # the others are only informative
+                values.setdefault(part.name, {})[one.index] = part.value
+    winners = {name: only_top(rewards) for name, rewards in values.items()}
+    return {name: best for name, best in winners.items() if best is not None}
+
+
+def judged_best(group: "Group") -> int | None:
+    """Return the candidate that the automatic rewards put first; None if several share it."""
+    return only_top(
+        {one.index: one.auto_reward for one in group.candidates if one.auto_reward is not None}
+    )
+
+
+RATING_HANDLERS: Mapping[type[events.GroupEvent], Callable[["State", "Group", Any], None]] = {
+    events.GroupRated: _rated,
+    events.VoteCast: _voted,
+    events.VoteWithdrawn: _withdrawn,
+    events.DisagreementSettled: _settled,
+    events.RatingUndone: _undone,
+    events.GroupEdited: _edited,
+    events.GroupLeased: _leased,
+    events.RatingRepeated: _repeated,
+}

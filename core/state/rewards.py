@@ -1,8 +1,16 @@
-"""State of the reward source, its judges, the last trial and the monitoring."""
+"""The reward source, its judges, the last trial and the monitoring, and their handlers."""
+
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from core.events.rewards import RewardPart
+from core import events
+from core.state.common import Dirty, Handlers, record_of
+from core.state.runs import note_rewards
+
+if TYPE_CHECKING:
+    from core.state import State
 
 
 class RewardFault(msgspec.Struct, kw_only=True):
@@ -34,41 +42,78 @@ class Rewards(msgspec.Struct, kw_only=True):
     """Name of the part that the newest rewards wait for."""
     fault: RewardFault | None = None
     """The last fault of this run, whether it persists or not."""
-    parts: tuple[RewardPart, ...] = ()
+    parts: tuple[events.RewardPart, ...] = ()
     """Parts of the version in use."""
 
 
-class JudgeSpend(msgspec.Struct, kw_only=True):
-    """Counts of one judge in this run; fields as in `core.events.JudgeSpent`."""
+JUDGE_CAP = 32
+REWARDS: Dirty = frozenset(("rewards",))
+JUDGES: Dirty = frozenset(("judges", "rewards"))
 
-    judge: str
-    model: str = ""
-    mode: str = ""
-    calls: int = 0
-    groups: int = 0
-    failures: int = 0
-    hits: int = 0
-    retries: int = 0
-    repairs: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    untold: int = 0
-    cost: float = 0.0
-    priced: bool = False
-    limit: float = 0.0
-    pairs: int = 0
-    split: int = 0
-    seconds: float = 0.0
-    trouble: str = ""
-    at: float = 0.0
-    """Unix seconds of these counts."""
 
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens."""
-        return self.prompt_tokens + self.completion_tokens
+def _rewards(state: "State", event: events.RewardsChanged) -> Dirty:
+    note_rewards(state, event)
+    before = state.rewards
+    same = event.version == before.version and before.since
+    state.rewards = record_of(
+        Rewards,
+        event,
+        since=before.since if same else (event.at if event.version else 0.0),
+        fault=_fault(before.fault, event),
+    )
+    return REWARDS
 
-    @property
-    def latency(self) -> float | None:
-        """Mean seconds per call; None before the first call."""
-        return self.seconds / self.calls if self.calls else None
+
+def _fault(last: RewardFault | None, event: events.RewardsChanged) -> RewardFault | None:
+    """Return the last fault after `event`; a fault that is reported again keeps its time."""
+    if event.ok:
+        if last is not None and last.mended_at is None:
+            last.mended_at = event.at
+        return last
+    if event.waits and not event.cause:  # not a fault: it is still loading
+        return last
+    fault = record_of(RewardFault, event, judge=event.judge_in_trouble)
+    if last is not None and last.mended_at is None and last.cause == fault.cause:
+        fault.at = last.at
+    return fault
+
+
+def _spent(state: "State", event: events.JudgeSpent) -> Dirty:
+    state.judges.pop(event.judge, None)
+    state.judges[event.judge] = event
+    while len(state.judges) > JUDGE_CAP:
+        del state.judges[next(iter(state.judges))]
+    return JUDGES
+
+
+def clear_judges(state: "State") -> Dirty:
+    """Drop the counts of each judge: a new proxy counts from zero."""
+    state.judges.clear()
+    return JUDGES
+
+
+def _what_if(state: "State", event: events.WhatIfChanged) -> Dirty:
+    state.what_if = event
+    return REWARDS
+
+
+def _watched(state: "State", event: events.RewardsWatched) -> Dirty:
+    state.reward_watch = event
+    return REWARDS
+
+
+def fail_trial(state: "State") -> Dirty:
+    """Mark a trial that the previous proxy did not finish as failed, and restart the monitoring."""
+    state.reward_watch = events.RewardsWatched()
+    if state.what_if is not None and not state.what_if.over:
+        ended = "the proxy ended meanwhile"
+        state.what_if = replace(state.what_if, phase="failed", cause=ended)
+    return REWARDS
+
+
+REWARD_HANDLERS: Handlers = {
+    events.RewardsChanged: _rewards,
+    events.JudgeSpent: _spent,
+    events.WhatIfChanged: _what_if,
+    events.RewardsWatched: _watched,
+}

@@ -1,17 +1,27 @@
-"""State of one swarm server: engine, pool, steps, clients, job, operation, probes."""
+"""One swarm server: engine, pool, steps, clients, job, operation, probes, and their handlers."""
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from core.events.server import (
-    Checkpoint,
-    JobSent,
-    OperationStep,
-    PoolChanged,
-    SlotsSeen,
-)
+from core import events
+from core.scoring.agreement import top
+from core.state.common import NOTHING, TEXT_CAP, Dirty, Handler, Handlers, record_of
+from core.state.runs import note_engine, note_model, note_seen, note_update, note_weights
 from core.state.weights import TrainingRun
+
+if TYPE_CHECKING:
+    from core.state import Group, State
+
+SPAN_CAP = 400
+STEP_CAP = 500
+PROBE_CAP = 50
+RUN_CAP = 100
+"""Maximum number of training runs of a server."""
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -70,27 +80,6 @@ class StepStats(msgspec.Struct, kw_only=True):
         return math.sqrt(max(self.auto_square - self.auto_mean * self.auto_mean, 0.0))
 
 
-class Operation(msgspec.Struct, kw_only=True):
-    """The newest operation on a server's engine, in several steps."""
-
-    title: str
-    steps: tuple[OperationStep, ...] = ()
-    phase: str = "doing"
-    began: float = 0.0
-    ended: float = 0.0
-    said: str = ""
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.phase != "doing"
-
-    @property
-    def now(self) -> OperationStep | None:
-        """The step in progress; None without one."""
-        return next((one for one in self.steps if one.phase == "doing"), None)
-
-
 class Server(msgspec.Struct, kw_only=True):
     """A swarm server at its last reading."""
 
@@ -114,20 +103,20 @@ class Server(msgspec.Struct, kw_only=True):
     """Unix seconds of its last answer; None while it answers."""
     expected_until: float = 0.0
     """Unix seconds until which it may still be starting, in this run of the proxy."""
-    pool: PoolChanged | None = None
-    slots: SlotsSeen | None = None
+    pool: events.PoolChanged | None = None
+    slots: events.SlotsSeen | None = None
     """Holders of its episodes; known only in watch-only mode."""
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
-    checkpoints: tuple[Checkpoint, ...] | None = None
+    checkpoints: tuple[events.Checkpoint, ...] | None = None
     """Its checkpoints, newest first; None if it offers none."""
     checkpoints_more: int = 0
     """Number of older checkpoints that are not in the list."""
-    job: JobSent | None = None
+    job: events.JobSent | None = None
     """The last job it accepted from this proxy; None before the first."""
     foreign_start: float = 0.0
     """Unix seconds of the last start by another client; 0 after a start from this proxy."""
-    work: Operation | None = None
+    work: events.WorkChanged | None = None
     """The operation in progress on its engine, or the last one."""
 
     @property
@@ -174,3 +163,288 @@ class Probe(msgspec.Struct, kw_only=True):
     tokens: int = 0
     seconds: float = 0.0
     error: str = ""
+
+
+PROBES: Dirty = frozenset(("tries",))
+
+
+def server_of(state: "State", name: str) -> Server:
+    """Return the server of that name; add it if it is missing."""
+    server = state.servers.get(name)
+    if server is None:
+        server = state.servers[name] = Server(name=name, url="")
+    return server
+
+
+@lru_cache(maxsize=256)
+def server_changed(name: str) -> Dirty:
+    """Return the keys that stand for a change of one server."""
+    return frozenset((f"server:{name}", "servers"))
+
+
+def _of_server(change: Callable[["State", Server, Any], None]) -> Handler:
+    """Return a handler that changes the server of its event."""
+
+    def handle(state: "State", event: Any) -> Dirty:
+        change(state, server_of(state, event.server), event)
+        return server_changed(event.server)
+
+    return handle
+
+
+def _engine(state: "State", server: Server, event: events.EngineChanged) -> None:
+    if _started_by_another(server, event):
+        server.foreign_start = event.at
+    starts = _starts_run(server, event)
+    note_engine(state, server, event, starts=starts)
+    server.engine_run += starts
+    if not server.spans or server.state != event.state:
+        server.since = event.at
+        _span(server, event)
+    elif event.state == "ROLLING" and event.step and event.step != server.spans[-1].step:
+        _step_on(server, event)
+    server.state = event.state
+    server.raw = event.raw
+    server.detail = event.detail
+    server.url = event.url or server.url
+    if event.state in ("OFFLINE", "BOOTING"):
+        server.pool = server.slots = None  # these counters belong to the previous run
+        server.step = event.step or server.step  # an engine that goes down reports 0
+    else:
+        server.step = event.step
+    server.lost = ""
+    server.seen_at = None
+    if event.step and event.state == "ROLLING":
+        begin_step(server, event.step)
+
+
+def _started_by_another(server: Server, event: events.EngineChanged) -> bool:
+    """Return whether the engine runs without having been started by a command of this proxy."""
+    if event.state in ("OFFLINE", "UNKNOWN"):
+        return False
+    if not server.spans:  # the first reading of this server
+        return server.job is None
+    work = server.work
+    ordered = work is not None and (not work.over or work.at >= server.since)
+    return server.state == "OFFLINE" and not ordered
+
+
+def _starts_run(server: Server, event: events.EngineChanged) -> bool:
+    """Return whether the engine was started since its last reading."""
+    if event.state in ("OFFLINE", "UNKNOWN") or server.state == event.state == "BOOTING":
+        return False
+    if event.state == "BOOTING" or server.state == "OFFLINE":
+        return True
+    last = server.steps[-1] if server.steps else None
+    if last is None or last.engine_run != server.engine_run or event.state != "ROLLING":
+        return False
+    return 0 < (event.step or 0) < last.step
+
+
+def _span(server: Server, event: events.EngineChanged) -> None:
+    server.spans.append(Span(state=event.state, since=event.at, step=event.step))
+    del server.spans[:-SPAN_CAP]
+
+
+def _step_on(server: Server, event: events.EngineChanged) -> None:
+    """Record a new step within one state: its number came late, or the sync was not observed."""
+    *before, span = server.spans
+    if not span.step or any(one.state == "ROLLING" and one.step == span.step for one in before):
+        span.step = event.step
+    else:
+        _span(server, event)
+
+
+def _engine_lost(state: "State", server: Server, event: events.EngineLost) -> None:
+    server.lost = event.error
+    server.seen_at = event.seen_at or None
+    note_seen(state, server, event.seen_at)
+
+
+def _pool(state: "State", server: Server, event: events.PoolChanged) -> None:
+    if event.model and (server.pool is None or server.pool.model != event.model):
+        note_model(state, server, event.model)
+    server.pool = event
+
+
+def _update(state: "State", server: Server, event: events.UpdateDone) -> None:
+    stats = step_stats(server, event.step)
+    stats.update, stats.update_source = event.stats, event.source
+    stats.run = event.run or stats.run
+    note_update(state, server, event.step, event.at)
+
+
+def _checkpoints(state: "State", server: Server, event: events.CheckpointsListed) -> None:
+    server.checkpoints = event.checkpoints if event.offered else None
+    server.checkpoints_more = event.more
+
+
+def _slots(state: "State", server: Server, event: events.SlotsSeen) -> None:
+    server.slots = event
+
+
+def _sent(state: "State", server: Server, event: events.JobSent) -> None:
+    server.job = event
+    server.foreign_start = 0.0
+
+
+def _work(state: "State", server: Server, event: events.WorkChanged) -> None:
+    server.work = event
+
+
+def fail_operations(state: "State", at: float) -> None:
+    """Mark operations that the previous proxy did not finish as failed at time `at`."""
+    for server in state.servers.values():
+        if server.work is not None and not server.work.over:
+            server.work = replace(
+                server.work,
+                phase="failed",
+                at=at,
+                said="the proxy ended meanwhile: look at the engine's state",
+                steps=tuple(
+                    replace(step, phase="failed") if step.phase == "doing" else step
+                    for step in server.work.steps
+                ),
+            )
+
+
+def _asked(state: "State", event: events.TryAsked) -> Dirty:
+    state.tries.append(record_of(Probe, event, prompt=event.prompt[:TEXT_CAP]))
+    del state.tries[:-PROBE_CAP]
+    return PROBES
+
+
+def _answered(state: "State", event: events.TryAnswered) -> Dirty:
+    for one in reversed(state.tries):
+        if one.try_id == event.try_id:
+            one.over = True
+            one.text = event.text[:TEXT_CAP]
+            one.reasoning = event.reasoning[:TEXT_CAP]
+            one.tool_calls = event.tool_calls[:TEXT_CAP]
+            one.cut = max(map(len, (event.text, event.reasoning, event.tool_calls))) > TEXT_CAP
+            one.finish_reason = event.finish_reason
+            one.tokens = event.tokens
+            one.seconds = event.seconds
+            if event.step is not None:
+                one.step, one.run = event.step, event.run
+            one.error = event.error
+            return PROBES
+    return NOTHING
+
+
+def fail_probes(state: "State") -> Dirty:
+    """Mark probes that the previous proxy did not answer as failed."""
+    lost = [one for one in state.tries if not one.over]
+    for one in lost:
+        one.over, one.error = True, "the proxy ended before the answer came"
+    return PROBES if lost else NOTHING
+
+
+def step_stats(server: Server, step: int) -> StepStats:
+    """Return the record of `step`; insert it in order if it is missing."""
+    place = len(server.steps)
+    while place and server.steps[place - 1].step >= step:
+        place -= 1
+        if server.steps[place].step == step:
+            return server.steps[place]
+    stats = StepStats(step=step, engine_run=server.engine_run, run=server.run_number)
+    server.steps.insert(place, stats)
+    del server.steps[:-STEP_CAP]
+    return stats
+
+
+def begin_step(server: Server, step: int) -> None:
+    """Record that the engine collects samples for `step`.
+
+    Drop the records of earlier engine runs from `step` on: their weights, or the samples of a
+    batch that was not trained, are gone.
+    """
+    server.steps = [
+        one for one in server.steps if one.step < step or one.engine_run == server.engine_run
+    ]
+    step_stats(server, step)
+
+
+def automatic_rewards(group: "Group") -> dict[int, float]:
+    """Return the automatic reward of each candidate that was sent, by its index.
+
+    In a group rated by hand they are the rewards that were not sent. In an automatic group whose
+    scores are not in the journal they are the rewards that were sent.
+    """
+    human = group.source == "human"
+    rewards: dict[int, float] = {}
+    for one in group.candidates:
+        if one.reward is not None:
+            value = one.auto_reward if human or one.auto_reward is not None else one.reward
+            if value is not None:
+                rewards[one.index] = value
+    return rewards
+
+
+def hand_score(group: "Group") -> float | None:
+    """Return the human reward of the answer that the automatic rewards put first.
+
+    It is 1 if a vote named that answer, 0 if it named another, and the answer's own score where
+    the rater gave scores; the mean of them if several answers share the highest automatic reward.
+    None if no person rated the group or it has no automatic reward.
+    """
+    if group.source != "human":
+        return None
+    winners = top(automatic_rewards(group))
+    if not winners:
+        return None
+    rewards = {one.index: one.reward or 0.0 for one in group.candidates}
+    return sum(rewards[index] for index in winners) / len(winners)
+
+
+def count_group(stats: StepStats, group: "Group") -> None:
+    """Add one sealed group to the running figures of its step.
+
+    Human rewards have a scale of their own (the mean of one best of four is always 0.25), so the
+    automatic rewards of all groups are counted separately from the rewards that are sent.
+    """
+    stats.groups += 1
+    stats.dead += bool(group.dead)
+    for one in group.candidates:
+        if (reward := one.reward) is not None:
+            stats.rewards += 1
+            stats.mean += (reward - stats.mean) / stats.rewards
+            stats.square += (reward * reward - stats.square) / stats.rewards
+    for reward in automatic_rewards(group).values():
+        stats.auto += 1
+        stats.auto_mean += (reward - stats.auto_mean) / stats.auto
+        stats.auto_square += (reward * reward - stats.auto_square) / stats.auto
+    if group.source == "human":
+        stats.by_hand += 1
+    if (score := hand_score(group)) is not None:
+        stats.hand += 1
+        stats.hand_mean += (score - stats.hand_mean) / stats.hand
+
+
+def _identified(state: "State", server: Server, event: events.TrainingRunIdentified) -> None:
+    run = record_of(TrainingRun, event, engine_run=server.engine_run)
+    if server.runs and server.runs[-1].number == event.number:
+        server.runs[-1] = run
+    else:
+        server.runs.append(run)
+        del server.runs[:-RUN_CAP]
+    note_weights(state, server, event.name)
+    for step in reversed(server.steps):  # those that began before it was known
+        if step.run or step.engine_run != server.engine_run:
+            break
+        step.run = event.number
+
+
+SERVER_HANDLERS: Handlers = {
+    events.EngineChanged: _of_server(_engine),
+    events.EngineLost: _of_server(_engine_lost),
+    events.PoolChanged: _of_server(_pool),
+    events.UpdateDone: _of_server(_update),
+    events.CheckpointsListed: _of_server(_checkpoints),
+    events.SlotsSeen: _of_server(_slots),
+    events.JobSent: _of_server(_sent),
+    events.WorkChanged: _of_server(_work),
+    events.TryAsked: _asked,
+    events.TryAnswered: _answered,
+    events.TrainingRunIdentified: _of_server(_identified),
+}

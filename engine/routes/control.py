@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 
+from ajet_swarm.job.tree import JobError
 from engine.routes import schemas as wire
 from engine.server.episodes import EpisodeService
-from engine.server.job import JobError, parse_job
+from engine.server.job import parse_job
 from engine.server.lifecycle import EngineError
 from engine.server.pool import EpisodeType
 

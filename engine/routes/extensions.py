@@ -6,12 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from ajet_swarm.job.tree import JobError
 from engine.llm.chat import answer_limit
 from engine.routes import schemas as wire
 from engine.routes.checkpoints import add_checkpoint_routes
 from engine.routes.snapshots import add_snapshot_routes
 from engine.server.episodes import EpisodeService
-from engine.server.job import JobError, parse_job
+from engine.server.job import parse_job
 from engine.server.lifecycle import Engine, EngineError
 from engine.server.token_log import live_episode
 

@@ -1,81 +1,114 @@
 """A training job: parser of a client's YAML tree into the few values this engine uses.
 
-AgentJet's whole expanded tree is accepted. Model, LoRA and window apply to a policy of the torch
-backend alone (`JobSupport`). Names and defaults: protocol section 10.
+AgentJet's whole expanded tree is accepted. `_NUMBERS` has the bounds of each number; values that
+equal AgentJet's own defaults count as unset, because an operator has not chosen them. Model, LoRA
+and window apply to a policy of the torch backend alone (`JobSupport`). Names and defaults:
+protocol section 10.
 """
 
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-import yaml
-
-from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
+from ajet_swarm.job.schema import (
+    BATCH,
+    DEFAULTS,
+    EPOCHS,
+    EXPERIMENT,
+    GPUS,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    NODES,
+    PROMPT,
+    RANK,
+    REPEAT,
+    RESPONSE,
+    STOP_RULE,
+    STOP_RULES,
+    TEMPERATURE,
+    TURN,
+    WINDOW,
+)
+from ajet_swarm.job.tree import JobError, parse
+from ajet_swarm.protocol.job_secrets import quoted
 from engine.interface import Hyperparameters
 
-MAX_BYTES = 1_000_000
-"""A fully expanded tree takes about 29 kB."""
-
-_MAX_DEPTH = 100
-
-ENOUGH_EPISODES = "rollout_until_finish_enough_episodes"
-ENOUGH_TASKS = "rollout_until_finish_enough_tasks"
-ENOUGH_NON_DUMMY = "rollout_until_finish_enough_non_dummy_tasks"
-ANY_AGREES = "rollout_until_any_client_agree_sync_weight"
-ALL_AGREE = "rollout_until_all_clients_agree_sync_weight"
-METHODS = (ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGREE)
+ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGREE = STOP_RULES
 
 _ALGORITHMS = ("grpo", "grpo_vectorized")
 _ADVANTAGES = ("damped", "standard")
 _KL_FORMS = {"k3": "k3", "k3+": "k3+", "low_var_kl+": "k3+"}
 """VERL's names. AgentJet's default `low_var_kl` counts as unset, like all its defaults."""
 
-_METHOD = "ajet.swarm_mode_sample_collection_method"
-_CACHED = "ajet.swarm_mode_sample_collection_max_cached_episodes"
-_BATCH = "ajet.data.train_batch_size"
-_REPEAT = "ajet.rollout.num_repeat"
-_TEMPERATURE = "ajet.rollout.temperature"
-_TOP_P = "ajet.rollout.top_p"
-_TURN = "ajet.rollout.max_response_length_in_one_turn"
-_WORKERS = "ajet.rollout.max_env_worker"
-_ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
-_LR = "ajet.trainer_common.optim.lr"
-_EPOCHS = "ajet.trainer_common.ppo_epochs"
-_KL = "ajet.trainer_common.kl_loss_coef"
-_USE_KL = "ajet.trainer_common.use_kl_loss"
 _STEPS = "ajet.trainer_common.total_training_steps"
-_SAVE = "ajet.trainer_common.save_freq"
-_CLIP = "ajet.trainer_common.optim.grad_clip"
-_KL_TYPE = "ajet.trainer_common.kl_loss_type"
-_KL_REWARD = "ajet.trainer_common.use_kl_in_reward"
-_NAME = "ajet.experiment_name"
-_ADVANTAGE = "ajet.embedded.advantage"
-_DAMPING = "ajet.embedded.damping"
-_MODEL = "ajet.model.path"
-_LORA = "ajet.lora.lora_rank"
-_ALPHA = "ajet.lora.lora_alpha"
-_TARGETS = "ajet.lora.target_modules"
-_WINDOW = "ajet.rollout.max_model_len"
-_PROMPT = "ajet.data.max_prompt_length"
-_RESPONSE = "ajet.data.max_response_length"
-_DECAY = "ajet.trainer_common.optim.weight_decay"
-_GPUS = "ajet.trainer_common.n_gpus_per_node"
-_NODES = "ajet.trainer_common.nnodes"
 _PARALLEL = "ajet.rollout.tensor_model_parallel_size"
-_ALL_LINEAR = "all-linear"
+_ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
+_ADVANTAGE = "ajet.embedded.advantage"
+_KL_TYPE = "ajet.trainer_common.kl_loss_type"
+_USE_KL = "ajet.trainer_common.use_kl_loss"
+_KL_REWARD = "ajet.trainer_common.use_kl_in_reward"
+_TARGETS = "ajet.lora.target_modules"
 
 _NUMPY_MODEL = "tiny"
 """Model of a default job of this program; it names no model of the torch backend."""
-_UNNAMED = "read_yaml_name"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_MOST_WORKERS = 4096
 
 
-class JobError(UsageError):
-    """An invalid job; the text has the form `key: reason`."""
+class _Number(NamedTuple):
+    """A number of a job."""
+
+    path: str
+    most: float
+    least: float = 1
+    """Inclusive; exclusive with `positive`."""
+    positive: bool = False
+    whole: bool = True
+    clamp: bool = False
+    """Lower a value over `most` to it instead of refusing it."""
+    lenient: bool = False
+    """Ignore an invalid value with a note: not every backend uses it."""
+    own: str = ""
+    """Whether AgentJet's default counts as unset: `noted`, `quiet`, or empty for no."""
+
+
+_HYPER: Final = {
+    "temperature": _Number(TEMPERATURE, 5, 0, positive=True, whole=False, own="noted"),
+    "lr": _Number(LEARNING_RATE, 1, 0, positive=True, whole=False, own="noted"),
+    "kl": _Number(KL, 100, 0, whole=False, own="noted"),
+    "grad_clip": _Number(
+        "ajet.trainer_common.optim.grad_clip", 1e6, 0, positive=True, whole=False, own="noted"
+    ),
+    "damping": _Number("ajet.embedded.damping", 100, 0, positive=True, whole=False),
+    "epochs": _Number(EPOCHS, 100, own="noted"),
+}
+"""Field of `Hyperparameters` -> its number."""
+_NUMBERS: Final = {
+    "batch_size": _Number(BATCH, 100_000),
+    "num_repeat": _Number(REPEAT, 1024),
+    "max_env_worker": _Number("ajet.rollout.max_env_worker", 4096, clamp=True),
+    "max_cached_episodes": _Number(
+        "ajet.swarm_mode_sample_collection_max_cached_episodes", 1_000_000, clamp=True
+    ),
+    "top_p": _Number("ajet.rollout.top_p", 1, 0, positive=True, whole=False),
+    "max_tokens": _Number(TURN, 1_000_000, clamp=True, lenient=True, own="noted"),
+    "save_freq": _Number("ajet.trainer_common.save_freq", 1e9, -math.inf, whole=False, clamp=True),
+    "total_training_steps": _Number(_STEPS, 10**9),
+    "weight_decay": _Number(
+        "ajet.trainer_common.optim.weight_decay", 10, 0, whole=False, lenient=True, own="quiet"
+    ),
+    "lora_rank": _Number(RANK, 4096, 0, lenient=True, own="quiet"),
+    "lora_alpha": _Number("ajet.lora.lora_alpha", 65536, 0, lenient=True, own="quiet"),
+    "max_model_len": _Number(WINDOW, 10_000_000, lenient=True, own="quiet"),
+    "max_response_length": _Number(RESPONSE, 10_000_000, lenient=True, own="quiet"),
+    "gpus": _Number(GPUS, 100_000, lenient=True),
+    "tensor_parallel": _Number(_PARALLEL, 100_000, lenient=True),
+}
+"""Field of `Job` -> its number."""
+_NODES: Final = _Number(NODES, 100_000, lenient=True)
+_PROMPT: Final = _Number(PROMPT, 10_000_000, lenient=True, own="quiet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,25 +201,25 @@ class Job:
             lines = self._model_notes(support)
             if self.max_model_len is not None and self.max_model_len > context:
                 lines.append(
-                    f"{_WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
+                    f"{WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
                     "`--context` sets it, up to the model's own"
                 )
             if self.max_tokens is not None and self.max_tokens >= context:
                 lines.append(
-                    f"{_TURN}: an answer has what its prompt leaves of {context} tokens, not "
+                    f"{TURN}: an answer has what its prompt leaves of {context} tokens, not "
                     f"{self.max_tokens}"
                 )
             return lines + self._gpu_notes()
         lines = []
         if self.model_path and self.model_path != (support.model if support else ""):
-            lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+            lines.append(f"{MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
         if self.lora_rank is not None:
             lines.append(
-                f"{_LORA} {self.lora_rank}: LoRA is ignored, the policy's own weights are trained"
+                f"{RANK} {self.lora_rank}: LoRA is ignored, the policy's own weights are trained"
             )
         if self.max_tokens is not None and self.max_tokens > context // 2:
             lines.append(
-                f"{_TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
+                f"{TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
                 f"{policy} reads {context} tokens, prompt and answer together"
             )
         return lines
@@ -196,18 +229,18 @@ class Job:
         lines = []
         if support.model and self.model_path not in ("", _NUMPY_MODEL, support.model):
             lines.append(
-                f"{_MODEL}: {self.model_path!r} is not loaded, the engine was started with "
+                f"{MODEL}: {self.model_path!r} is not loaded, the engine was started with "
                 f"--model {support.model}"
             )
         if self.lora_rank is None:
             return lines
         if support.full:
             lines.append(
-                f"{_LORA} {self.lora_rank}: LoRA is not used, the engine was started with --full"
+                f"{RANK} {self.lora_rank}: LoRA is not used, the engine was started with --full"
             )
         elif support.lora_rank not in (None, self.lora_rank):
             lines.append(
-                f"{_LORA} {self.lora_rank}: rank {support.lora_rank} is used, the engine was "
+                f"{RANK} {self.lora_rank}: rank {support.lora_rank} is used, the engine was "
                 f"started with --lora {support.lora_rank}"
             )
         return lines
@@ -218,7 +251,7 @@ class Job:
             return []
         if self.gpus > 1:
             return [
-                f"{_GPUS}: the job asks for {self.gpus} GPUs, this engine uses one: the same "
+                f"{GPUS}: the job asks for {self.gpus} GPUs, this engine uses one: the same "
                 "batch takes longer"
             ]
         return [f"{_PARALLEL} {self.tensor_parallel}: this engine uses one GPU, nothing is split"]
@@ -237,122 +270,56 @@ def parse_job(
     Raises:
         JobError: broken YAML or an invalid value; names the key.
     """
-    reader = _Reader(_load(text))
-    base = Job()
-    temperature = reader.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
-    if temperature is None:
-        temperature = default_temperature
-    name = reader.text(_NAME)
-    prompt = _whole(reader.optional(_PROMPT, unset=3000, least=1, most=10_000_000))
-    if prompt is not None:
+    tree, _ = parse(text, "yaml_as_string", strict=False)
+    if not isinstance(tree, Mapping):
+        kind = "nothing" if tree is None else type(tree).__name__
+        raise JobError(f"must be a mapping, found {kind}", "yaml_as_string")
+    reader = _Reader(tree)
+    if prompt := reader.number(_PROMPT):
         reader.notes.append(
-            f"{_PROMPT} {prompt}: prompts are not limited by it, prompt and answer share the window"
+            f"{PROMPT} {prompt}: prompts are not limited by it, prompt and answer share the window"
         )
-    hyper = _hyper(reader, temperature, recipe or Hyperparameters())
+    base = replace(recipe or Hyperparameters(), temperature=default_temperature)
+    hyper = replace(base, **{**reader.numbers(_HYPER), **_forms(reader, base)})
+    numbers = reader.numbers(_NUMBERS)
+    numbers["gpus"] = numbers.get("gpus", 1) * (reader.number(_NODES) or 1)
+    numbers["save_freq"] = max(0, int(numbers.get("save_freq", 20)))
+    method = reader.text(STOP_RULE) or ENOUGH_TASKS
+    if method not in STOP_RULES:
+        reader.notes.append(f"{STOP_RULE}: {method!r} is not known, {ENOUGH_TASKS} is used")
+        method = ENOUGH_TASKS
+    name = reader.text(EXPERIMENT)
     return Job(
-        batch_size=reader.integer(_BATCH, most=100_000) or base.batch_size,
-        num_repeat=reader.integer(_REPEAT, most=1024) or base.num_repeat,
-        method=reader.method(),
-        max_env_worker=reader.integer(_WORKERS, most=_MOST_WORKERS, clamp=True)
-        or base.max_env_worker,
-        max_cached_episodes=reader.integer(_CACHED, most=1_000_000, clamp=True)
-        or base.max_cached_episodes,
-        temperature=temperature,
-        top_p=reader.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
-        max_tokens=reader.length(_TURN, unset=4096),
-        save_freq=reader.frequency(_SAVE, base.save_freq),
-        total_training_steps=reader.integer(_STEPS, most=10**9),
-        experiment_name="" if name == _UNNAMED else name,
+        **numbers,
+        method=method,
+        temperature=hyper.temperature,
+        experiment_name="" if name == DEFAULTS[EXPERIMENT] else name,
         hyper=hyper,
-        model_path=reader.lenient_text(_MODEL),
-        weight_decay=reader.optional(_DECAY, unset=0.01, most=10.0),
-        lora_rank=_whole(reader.optional(_LORA, unset=0, most=4096)),
-        lora_alpha=_whole(reader.optional(_ALPHA, unset=16, most=65536)),
-        lora_targets=reader.names(_TARGETS, unset=_ALL_LINEAR),
-        max_model_len=_whole(reader.optional(_WINDOW, unset=18000, least=1, most=10_000_000)),
-        max_response_length=_whole(
-            reader.optional(_RESPONSE, unset=15000, least=1, most=10_000_000)
-        ),
-        gpus=_count(reader, _GPUS) * _count(reader, _NODES),
-        tensor_parallel=_count(reader, _PARALLEL),
+        model_path=reader.text(MODEL, lenient=True),
+        lora_targets=reader.names(_TARGETS),
         notes=reader.all_notes(),
     )
 
 
-def _count(reader: "_Reader", path: str) -> int:
-    """Return a number of GPUs or machines; 1 when it is unset or invalid."""
-    return _whole(reader.optional(path, least=1, most=100_000)) or 1
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)
-
-
-def _hyper(reader: "_Reader", temperature: float, base: Hyperparameters) -> Hyperparameters:
-    algorithm = reader.text(_ALGORITHM) or _ALGORITHMS[0]
-    if algorithm not in _ALGORITHMS:
-        raise JobError(
-            f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo", _ALGORITHM
-        )
-    lr = reader.number(_LR, unset=1e-6, above=0.0, most=1.0)
-    kl = reader.number(_KL, unset=0.002, least=0.0, most=100.0)
-    clip = reader.number(_CLIP, unset=20.0, above=0.0, most=1e6)
-    damping = reader.number(_DAMPING, above=0.0, most=100.0)
-    if reader.get(_USE_KL) is False:
-        kl = 0.0
-    kind = reader.lenient_text(_KL_TYPE)
+def _forms(reader: "_Reader", base: Hyperparameters) -> dict[str, Any]:
+    """Return the fields of `Hyperparameters` that are no numbers, and a KL of 0 without a loss."""
+    algorithm, advantage = reader.text(_ALGORITHM), reader.text(_ADVANTAGE)
+    if algorithm not in ("", *_ALGORITHMS):
+        what = f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo"
+        raise JobError(what, _ALGORITHM)
+    if advantage not in ("", *_ADVANTAGES):
+        what = f"must be one of {', '.join(_ADVANTAGES)}, found {advantage!r:.80}"
+        raise JobError(what, _ADVANTAGE)
+    kind = reader.text(_KL_TYPE, lenient=True)
     if kind not in ("", "low_var_kl", *_KL_FORMS):
         reader.notes.append(f"{_KL_TYPE}: {kind!r} is read as {base.kl_form}")
     if reader.get(_KL_REWARD) is True:
         reader.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
-    return replace(
-        base,
-        lr=base.lr if lr is None else lr,
-        epochs=reader.integer(_EPOCHS, unset=1, most=100) or base.epochs,
-        kl=base.kl if kl is None else kl,
-        kl_form=_KL_FORMS.get(kind, base.kl_form),
-        advantage=_advantage(reader) or base.advantage,
-        damping=base.damping if damping is None else damping,
-        grad_clip=base.grad_clip if clip is None else clip,
-        temperature=temperature,
-    )
-
-
-def _advantage(reader: "_Reader") -> str:
-    form = reader.text(_ADVANTAGE)
-    if form and form not in _ADVANTAGES:
-        raise JobError(f"must be one of {', '.join(_ADVANTAGES)}, found {form!r:.80}", _ADVANTAGE)
-    return form
-
-
-def _load(text: str) -> Mapping[str, Any]:
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise JobError(f"longer than {MAX_BYTES} bytes", "yaml_as_string")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        _check_depth(text, loader)
-        tree = yaml.load(text, Loader=loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        why = yaml_problem(error) if isinstance(error, yaml.YAMLError) else type(error).__name__
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        raise JobError(f"not YAML: {why}{place}", "yaml_as_string") from None
-    if not isinstance(tree, Mapping):
-        kind = "nothing" if tree is None else type(tree).__name__
-        raise JobError(f"must be a mapping, found {kind}", "yaml_as_string")
-    return tree
-
-
-def _check_depth(text: str, loader: Any) -> None:
-    """Refuse deep nesting: the C loader recurses without limit and would crash the process."""
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _MAX_DEPTH:
-            raise JobError(f"nested deeper than {_MAX_DEPTH} levels", "yaml_as_string")
+    forms = {
+        "advantage": advantage or base.advantage,
+        "kl_form": _KL_FORMS.get(kind, base.kl_form),
+    }
+    return forms | ({"kl": 0.0} if reader.get(_USE_KL) is False else {})
 
 
 class _Reader:
@@ -383,122 +350,64 @@ class _Reader:
             parents.append(part)
         return node
 
-    def text(self, path: str) -> str:
+    def text(self, path: str, *, lenient: bool = False) -> str:
+        """Return a text; empty when it is unset or, if `lenient`, invalid."""
         value = self.get(path)
-        if value is None:
-            return ""
-        if isinstance(value, (Mapping, list)):
-            raise JobError(f"must be a name, found {quoted(value)}", path)
-        return str(value)
+        if not isinstance(value, Mapping | list):
+            return "" if value is None else str(value)
+        error = JobError(f"must be a name, found {quoted(value)}", path)
+        if not lenient:
+            raise error
+        self.notes.append(f"{error}: ignored")
+        return ""
 
-    def lenient_text(self, path: str) -> str:
-        """Return the text of an optional key; empty when it is unset or invalid."""
-        try:
-            return self.text(path)
-        except JobError as error:
-            self.notes.append(f"{error}: ignored")
-            return ""
-
-    def optional(
-        self, path: str, *, unset: float | None = None, least: float = 0.0, most: float
-    ) -> float | None:
-        """Return a number that not every backend uses; None when it is unset or invalid.
-
-        `unset`, AgentJet's own default, counts as unset and is not noted.
-        """
-        try:
-            number = self.number(path, least=least, most=most)
-        except JobError as error:
-            self.notes.append(f"{error}: ignored")
-            return None
-        return None if number is not None and unset == number else number
-
-    def names(self, path: str, *, unset: str) -> tuple[str, ...]:
+    def names(self, path: str) -> tuple[str, ...]:
         """Return a list of names, or the names of a text with commas; empty when it is unset."""
-        try:
-            value = self.get(path)
-        except JobError as error:
-            self.notes.append(f"{error}: ignored")
-            return ()
-        parts = value.split(",") if isinstance(value, str) else value
-        if parts is None:
-            return ()
-        if not isinstance(parts, list) or not all(isinstance(one, str) for one in parts):
+        value = self.get(path)
+        parts = value.split(",") if isinstance(value, str) else value or []
+        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
             self.notes.append(f"{path}: must be names, found {quoted(value)}: ignored")
             return ()
-        names = tuple(stripped for one in parts if (stripped := one.strip()))
-        return () if names == (unset,) else names
+        names = tuple(stripped for part in parts if (stripped := part.strip()))
+        return () if names == (DEFAULTS[path],) else names
 
-    def length(self, path: str, *, unset: int) -> int | None:
-        """Return a number of tokens; None when it is unset or invalid."""
+    def numbers(self, table: Mapping[str, _Number]) -> dict[str, Any]:
+        """Return the numbers of a table that are set, by their names in it."""
+        values = {name: self.number(number) for name, number in table.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def number(self, number: _Number) -> float | int | None:
+        """Return a number within its bounds, None when it is unset."""
         try:
-            return self.integer(path, unset=unset, most=1_000_000, clamp=True)
+            return self._number(number)
         except JobError as error:
+            if not number.lenient:
+                raise
             self.notes.append(f"{error}: ignored")
             return None
 
-    def frequency(self, path: str, unset: int) -> int:
-        """Return a number of updates; 0, meaning never, for values below 1."""
-        number = self.number(path, most=1e9, clamp=True)
-        return unset if number is None else max(0, int(number))
-
-    def method(self) -> str:
-        name = self.text(_METHOD) or ENOUGH_TASKS
-        if name not in METHODS:
-            self.notes.append(f"{_METHOD}: {name!r} is not known, {ENOUGH_TASKS} is used")
-            return ENOUGH_TASKS
-        return name
-
-    def number(
-        self,
-        path: str,
-        *,
-        unset: float | None = None,
-        above: float | None = None,
-        least: float | None = None,
-        most: float,
-        clamp: bool = False,
-    ) -> float | None:
-        """Return a finite number within its bounds, None when it is unset.
-
-        Args:
-            path: Dotted key.
-            unset: AgentJet's own default, which counts as unset.
-            above: Exclusive lower bound.
-            least: Inclusive lower bound.
-            most: Inclusive upper bound.
-            clamp: Lower a value over `most` to it instead of refusing it.
-        """
-        value = self.get(path)
+    def _number(self, number: _Number) -> float | int | None:
+        path = number.path
+        if (found := self.get(path)) is None:
+            return None
+        value = _finite(found)
         if value is None:
+            raise JobError(f"must be a number, found {quoted(found)}", path)
+        if value < number.least or (number.positive and value == number.least):
+            bound = "above" if number.positive else "at least"
+            raise JobError(f"must be {bound} {number.least:g}, found {found!r:.80}", path)
+        if value > number.most and number.clamp:
+            self.notes.append(f"{path}: {value:g} is lowered to the maximum, {number.most:g}")
+            value = float(number.most)
+        if value > number.most:
+            raise JobError(f"must be at most {number.most:g}, found {found!r:.80}", path)
+        if number.own and math.isclose(value, DEFAULTS[path]):
+            if number.own == "noted":
+                self._defaults.append(f"{path} {value:g}")
             return None
-        number = _finite(value)
-        if number is None:
-            raise JobError(f"must be a number, found {quoted(value)}", path)
-        if above is not None and number <= above:
-            raise JobError(f"must be above {above:g}, found {value!r:.80}", path)
-        if least is not None and number < least:
-            raise JobError(f"must be at least {least:g}, found {value!r:.80}", path)
-        if number > most and clamp:
-            self.notes.append(f"{path}: {number:g} is lowered to the maximum, {most:g}")
-            return most
-        if number > most:
-            raise JobError(f"must be at most {most:g}, found {value!r:.80}", path)
-        if unset is not None and math.isclose(number, unset):
-            self._defaults.append(f"{path} {number:g}")
-            return None
-        return number
-
-    def integer(
-        self, path: str, *, unset: int | None = None, most: int, clamp: bool = False
-    ) -> int | None:
-        """Return an integer from 1 to `most`, None when it is unset."""
-        number = self.number(path, unset=unset, least=1.0, most=float(most), clamp=clamp)
-        if number is None:
-            return None
-        if number != int(number):
-            raise JobError(f"must be a whole number, found {number!r}", path)
-        return int(number)
+        if number.whole and not value.is_integer():
+            raise JobError(f"must be a whole number, found {value!r}", path)
+        return int(value) if number.whole else value
 
 
 def _finite(value: object) -> float | None:

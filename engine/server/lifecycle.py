@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks, keep_running
+from ajet_swarm.job.tree import JobError
 from engine.interface import ExperimentStore, Hyperparameters, PolicyBackend
 from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
 from engine.server.batch_rules import (
@@ -24,7 +25,7 @@ from engine.server.batch_rules import (
     near_cache_limit,
     pool_counters,
 )
-from engine.server.job import Job, JobError, JobSupport, parse_job
+from engine.server.job import Job, JobSupport, parse_job
 from engine.server.policy_holder import PolicyFactory, PolicyHolder
 from engine.server.poll_aid import PollAid
 from engine.server.pool import ActiveClients, FinishedEpisode, Pool

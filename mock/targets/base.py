@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ajet_swarm.common.text import content_text, one_line, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import content_text, one_line
 from mock.targets.openai import Answer, Question
 from mock.targets.spec import Spec
 
@@ -46,10 +47,11 @@ class TargetBase:
         self._endpoint = endpoint
         self._shared = spec
         self._warned = False
+        self._used = spec.used
         own = {name: os.environ.get(name, "") for name in spec.env}
         self._env = own | {
             name: os.environ.get(name.removeprefix("env:"), "")
-            for name in spec.used
+            for name in self._used
             if name.startswith("env:")
         }
         secrets = {*self._env.values(), endpoint.api_key}
@@ -108,10 +110,10 @@ class TargetBase:
 
     def warn_dropped_messages(self, question: Question) -> None:
         """Warn once when a row has messages or images that no template of the target uses."""
-        if self._warned or question.turn > 1 or {"messages"} & self._shared.used:
+        if self._warned or question.turn > 1 or {"messages"} & self._used:
             return
         before = [message for message in question.messages[:-1] if message.get("role") != "system"]
-        system = bool(system_of(question)) and "system" not in self._shared.used
+        system = bool(system_of(question)) and "system" not in self._used
         blocks = any(isinstance(message.get("content"), list) for message in question.messages)
         if before or system or blocks:
             self._warned = True

@@ -11,11 +11,12 @@ from typing import Any
 
 from ajet_swarm.common.text import one_line
 from mock.tally import RunCounters
+from mock.targets.answers import NoAnswer, read_output
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
 from mock.targets.openai import Answer, Question, Unreachable
 from mock.targets.process import NotStarted, ProcessResult, TooMuchOutput, environment, run
 from mock.targets.spec import CommandSpec
-from mock.targets.templates import NoAnswer, fill, read_output
+from mock.targets.templates import fill
 
 _LINES = 4
 """Number of last lines of its errors and output to report on a failure."""

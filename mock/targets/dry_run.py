@@ -86,7 +86,7 @@ def open_target(
     if isinstance(spec, PythonSpec):
         return PythonTarget(spec, endpoint)
     if isinstance(spec, PluginSpec):
-        return PLUGINS.load(spec.kind).make(spec, endpoint)
+        return PLUGINS.load(spec.plugin).make(spec, endpoint)
     assert isinstance(spec, FakeSpec)
     values = TargetBase(spec, endpoint).values(Question(query="", messages=(), sent_id=""))
     foreign = bool(spec.base_url)  # never send it our key and certificate

@@ -36,10 +36,10 @@ class FunctionWorker:
     @classmethod
     async def begin(cls, spec: PythonSpec, environ: dict[str, str]) -> "FunctionWorker":
         """Start a process; its first line reports whether the function was found."""
-        paths = [str(spec.folder), _PACKAGES, os.environ.get("PYTHONPATH", "")]
+        paths = [str(spec.works_in), _PACKAGES, os.environ.get("PYTHONPATH", "")]
         env = environment({**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
         argv = [sys.executable, "-u", "-m", "mock.python_worker", spec.function]
-        return cls(await start(argv, env=env, folder=spec.folder, piped=True))
+        return cls(await start(argv, env=env, folder=spec.works_in, piped=True))
 
     async def first(self) -> dict[str, Any]:
         """Return the first line: `ready`, or the reason why it is not."""

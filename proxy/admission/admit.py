@@ -87,12 +87,10 @@ class Admission:
         self.sessions = RequestLimits(
             limits.session_open, limits.session_minute, clock, limits.names
         )
-        self.keys = RequestLimits(limits.key_open, limits.key_minute, clock, limits.names)
-        """The same limits for API keys, by the name that `key_of` gives them."""
         self._counts: dict[str, RequestCount] = {}
         """Group id of an open run -> its request in the limits."""
         self._alerts: dict[str, asyncio.TimerHandle] = {}
-        """Alert key of a session or API key over its limit -> when the alert is cleared."""
+        """Alert key of a session over its limit -> when the alert is cleared."""
 
     def admit(self, request: ChatRequest, count: RequestCount | None = None) -> AnswerWaiter:
         """Open a group for a request, or join the one that it repeats.
@@ -123,7 +121,7 @@ class Admission:
     def _repeated(self, request: ChatRequest) -> AnswerWaiter | None:
         """Return a waiter for the group of an identical earlier request; None for a new request."""
         run, headers = self._joinable.get(request.key), request.headers
-        joins = is_retry(headers) or (self._settings.join and may_join(headers))
+        joins = is_retry(headers) or may_join(headers)
         if run is not None and run.answer.final is None and run.stop is None and joins:
             waiter = run.join(request.stream)
             self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
@@ -201,7 +199,7 @@ class Admission:
             count: Counts the request; one for all prompts of a request.
 
         Raises:
-            ApiError: The request's API key or session is over a limit.
+            ApiError: The request's session is over a limit.
         """
         headers, body = request.headers, request.body
         key, address, named_session = self._origin(request)
@@ -222,7 +220,7 @@ class Admission:
             request = replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = replace(request, session=session)
-        turn = self._count(count, key, request, server.name)
+        turn = self._count(count, request, server.name)
         if request.train and server.run_samples and not RUN_SAMPLING.isdisjoint(body):
             remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
             request = replace(request, body=remaining)
@@ -293,44 +291,38 @@ class Admission:
         count = self._counts.pop(run.group_id)
         if run.request.session:
             self.sessions.close(run.request.session, count)
-        self.keys.close(run.origin[0], count)
 
     # --- limits and refusals --------------------------------------------------------------------
 
-    def _count(self, count: RequestCount, key: str, request: ChatRequest, server: str) -> int:
-        """Count a request for its key and its session; return its turn within the session."""
+    def _count(self, count: RequestCount, request: ChatRequest, server: str) -> int:
+        """Count a request for its session; return its turn within the session."""
         session, helper = request.session, bool(request.helper)
-        try:
-            self.keys.open(key, count)
-        except LimitExceeded as exceeded:
-            raise self._over_limit("key", key[:8] or "none", exceeded, request, server) from None
         if not session:
             return 0
         try:
             tools = bool(request.body.get("tools"))
             return self.sessions.open(session, count, helper=helper, tools=tools)
         except LimitExceeded as exceeded:
-            self.keys.close(key, count)
-            raise self._over_limit("session", session, exceeded, request, server) from None
+            raise self._over_limit(session, exceeded, request, server) from None
 
     def _over_limit(
-        self, kind: str, name: str, exceeded: LimitExceeded, request: ChatRequest, server: str
+        self, name: str, exceeded: LimitExceeded, request: ChatRequest, server: str
     ) -> ApiError:
-        """Show for a while that a session or key is over its limit; return the refusal."""
-        alert, timer = f"{kind}:{name}", self._alerts.get(f"{kind}:{name}")
+        """Show for a while that a session is over its limit; return the refusal."""
+        alert = f"session:{name}"
+        timer = self._alerts.get(alert)
         if timer is not None:
             timer.cancel()
         elif len(self._alerts) < self._limits.alerts:
-            groups = self._bus.state.groups.values() if kind == "session" else ()
+            groups = self._bus.state.groups.values()
             affected = [group.group_id for group in groups if group.session == name]
             shown, query = one_line(name, 60), one_line(request.query, 60)
-            params = params_of(kind, name=shown, limit=exceeded.limit, query=query)
+            params = params_of("session", name=shown, limit=exceeded.limit, query=query)
             show_alert(self._bus, alert, params, groups=affected, server=server)
         if timer is not None or alert in self._bus.state.alerts:
             later = asyncio.get_running_loop().call_later
             self._alerts[alert] = later(self._limits.alert_time, self._clear_limit_alert, alert)
-        where = "with this key" if kind == "key" else "in this session"
-        text = f"Too many requests {where}: {exceeded.limit}. Please try again later."
+        text = f"Too many requests in this session: {exceeded.limit}. Please try again later."
         return ApiError(429, exceeded.retry_after, text, kind="Too Many Requests")
 
     def _clear_limit_alert(self, alert: str) -> None:

@@ -1,4 +1,4 @@
-"""All bounds of admission, and the counters of requests by session and by API key."""
+"""All bounds of admission, and the counters of requests by session."""
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
@@ -15,26 +15,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: int
     """Requests that wait for their episodes; a further one takes the place of another, if any."""
-    queue_timeout: float
-    """How long a request may wait for its episodes."""
     groups: int
     """Groups of one server that hold episodes."""
     session_open: int
     """Open requests of one session."""
     session_minute: int
     """Requests of one session in a minute."""
-    key_open: int
-    key_minute: int
     names: int = 4096
-    """Sessions whose requests are counted, and as many API keys."""
+    """Sessions whose requests are counted."""
     conversations: int = 2048
     """Conversations that are found again by their content."""
-    replay_window: float
+    replay_window: float = 30.0
     """How long an answer is kept for a client that did not receive it."""
     replays: int = 1024
     replay_bytes: int = 16 << 20
     alerts: int = 20
-    """Sessions and API keys over their limit that have an alert."""
+    """Sessions over their limit that have an alert."""
     alert_time: float = 60.0
     """How long such an alert stays after the last refusal."""
     leave_grace: float = 0.4
@@ -54,19 +50,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Return the limits by the settings; `others` are those that no setting has."""
         return cls(
             queue=settings.queue_limit,
-            queue_timeout=settings.queue_timeout,
             groups=settings.max_groups,
             session_open=settings.session_cap,
             session_minute=settings.session_calls,
-            key_open=settings.key_cap,
-            key_minute=settings.key_calls,
-            replay_window=settings.replay_window,
             **others,  # type: ignore[arg-type]
         )
 
 
 class LimitExceeded(Exception):
-    """A session or an API key has reached a limit.
+    """A session has reached a limit.
 
     Attributes:
         limit: The limit in words, such as "8 open requests".
@@ -92,7 +84,7 @@ class _Record(msgspec.Struct, eq=False, gc=False):
 
 
 class RequestLimits:
-    """Counters of the requests by name of a session or key: open ones, those of the last minute.
+    """Counters of the requests by name of a session: open ones, those of the last minute.
 
     Args:
         max_open: Requests open at once; 0 is no limit.
@@ -128,7 +120,7 @@ class RequestLimits:
         """Count one more open request; call `close` when it ends.
 
         Args:
-            name: The session or key.
+            name: The session.
             count: The request, which counts once, however many groups it makes; None for one group.
             helper: The request is a helper call, not a turn of the conversation.
             tools: The request offers tools, so the session is an agent's.

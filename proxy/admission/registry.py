@@ -15,7 +15,7 @@ from core.events import (
     ProxyStarted,
     RatingModeChanged,
 )
-from core.reducer.common import Dirty
+from core.state.common import Dirty
 from proxy.admission.admit import Admission
 from proxy.admission.limits import Limits
 from proxy.context import ProxyContext
@@ -148,15 +148,9 @@ class Groups:
         run.work = self._tasks.spawn(self._run_group(run), run.group_id)
 
     async def _run_group(self, run: Run) -> None:
-        alarm: asyncio.TimerHandle | None = None
-        if patience := self.limits.queue_timeout:
-            loop = asyncio.get_running_loop()
-            alarm = loop.call_later(patience, self._stop_if_queued, run)
         try:
             await self._lifecycle.walk(run)
         finally:
-            if alarm is not None:
-                alarm.cancel()
             self.runs.pop(run.group_id, None)
             run.leave_queue()
             self.admission.ended(run)
@@ -178,10 +172,6 @@ class Groups:
         refused = run.answer.final is not None and run.answer.final.index is None
         cause, retry_after = ("no answer in time", 2) if refused else ("client left", 1)
         self.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(retry_after)))
-
-    def _stop_if_queued(self, run: Run) -> None:
-        if run.phase in ("QUEUED", "CLAIMING"):
-            self.stop(run, RunEnded("ABORTED", "no episodes in time", refusal=run.overloaded(2)))
 
     def stop(self, run: Run, stop: RunEnded) -> bool:
         """End a run early; return False if it is too late for that."""

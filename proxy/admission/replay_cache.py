@@ -9,9 +9,9 @@ training on it twice, if within the window
 - or a session named by the client repeats it within `IMMEDIATE` seconds: the next turn of a session
   would contain the answer, so a gateway has lost it.
 
-`proxy.replay` restricts this to marked retries, or extends it to all requests. Any other repetition
-of a request after a delivered answer is intended (another sample, a second pass over a dataset, a
-click on "regenerate") and starts a new group.
+`proxy.replay` turns this off, restricts it to marked retries, or extends it to all requests. Any
+other repetition of a request after a delivered answer is intended (another sample, a second pass
+over a dataset, a click on "regenerate") and starts a new group.
 """
 
 from collections import OrderedDict
@@ -68,7 +68,7 @@ class ReplayCache:
     """Cache of the newest answers.
 
     Args:
-        window: Seconds for which an answer is cached; 0 caches none.
+        window: Seconds for which an answer is cached.
         clock: Monotonic clock in seconds.
         max_entries: Maximum number of cached answers.
         max_bytes: Maximum size of all cached answers in bytes.
@@ -114,7 +114,7 @@ class ReplayCache:
         bodies = tuple([answer.body for answer in reply.answers])
         size = sum(map(len, bodies))
         self.forget(key)
-        if not self._window or not reply.answers or size > self._max_bytes:
+        if self._mode == "off" or not reply.answers or size > self._max_bytes:
             return
         undelivered, bare = max(len(listeners), 1), replace(reply, answers=())
         cached = CachedAnswer(key, group_id, bare, bodies, self._clock(), undelivered, size)

@@ -18,15 +18,16 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import Chance
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
-from proxy.api.metrics import COUNTED_EVENTS, RequestMetrics
+from proxy.api.metrics import RequestMetrics
 from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
-from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.dialects.writer import Writer
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.connection_use import ConnectionUses
 from proxy.http.errors import ApiError, EngineOffline, overloaded
@@ -73,12 +74,11 @@ class RequestHandler:
         self.context = context
         self.groups = groups
         self.settings = context.settings.proxy
-        self.metrics = RequestMetrics()
+        self.metrics = RequestMetrics(context, groups)
         self.token_estimator = TokenEstimator()
         self.windows = ContextWindows(context)
         self.uses = ConnectionUses(context.runtime.clock.monotonic)
         self.waiting: set[Waiter] = set()
-        context.bus.listen(self.metrics.listen, *COUNTED_EVENTS)
 
     def endpoint(self, dialect: Dialect) -> Callable[[Request], Awaitable[Response]]:
         """Return the route of one dialect."""
@@ -264,7 +264,7 @@ class _Reply(Response):
         handler = self._handler
         if isinstance(refusal, EngineOffline):
             agent = self._fields.get("user-agent", "")
-            refusal = refusal.for_client(agent, handler.settings.offline_status)
+            refusal = refusal.for_client(agent)
         handler.metrics.refused[refusal.status] += 1
         if self._writer is not None:
             await _send_part(send, self._writer.error(refusal), more=False)

@@ -17,8 +17,7 @@ from ajet_swarm.runtime import Runtime
 from core.version import version
 from proxy.admission.registry import Groups, no_model
 from proxy.api.context_window import ask, check_reachable, count_tokens
-from proxy.api.metrics import RequestMetrics
-from proxy.api.prometheus import CONTENT_TYPE
+from proxy.api.metrics import CONTENT_TYPE, RequestMetrics
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
 from proxy.dialects.messages.request import count_body, read_count, refusal_body
@@ -87,10 +86,7 @@ class InfoRoutes:
 
     async def metrics(self) -> Response:
         """Return all metrics in Prometheus's text format."""
-        groups, context = self._groups, self._context
-        engines = {name: server.watcher.current for name, server in context.servers.items()}
-        text = self._metrics.text(context.bus.state, groups.models()[0], groups.waiting, engines)
-        return Response(text, media_type=CONTENT_TYPE.decode())
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE.decode())
 
     async def response(self, response_id: str) -> Response:
         """Answer 404 for a stored response, as vLLM does without a store."""

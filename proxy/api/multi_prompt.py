@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ajet_swarm.api.outcomes import ChatAnswer, answer_of
 from proxy.admission.limits import RequestCount
 from proxy.admission.registry import Groups
+from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.validation import bad_value
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 
 _MISSING = answer_of(

@@ -1,6 +1,5 @@
 """Commands about engines: start, stop, resume, abort an episode, and their checkpoints."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,9 +7,9 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.schemas import EngineState
-from core.events import AlertCleared, JobSent
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.job_commands import POLL_LIMIT, START, JobCommands
+from proxy.control.job_commands import JobCommands
+from proxy.control.job_operation import POLL_LIMIT
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
@@ -78,23 +77,6 @@ class EngineCommands:
 
     # --- start and stop -------------------------------------------------------------------------
 
-    async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
-        """Start with `job`; if it is empty, with the job that the server has."""
-        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
-        operation = await self.jobs.begin_start(server, "Resume", (START,))
-        operation.job = job
-        try:
-            await self.jobs.wait_if_first(server, operation)
-            if job:
-                sent = await server.client.sync_train_config(job)
-                masked = await asyncio.to_thread(self.jobs.store.masked, sent)
-                self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=how))
-            await operation.step(START, server.client.start_engine())
-        except (AjetError, TimeoutError) as error:
-            raise await self.jobs.end_failed(server, operation, error) from None
-        operation.end("done", f"{server.name} was started with the job it has")
-        server.watcher.nudge()
-
     async def _stop(self, args: dict[str, Any]) -> str:
         server = self.server(args)
         if (operation := self.jobs.running(server)) is not None:
@@ -107,10 +89,10 @@ class EngineCommands:
     async def _resume(self, args: dict[str, Any]) -> str:
         server = self.server(args)
         if (await engine_info(server.client)).job is not None:
-            await self._start(server)
+            await self.jobs.resume(server)
             return f"{server.name} continues"
         job, how = await self.jobs.choose(server, {})
-        await self._start(server, job, how)
+        await self.jobs.resume(server, job, how)
         return f"{server.name} continues with the {how} job: it had none"
 
     async def _abort_episode(self, args: dict[str, Any]) -> str:
@@ -181,12 +163,12 @@ class EngineCommands:
             done = await ask(server, CheckpointResult, path, body)
         except AjetError:
             if was_running:  # nothing has changed: the engine continues
-                await self._start(server)
+                await self.jobs.resume(server)
             raise
         await refresh_checkpoints(self.context, server)
         if not was_running:
             return done, "resume it to continue from there"
-        await self._start(server)
+        await self.jobs.resume(server)
         return done, "it continues from there"
 
     async def _stop_if_running(self, server: ServerHandle) -> bool:

@@ -21,9 +21,9 @@ from core.events import (
 )
 from core.events.rating import VoteEvent
 from core.journal.writer import JournalError
-from core.reducer.common import record_of
 from core.scoring.agreement import agree
 from core.state import Group
+from core.state.common import record_of
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext
 from proxy.dataset_rows import HEADER, Row, Rows

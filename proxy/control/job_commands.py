@@ -1,46 +1,35 @@
 """Commands about jobs: save a job, start with one, replace the running one."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import (
-    OFF,
-    quiet_seconds,
-    wait_stable_offline,
-)
-from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api.stable_offline import OFF, quiet_seconds, wait_stable_offline
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.job.schema import MODEL
+from ajet_swarm.job.tree import check_job, dump_job, get, load_job, put
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import dump_job, load_job
-from ajet_swarm.protocol.job_secrets import hidden_error
-from ajet_swarm.protocol.job_validation import CheckedJob, check_job
-from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
 from core.events import AlertCleared, JobSent
-from core.events.alerts import params_of
-from proxy.alerts import alert_raised
+from core.jobs import votes_text
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
-from proxy.control.job_operation import JobOperation, OperationCancelled
-from proxy.control.job_store import JobStore
-from proxy.servers.extensions import INFO, engine_info, offers
-
-POLL_LIMIT = 5.0
-"""Time limit in seconds of a status poll before or after a command."""
-BOOT_WAIT = 1800.0
-"""Maximum number of seconds to wait for a boot; a large model takes minutes to load."""
-
-CHECK, STOP, WAIT, SEND, START, BOOT = (
-    "check the job",
-    "stop the engine",
-    "wait for a stable OFFLINE",
-    "send the job",
-    "start the engine",
-    "boot",
+from proxy.control.job_operation import (
+    BOOT,
+    CHECK,
+    POLL_LIMIT,
+    SEND,
+    START,
+    STOP,
+    WAIT,
+    JobOperation,
+    has_no_trainer,
+    wait_booted,
 )
+from proxy.control.job_store import JobStore
+from proxy.servers.extensions import engine_info
+
+Work = Callable[[], Awaitable[None]]
 
 
 class JobCommands:
@@ -78,12 +67,12 @@ class JobCommands:
         """
         if (text := args.get("job")) is not None:
             whole = await asyncio.to_thread(self.store.restored, server.name, str(text))
-            self._read(whole, "job")
+            check_job(whole)
             return whole, "given"
         preset = args.get("preset")
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not preset and saved:
-            self._read(saved[0], str(self.store.path(server.name)))
+            check_job(saved[0], str(self.store.path(server.name)))
             return saved[0], "saved"
         embedded = await server.client.is_embedded()
         sent = last_sent(self.context, server.name)
@@ -94,6 +83,19 @@ class JobCommands:
         preset = preset or "default"
         jobs = await presets(self.context, server, embedded, saved[0] if saved else "")
         return dump_job(jobs[preset]), preset
+
+    async def _choose_and_save(
+        self, server: ServerHandle, args: Mapping[str, Any]
+    ) -> tuple[str, str]:
+        text, origin = await self.choose(server, args)
+        if (model := args.get("model")) and not await server.client.is_embedded():
+            tree = load_job(text)
+            if not get(tree, MODEL):
+                put(tree, MODEL, model)
+                text = dump_job(tree)
+        if origin == "given":
+            await asyncio.to_thread(self.store.save, server.name, text)
+        return text, origin
 
     async def _keeps_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Return whether a start runs the job that the server has, which another client sent."""
@@ -106,23 +108,18 @@ class JobCommands:
             return True
         return (await engine_info(server.client)).job is not None
 
-    @staticmethod
-    def _read(text: str, where: str) -> CheckedJob:
-        return check_job(text, where)
-
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         text, origin = await self.choose(server, args)
-        notices = self._read(text, "job").notices
-        if any(one.of_agentjet for one in notices) and await server.client.is_embedded():
-            notices = tuple(one for one in notices if not one.of_agentjet)
+        notices = check_job(text).notices
+        if any(notice.of_agentjet for notice in notices) and await server.client.is_embedded():
+            notices = tuple(notice for notice in notices if not notice.of_agentjet)
         file = await asyncio.to_thread(self.store.save, server.name, text)
         message = f"{server.name}: the job is saved in {file}; the next start takes it"
         if origin != "given":
             message = f"{server.name}: the {origin} job is saved in {file}"
-        warnings = [f"line {one.line}: {one.text}" if one.line else one.text for one in notices[:5]]
         rest = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
-        return "; ".join([message, *warnings, *rest])
+        return "; ".join([message, *map(str, notices[:5]), *rest])
 
     # --- operations -----------------------------------------------------------------------------
 
@@ -134,73 +131,55 @@ class JobCommands:
     async def _cancel(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         operation = self.running(server)
-        assert operation is not None
+        assert operation is not None  # its plan has found it
         operation.cancel()
         return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         if await self._keeps_present_job(server, args):
-            operation = await self.begin_start(server, "Start", (START, BOOT))
-            await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
+            operation, wait = await self._begin_start(server, "Start", START, BOOT)
+            await self._run(operation, wait, lambda: self._start_as_it_was(operation))
             return f"{server.name} is starting with the job it had, which another client sent"
         text, origin = await self._choose_and_save(server, args)
         await server.client.prepared(text)  # refuse a job that cannot start before any step
-        operation = await self.begin_start(server, "Start", (SEND, START, BOOT))
-        await self._run(
-            server, operation, lambda: self._send_and_start(server, operation, text, origin)
-        )
+        operation, wait = await self._begin_start(server, "Start", SEND, START, BOOT)
+        await self._run(operation, wait, lambda: self._send_and_start(operation, text, origin))
         return f"{server.name} is starting{_suffix(origin, text)}"
 
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         text, origin = await self._choose_and_save(server, args)
-        operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
-        await self._run(server, operation, lambda: self._replace(server, operation, text, origin))
+        operation = self._begin(server, "Apply a job", CHECK, STOP, WAIT, SEND, START, BOOT)
+        await self._run(operation, 0.0, lambda: self._replace(operation, text, origin))
         return f"{server.name} is starting{_suffix(origin, text)}: its engine was stopped for it"
 
-    async def _choose_and_save(
-        self, server: ServerHandle, args: Mapping[str, Any]
-    ) -> tuple[str, str]:
-        text, origin = await self.choose(server, args)
-        if (model := args.get("model")) and not await server.client.is_embedded():
-            text = with_model(text, model)
-        if origin == "given":
-            await asyncio.to_thread(self.store.save, server.name, text)
-        return text, origin
-
-    def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
-        """Begin an operation on the engine of a server; the caller ends it."""
-        operation = self._operations[server.name] = JobOperation(
-            self.context, server.name, title, steps
-        )
-        return operation
-
-    async def begin_start(
-        self, server: ServerHandle, title: str, steps: tuple[str, ...]
-    ) -> JobOperation:
-        """Begin a start; its first step is `WAIT` if the server went OFFLINE a moment ago."""
-        wait = (WAIT,) if await self._seconds_to_wait(server) else ()
-        return self.begin(server, title, (*wait, *steps))
-
-    async def wait_if_first(self, server: ServerHandle, operation: JobOperation) -> None:
-        """Run `WAIT` if it is the first step of an operation: see `begin_start`.
+    async def resume(self, server: ServerHandle, job: str = "", how: str = "") -> None:
+        """Start with a job, by default the one that the server has; return before the boot.
 
         Raises:
-            OperationCancelled: the operator has cancelled the operation.
-            TimeoutError: the server did not stay OFFLINE in time.
-            SwarmError: the server accepts no connections.
+            AjetError: a step failed or was cancelled; says what state the server is in.
         """
-        if operation.steps[0].title == WAIT:
-            seconds = await self._seconds_to_wait(server)
-            await operation.step(
-                WAIT,
-                wait_stable_offline(server.watcher, seconds),
-                interruptible=True,
-            )
+        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        operation, wait = await self._begin_start(server, "Resume", START)
+        async with operation.reported():
+            await self._wait(operation, wait)
+            if job:
+                await self._send_and_start(operation, job, how)
+            else:
+                await operation.step(START, server.client.start_engine())
+        operation.end("done", f"{server.name} was started with the job it has")
+        server.watcher.nudge()
 
-    async def _seconds_to_wait(self, server: ServerHandle) -> float:
-        """Return the seconds for which a server must stay OFFLINE before it is started.
+    def _begin(self, server: ServerHandle, title: str, *steps: str) -> JobOperation:
+        operation = JobOperation(self.context, server, title, steps)
+        self._operations[server.name] = operation
+        return operation
+
+    async def _begin_start(
+        self, server: ServerHandle, title: str, *steps: str
+    ) -> tuple[JobOperation, float]:
+        """Begin a start; return it with the seconds that its server must stay OFFLINE before it.
 
         They count from the stop that this client sent or from the time at which the server was
         first seen OFFLINE, whichever is later: a trainer may also end by itself.
@@ -208,62 +187,66 @@ class JobCommands:
         status = server.watcher.current
         went_off = max(server.client.stopped_at, status.since if status.is_in(OFF) else 0.0)
         left = min(went_off + self.quiet - server.watcher.clock(), self.quiet)
-        return 0.0 if left <= 0 or await _has_no_trainer(server) else left
+        if left <= 0 or await has_no_trainer(server.client):
+            return self._begin(server, title, *steps), 0.0
+        return self._begin(server, title, WAIT, *steps), left
 
-    async def _run(
-        self, server: ServerHandle, operation: JobOperation, work: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _run(self, operation: JobOperation, wait: float, work: Work) -> None:
         """Run an operation in its own task, which outlives the caller; return before the boot.
 
         Raises:
             AjetError: a step failed or was cancelled; says what state the server is in.
         """
+        server = operation.server
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.context.tasks.spawn(
-            self._run_operation(server, operation, work, started), f"work:{server.name}"
-        )
-        await asyncio.shield(started)
 
-    async def _run_operation(
-        self,
-        server: ServerHandle,
-        operation: JobOperation,
-        work: Callable[[], Awaitable[None]],
-        started: "asyncio.Future[None]",
-    ) -> None:
-        try:
-            await self.wait_if_first(server, operation)
-            await work()
-        except (AjetError, TimeoutError) as error:
-            failure = await self.end_failed(server, operation, error)
-            if not started.done():
-                started.set_exception(failure)
-                started.exception()  # mark it as retrieved: the caller may be gone
-            return
-        except asyncio.CancelledError:
-            operation.end("failed", "the proxy ended meanwhile: look at the engine's state")
-            started.cancel()
-            raise
-        if not started.done():
-            started.set_result(None)
-        await self._boot(server, operation)
+        async def run() -> None:
+            try:
+                async with operation.reported():
+                    await self._wait(operation, wait)
+                    await work()
+                    started.set_result(None)
+                    server.watcher.nudge()
+                    booted = wait_booted(server.name, server.watcher, operation.job)
+                    status = await operation.step(BOOT, booted, interruptible=True)
+            except AjetError as failure:
+                if not started.done():
+                    started.set_exception(failure)
+                    started.exception()  # mark it as retrieved: the caller may be gone
+                return
+            finally:
+                started.cancel()  # without effect once it is done
+            step = "" if status.step is None else f", step {status.step}"
+            operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
+
+        self.context.tasks.spawn(run(), f"work:{server.name}")
+        await asyncio.shield(started)
 
     # --- the steps ------------------------------------------------------------------------------
 
-    async def _replace(
-        self, server: ServerHandle, operation: JobOperation, text: str, origin: str
-    ) -> None:
-        operation.job = text
+    async def _wait(self, operation: JobOperation, seconds: float) -> None:
+        """Wait until the server has been OFFLINE for some seconds.
+
+        Raises:
+            OperationCancelled: the operator has cancelled the operation.
+            TimeoutError: the server did not stay OFFLINE in time.
+            SwarmError: the server accepts no connections.
+        """
+        if seconds:
+            wait = wait_stable_offline(operation.server.watcher, seconds)
+            await operation.step(WAIT, wait, interruptible=True)
+
+    async def _replace(self, operation: JobOperation, text: str, origin: str) -> None:
+        operation.job, server = text, operation.server
         await operation.step(CHECK, self._check_accepted(server, text))
         if server.watcher.current.is_in(OFF):
             operation.skip(STOP, "it is OFFLINE")
         else:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
-        quiet = quiet_seconds(await _has_no_trainer(server), self.quiet)
-        await operation.step(WAIT, wait_stable_offline(server.watcher, quiet), interruptible=True)
-        await self._send_and_start(server, operation, text, origin)
+        await self._wait(operation, quiet_seconds(await has_no_trainer(server.client), self.quiet))
+        await self._send_and_start(operation, text, origin)
 
     async def _check_accepted(self, server: ServerHandle, text: str) -> None:
         """Refuse a job that the server cannot accept, before anything is stopped."""
@@ -272,17 +255,15 @@ class JobCommands:
             raise AjetError(f"{server.name} does not answer: {status.error}")
         await server.client.prepared(text)
 
-    async def _send_and_start(
-        self, server: ServerHandle, operation: JobOperation, text: str, origin: str
-    ) -> None:
-        operation.job = text
+    async def _send_and_start(self, operation: JobOperation, text: str, origin: str) -> None:
+        operation.job, server = text, operation.server
         sent = await operation.step(SEND, server.client.sync_train_config(text))
         masked = await asyncio.to_thread(self.store.masked, sent)
         self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=origin))
         await operation.step(START, server.client.start_engine())
-        server.watcher.nudge()
 
-    async def _start_as_it_was(self, server: ServerHandle, operation: JobOperation) -> None:
+    async def _start_as_it_was(self, operation: JobOperation) -> None:
+        server = operation.server
         try:
             await operation.step(START, server.client.start_engine())
         except SwarmError as error:
@@ -294,100 +275,6 @@ class JobCommands:
                 "Send the one last sent from here: `engine-start --preset last`; the default: "
                 "`engine-start --preset default`; or apply a job",
             ) from error
-        server.watcher.nudge()
-
-    async def _boot(self, server: ServerHandle, operation: JobOperation) -> None:
-        try:
-            booted = self._wait_booted(server, operation.job)
-            status = await operation.step(BOOT, booted, interruptible=True)
-        except (AjetError, TimeoutError) as error:
-            await self.end_failed(server, operation, error)
-            return
-        step = "" if status.step is None else f", step {status.step}"
-        operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
-
-    async def _wait_booted(self, server: ServerHandle, job: str) -> ServerStatus:
-        await server.watcher.refresh(POLL_LIMIT)
-        status = await server.watcher.wait_for(
-            lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
-            BOOT_WAIT,
-        )
-        if status.gone:
-            raise AjetError(
-                f"{server.name} does not answer: {status.error}", todo="Check that it runs"
-            )
-        if status.state is EngineState.OFFLINE:
-            has_trainer = not await _has_no_trainer(server)
-            raise AjetError(
-                f"the engine went back to OFFLINE{': ' if status.detail else ''}{status.detail}",
-                todo=likely_causes(job) if has_trainer else "Start it again",
-            )
-        return status
-
-    # --- the end --------------------------------------------------------------------------------
-
-    async def end_failed(
-        self, server: ServerHandle, operation: JobOperation, error: Exception
-    ) -> AjetError:
-        """End an operation that failed or was cancelled; return the error for the caller."""
-        with contextlib.suppress(TimeoutError):
-            await server.watcher.refresh(POLL_LIMIT)
-        failed_step = next(
-            (one for one in operation.steps if one.phase in ("failed", "cancelled")), None
-        )
-        state = server_state_text(server.watcher.current, operation)
-        if isinstance(error, OperationCancelled):
-            last = next((one.title for one in reversed(operation.steps) if one.began), "")
-            operation.end("cancelled", f"cancelled at `{last}`; {state}")
-            return AjetError(f"`{operation.title}` was cancelled at `{last}`; {state}", server.name)
-        if isinstance(error, AjetError):
-            error = hidden_error(error, operation.job)
-        why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
-        step = failed_step.title if failed_step is not None else operation.title
-        operation.end("failed", f"`{step}` failed: {why}; {state}")
-        off = server.watcher.current.is_in(OFF)
-        remedy = error.todo if isinstance(error, AjetError) else ""
-        failure = params_of(
-            "start", server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
-        )
-        key = f"start:{server.name}"
-        self.context.bus.publish(alert_raised(key, failure))
-        todo = remedy or (_REMEDY_OFF if off else _REMEDY_RUNNING)
-        return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
-
-
-async def _has_no_trainer(server: ServerHandle) -> bool:
-    """Return whether it is the embedded engine; False if it does not answer.
-
-    Only `INFO` is its own: a server with a separate trainer may have the routes of checkpoints.
-    """
-    with contextlib.suppress(AjetError):
-        return await offers(server, INFO)
-    return False
-
-
-def server_state_text(status: ServerStatus, operation: JobOperation) -> str:
-    """Return the present state of a server after an operation, as text."""
-    state = status.raw.rpartition(".")[2] or str(status.state)
-    where = f"the engine is {state}" if status.reachable else "the server does not answer now"
-    done = {one.title for one in operation.steps if one.phase == "done"}
-    if SEND not in done:
-        stopped = STOP in done
-        return f"{where}, with the job it had" + (" and stopped" if stopped else "")
-    if START in done or status.state is not EngineState.OFFLINE:
-        return f"{where}, with the job that was sent"
-    return f"{where}; the job that was sent is there and waits for a start"
-
-
-_REMEDY_RUNNING: Final = "Stop the engine, correct the job, start it again"
-_REMEDY_OFF: Final = "Correct the job, start it again"
-
-
-def _suffix(origin: str, text: str) -> str:
-    """Return which job a server starts with."""
-    if origin == "hand":
-        return f" with the job for rating by hand: {votes_text(load_job(text))}"
-    return _JOB_SUFFIX.get(origin, "")
 
 
 _JOB_SUFFIX: Final = {
@@ -396,3 +283,10 @@ _JOB_SUFFIX: Final = {
     "last": " with the job last sent from here",
 }
 """Suffix of the message about a start, by the job's origin; none for the default job."""
+
+
+def _suffix(origin: str, text: str) -> str:
+    """Return which job a server starts with."""
+    if origin == "hand":
+        return f" with the job for rating by hand: {votes_text(load_job(text))}"
+    return _JOB_SUFFIX.get(origin, "")

@@ -13,11 +13,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from ajet_swarm.job.schema import EXPERIMENT, MODEL
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands.plan_progress import require_verified
 from core.commands.refusal import NotNow
 from core.control_payloads import JobInfo, RewindPlan
-from core.state import Look, Progress
+from core.events import LookEnded
+from core.state import Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
@@ -93,7 +95,7 @@ def _checkpoint_plan(server: ServerHandle, progress: Progress) -> RewindPlan:
     return _of_look(RewindPlan(server=server.name, weights=best.checkpoint), best)
 
 
-def _of_look(plan: RewindPlan, look: Look) -> RewindPlan:
+def _of_look(plan: RewindPlan, look: LookEnded) -> RewindPlan:
     """Return a plan with the figures of its look and its id."""
     identity = "\0".join((look.look_id, plan.weights, plan.job))
     return replace(
@@ -136,7 +138,7 @@ async def _job_plan(
     return _of_look(plan, look)
 
 
-def _look_of(path: str, progress: Progress, server: str) -> Look:
+def _look_of(path: str, progress: Progress, server: str) -> LookEnded:
     """Return the verified look whose weights are restored.
 
     Raises:
@@ -161,7 +163,7 @@ def _look_of(path: str, progress: Progress, server: str) -> Look:
     return max(here or same_step, key=lambda one: one.at)
 
 
-async def _saved_weights(look: Look, server: str) -> str:
+async def _saved_weights(look: LookEnded, server: str) -> str:
     """Return the model folder of a look whose weights the job has saved.
 
     Raises:
@@ -193,7 +195,7 @@ async def _saved_weights(look: Look, server: str) -> str:
     return _complete(result, server)
 
 
-async def _weights_at(path: str, look: Look, notes: list[str]) -> str:
+async def _weights_at(path: str, look: LookEnded, notes: list[str]) -> str:
     """Return the model folder for a path from the operator; add what cannot be checked to `notes`.
 
     Raises:
@@ -244,7 +246,7 @@ def _complete(present: Folder, where: str) -> str:
     )
 
 
-def _new_experiment(name: str, progress: Progress, look: Look) -> str:
+def _new_experiment(name: str, progress: Progress, look: LookEnded) -> str:
     """Return an experiment name that no earlier run has: a trainer resumes a known experiment."""
     base = "" if name == UNNAMED else _SUFFIX.sub("", name)
     return f"{base or EXPERIMENT_OF_DEFAULT}-rewind-{progress.rewinds + 1}-{look.look_id[:8]}"
@@ -253,7 +255,7 @@ def _new_experiment(name: str, progress: Progress, look: Look) -> str:
 def _losses(
     context: ProxyContext,
     server: ServerHandle,
-    look: Look,
+    look: LookEnded,
     info: JobInfo,
     experiment: str,
     lora: Any,

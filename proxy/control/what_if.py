@@ -9,7 +9,8 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import cancel
-from core.commands.rewards import WHAT_IF_GROUPS, weights_of
+from core.commands.rewards import weights_of
+from core.commands.table import WHAT_IF_GROUPS
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext

@@ -1,13 +1,11 @@
-"""Shared parts of all request parsers: decode JSON, check fields, identify senders. No I/O.
+"""Shared parts of all request parsers: decode JSON, identify senders, the request. No I/O.
 
 Errors match those of a real vLLM, word for word where clients inspect the text.
 """
 
 import hashlib
 import json
-import math
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +15,9 @@ from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.dialects.agent_notes import own_words
+from proxy.dialects.fields import required
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import session_of
 from proxy.http.errors import ApiError, invalid
 from proxy.http.json_limits import check_fields, check_values
 
@@ -25,7 +26,6 @@ UNREADABLE = "There was an error parsing the body"
 
 _JSON = "application/json"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
-_WORDS = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"}
 _decode = msgspec.json.Decoder().decode
 
 
@@ -95,6 +95,59 @@ def last_user_text(messages: list[dict[str, Any]]) -> str:
     return content_text(messages[-1].get("content")) if messages else ""
 
 
+def chat_request(
+    dialect: str,
+    data: bytes,
+    headers: Mapping[str, str],
+    client: str,
+    body: Mapping[str, Any],
+    messages: list[dict[str, Any]],
+    upstream: dict[str, Any],
+    **fields: Any,
+) -> ChatRequest:
+    """Return the request in the form that all dialects share.
+
+    Args:
+        dialect: Name of the dialect.
+        data: The raw body.
+        headers: Lower-case names.
+        client: The client's address.
+        body: The checked body.
+        messages: The conversation in the form of chat completions.
+        upstream: The chat completion that is sent upstream.
+        fields: Further fields of the request, and other values for those that the body determines.
+    """
+    train = fields.setdefault("train", trains(headers))
+    session = session_of(headers, body)
+    values = {
+        "request_id": request_id(headers),
+        "query": last_user_text(messages),
+        "stream": bool(body.get("stream")),
+        "key": join_key(data, headers, client, session, train, dialect),
+        **fields,
+    }
+    return ChatRequest(
+        dialect=dialect,
+        body=upstream,
+        messages=messages,
+        model=body.get("model") or "",
+        session=session,
+        address=client,
+        headers=headers,
+        **values,
+    )
+
+
+def choice_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that only dialects with choices and chunks have."""
+    options = body.get("stream_options") or {}
+    return {
+        "include_usage": bool(options.get("include_usage")),
+        "continuous_usage": bool(options.get("continuous_usage_stats")),
+        "n": body.get("n") or 1,
+    }
+
+
 # --- the body -----------------------------------------------------------------------------------
 
 
@@ -107,7 +160,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     if content_type != _JSON and content_type.partition(";")[0].strip().lower() != _JSON:
         raise bad_type()
     if not data:
-        raise invalid("missing", "body", "Field required", None)
+        raise required("body", None)
     check_values(data)
     try:
         body = _decode(data)
@@ -136,78 +189,3 @@ def _decode_slowly(data: bytes) -> Any:
         raise invalid("json_invalid", where, "JSON decode error", {}, extra) from None
     except (ValueError, RecursionError):
         raise Unreadable from None
-
-
-# --- single fields ------------------------------------------------------------------------------
-
-
-def number(name: str, value: Any) -> float:
-    """Return a finite number, also from its text.
-
-    Args:
-        name: The field, for the error message.
-        value: The decoded JSON value.
-
-    Raises:
-        ApiError: The value is not a finite number.
-    """
-    where = f"body.{name}"
-    if isinstance(value, str):
-        try:
-            parsed = float(value)
-        except ValueError:
-            text = "Input should be a valid number, unable to parse string as a number"
-            raise invalid("float_parsing", where, text, value) from None
-        if not math.isfinite(parsed):
-            raise invalid("finite_number", where, "Input should be a finite number", value)
-        return parsed
-    if not isinstance(value, int | float):
-        raise invalid("float_type", where, "Input should be a valid number", value)
-    if abs(value) > sys.float_info.max:
-        raise invalid("finite_number", where, "Input should be a finite number", str(value))
-    return float(value) if isinstance(value, bool) else value
-
-
-def integer(name: str, value: Any) -> int:
-    """Return an integer, also from its text or from a float without a fraction.
-
-    Raises:
-        ApiError: The value is not an integer or does not fit into 64 bits.
-    """
-    where = f"body.{name}"
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            text = "Input should be a valid integer, unable to parse string as an integer"
-            raise invalid("int_parsing", where, text, value) from None
-    if isinstance(value, float):
-        if not value.is_integer():
-            text = "Input should be a valid integer, got a number with a fractional part"
-            raise invalid("int_from_float", where, text, value)
-        value = int(value)
-    if not isinstance(value, int):
-        raise invalid("int_type", where, "Input should be a valid integer", value)
-    if value < -(1 << 63):
-        text = f"Input should be greater than or equal to {-(1 << 63)}"
-        raise invalid("greater_than_equal", where, text, str(value))
-    if value >= 1 << 63:
-        text = f"Input should be less than or equal to {(1 << 63) - 1}"
-        raise invalid("less_than_equal", where, text, str(value))
-    return int(value)
-
-
-def flag(name: str, value: Any) -> bool:
-    """Return a boolean, also from 0, 1 or a word like "yes" or "off".
-
-    Raises:
-        ApiError: The value is none of these.
-    """
-    if isinstance(value, bool):
-        return value
-    if value in (0, 1) and isinstance(value, int | float):
-        return bool(value)
-    if isinstance(value, str) and value.lower() in _WORDS:
-        return value.lower() in ("true", "yes", "on", "1", "t", "y")
-    text = "Input should be a valid boolean, unable to interpret input"
-    raise invalid("bool_parsing", f"body.{name}", text, value)

@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from proxy.dialects.request import MIN_PIECE_CHARS, MOST_PIECES, pieces, same_character
+from proxy.dialects.request import (
+    MIN_PIECE_CHARS,
+    MOST_PIECES,
+    ChatRequest,
+    PublicAnswer,
+    call_deltas,
+    deltas,
+    pieces,
+    same_character,
+)
 
 Entry = dict[str, Any]
 """One token: `{"token", "logprob", "bytes", "top_logprobs"}`."""
@@ -18,6 +27,11 @@ def token_entries(logprobs: Any) -> list[Entry]:
     return content
 
 
+def requested_tokens(request: ChatRequest, answer: PublicAnswer) -> list[Entry]:
+    """Return the tokens of an answer if their log probabilities are requested."""
+    return token_entries(answer.logprobs) if request.body.get("logprobs") else []
+
+
 def token_bytes(entry: Entry) -> bytes:
     """Return the text of one token as UTF-8 bytes, possibly only a part of a character."""
     values = entry.get("bytes")
@@ -27,6 +41,35 @@ def token_bytes(entry: Entry) -> bytes:
         except (TypeError, ValueError):
             pass
     return str(entry.get("token") or "").encode(errors="replace")
+
+
+DeltaTokens = tuple[dict[str, Any], list[Entry]]
+"""A delta and its tokens."""
+
+
+def walk(answer: PublicAnswer, entries: list[Entry]) -> tuple[list[DeltaTokens], list[Entry]]:
+    """Split an answer into the deltas of a chat stream, each with the tokens of its text.
+
+    Args:
+        answer: The complete answer.
+        entries: Its tokens; empty if they are not requested.
+
+    Returns:
+        The deltas, and the tokens after all texts; the first call has those of all calls.
+    """
+    if not entries:
+        return [(delta, []) for delta in deltas(answer)], []
+    aligned = AlignedTokens(entries)
+    result: list[DeltaTokens] = []
+    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
+        if text:
+            split = aligned.cut(text, last=kind == "content")
+            result += [({kind: piece}, tokens) for piece, tokens in split]
+    calls: list[DeltaTokens] = [(delta, []) for delta in call_deltas(answer)]
+    if not calls:
+        return result, aligned.rest()
+    calls[0] = (calls[0][0], aligned.rest())
+    return result + calls, []
 
 
 class AlignedTokens:

@@ -165,22 +165,28 @@ def new_call_id(*seeds: Any) -> str:
 
 def _usage(reported: Any, has_reasoning: bool) -> dict[str, Any]:
     reported = reported if isinstance(reported, dict) else {}
-    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+    prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
     details = reported.get("completion_tokens_details")
-    if not isinstance(details, dict) and not has_reasoning:
-        details = {"reasoning_tokens": 0}  # with reasoning the number is unknown
+    if not isinstance(details, dict):  # with reasoning the number is unknown
+        details = None if has_reasoning else {"reasoning_tokens": 0}
+    return _usage_fields(
+        prompt if isinstance(prompt, int) else 0,
+        completion if isinstance(completion, int) else 0,
+        reported.get("prompt_tokens_details"),
+        details,
+    )
+
+
+def _usage_fields(
+    prompt: int, completion: int, prompt_details: Any = None, completion_details: Any = None
+) -> dict[str, Any]:
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": reported.get("prompt_tokens_details"),
-        "completion_tokens_details": details if isinstance(details, dict) else None,
+        "prompt_tokens_details": prompt_details,
+        "completion_tokens_details": completion_details,
     }
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) else 0
 
 
 def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
@@ -190,44 +196,34 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
         winners: One per choice; choices of the same prompt are adjacent.
         each: Choices per prompt; 0 when all have the same prompt.
     """
-    if each and len(winners) > each:
-        groups = [usage_of(winners[start : start + each]) for start in range(0, len(winners), each)]
-        names = ("prompt_tokens", "total_tokens", "completion_tokens")
-        summed = {name: sum(usage[name] for usage in groups) for name in names}
-        return {**summed, "prompt_tokens_details": None, "completion_tokens_details": None}
-    if len(winners) == 1:
-        return winners[0].usage
     if not winners:
         return _usage(None, False)
-    completion = sum(usage.usage["completion_tokens"] for usage in winners)
-    first = winners[0].usage
-    reasons = [usage.usage["completion_tokens_details"] for usage in winners]
-    counts = [details.get("reasoning_tokens") for details in reasons if details]
-    known = [count for count in counts if isinstance(count, int)]
-    return {
-        "prompt_tokens": first["prompt_tokens"],
-        "total_tokens": first["prompt_tokens"] + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": first["prompt_tokens_details"],
-        "completion_tokens_details": (
-            {"reasoning_tokens": sum(known)} if len(known) == len(winners) else None
-        ),
-    }
+    if len(winners) == 1:
+        return winners[0].usage
+    usages = [winner.usage for winner in winners]
+    completion = sum(usage["completion_tokens"] for usage in usages)
+    if each and len(winners) > each:
+        return _usage_fields(sum(usage["prompt_tokens"] for usage in usages[::each]), completion)
+    counts = [
+        (usage["completion_tokens_details"] or {}).get("reasoning_tokens") for usage in usages
+    ]
+    reasoning = [count for count in counts if isinstance(count, int)]
+    return _usage_fields(
+        usages[0]["prompt_tokens"],
+        completion,
+        usages[0]["prompt_tokens_details"],
+        {"reasoning_tokens": sum(reasoning)} if len(reasoning) == len(usages) else None,
+    )
 
 
-def deltas(answer: PublicAnswer, reasoning_field: str = "reasoning") -> Iterator[dict[str, Any]]:
+def deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
     """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
 
     The first delta of a tool call has its index, id, type and name, the next ones its arguments.
-
-    Args:
-        answer: The complete answer.
-        reasoning_field: Name of the field that holds the reasoning.
     """
-    for piece in pieces(answer.reasoning or ""):
-        yield {reasoning_field: piece}
-    for piece in pieces(answer.content or ""):
-        yield {"content": piece}
+    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
+        for piece in pieces(text or ""):
+            yield {kind: piece}
     yield from call_deltas(answer)
 
 

@@ -102,10 +102,7 @@ def key_of(headers: Mapping[str, str]) -> str:
 
     All keys that name a session have the same hash.
     """
-    key = headers.get("x-api-key") or ""
-    if authorization := headers.get("authorization"):
-        scheme, _, rest = authorization.partition(" ")
-        key = rest.strip() if scheme.lower() == "bearer" else authorization
+    key = _key(headers)
     if key.startswith(KEY_PREFIX):
         key = KEY_PREFIX
     return hashlib.blake2b(key.encode(errors="replace"), digest_size=8).hexdigest() if key else ""
@@ -134,8 +131,15 @@ def _session_field(fields: Mapping[str, Any]) -> str:
 
 
 def _session_of_key(headers: Mapping[str, str]) -> str:
-    key = headers.get("x-api-key") or ""
-    if authorization := headers.get("authorization"):
-        scheme, _, rest = authorization.partition(" ")
-        key = rest.strip() if scheme.lower() == "bearer" else key
-    return _clean(key.removeprefix(KEY_PREFIX)) if key.startswith(KEY_PREFIX) else ""
+    for key in (_key(headers), headers.get("x-api-key") or ""):
+        if key.startswith(KEY_PREFIX):
+            return _clean(key.removeprefix(KEY_PREFIX))
+    return ""
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    authorization = headers.get("authorization")
+    if not authorization:
+        return headers.get("x-api-key") or ""
+    scheme, _, rest = authorization.partition(" ")
+    return rest.strip() if scheme.lower() == "bearer" else authorization

@@ -1,18 +1,26 @@
 """`/tokenize` and `/detokenize`: vLLM's checks of their bodies, and errors in vLLM's form."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.api.outcomes import read_json
-from proxy.dialects.common import decode, integer
-from proxy.dialects.validation import check_messages
+from proxy.dialects.common import decode
+from proxy.dialects.fields import integer, typed
+from proxy.dialects.validation import Messages
 from proxy.http.errors import ApiError, bad_request, invalid, overloaded
 
 
 class _ModelField(msgspec.Struct):
     model: str = ""
+
+
+class _PromptField(msgspec.Struct):
+    prompt: str
+
+
+class _TokensField(msgspec.Struct):
+    tokens: list[Any]
 
 
 def model_of(data: bytes) -> str:
@@ -36,25 +44,14 @@ def check_tokenize(path: str, data: bytes, content_type: str) -> None:
     """
     body = decode(data, content_type)
     if path == "/detokenize":
-        _check_tokens(body)
+        for index, token in enumerate(typed(body, _TokensField, "body").tokens):
+            if integer(f"tokens.{index}", token) < 0:
+                text = "Input should be greater than or equal to 0"
+                raise invalid("greater_than_equal", f"body.tokens.{index}", text, token)
     elif "messages" in body:
-        check_messages(body)
-    elif "prompt" not in body:
-        raise invalid("missing", "body.prompt", "Field required", body)
-    elif not isinstance(prompt := body["prompt"], str):
-        raise invalid("string_type", "body.prompt", "Input should be a valid string", prompt)
-
-
-def _check_tokens(body: Mapping[str, Any]) -> None:
-    if "tokens" not in body:
-        raise invalid("missing", "body.tokens", "Field required", body)
-    tokens = body["tokens"]
-    if not isinstance(tokens, list):
-        raise invalid("list_type", "body.tokens", "Input should be a valid list", tokens)
-    for index, token in enumerate(tokens):
-        if integer(f"tokens.{index}", token) < 0:
-            text = "Input should be greater than or equal to 0"
-            raise invalid("greater_than_equal", f"body.tokens.{index}", text, token)
+        typed(body, Messages, "body")
+    else:
+        typed(body, _PromptField, "body")
 
 
 def upstream_error(status: int, body: bytes) -> ApiError | None:

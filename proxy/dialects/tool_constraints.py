@@ -1,6 +1,6 @@
 """Enforce a request's tool fields (`tool_choice`, ...) on the upstream's answer. No I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,8 +41,8 @@ class CallIds:
         return call_id
 
 
-class LiveCalls:
-    """Converter of the tool calls in an upstream's stream to vLLM's order of deltas.
+class LiveDeltas:
+    """Converter of an upstream's stream to vLLM's order of deltas, each with one kind of content.
 
     The first delta of a call has its id, type and name, the next ones its arguments. One object
     per stream.
@@ -53,20 +53,26 @@ class LiveCalls:
 
     def __init__(self, request: ChatRequest) -> None:
         self._ids = CallIds(request)
-        self._body = request.body
+        self._request = request
         self._known: dict[int, tuple[str, int]] = {}
         """The upstream's index of a call -> (the upstream's id, the index in our stream)."""
         self._count = 0
 
-    def deltas(self, call: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Convert one entry of `tool_calls` to zero, one or two deltas."""
-        if forbids_calls(self._body):
-            return []
+    def public(self, delta: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the deltas that a client gets for one of the upstream."""
+        if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
+            yield {"reasoning": valid_text(str(reasoning))}
+        if content := delta.get("content"):
+            yield {"content": valid_text(str(content))}
+        if not forbids_calls(self._request):
+            for call in delta.get("tool_calls") or ():
+                yield from self._call(call)
+
+    def _call(self, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         index = call.get("index")
         upstream_index = index if isinstance(index, int) else 0
         call_id = str(call.get("id") or "")
         function = call.get("function") or {}
-        result: list[dict[str, Any]] = []
         known = self._known.get(upstream_index)
         # a new id under a known index is a new call: some upstreams give every call index 0
         if known is None or (call_id and call_id != known[0]):
@@ -74,29 +80,28 @@ class LiveCalls:
             self._count += 1
             if not self._dropped(known[1]):
                 name = valid_text(str(function.get("name") or ""))
-                result.append(call_start_delta(known[1], self._ids.unique(call_id), name))
+                yield call_start_delta(known[1], self._ids.unique(call_id), name)
         if (arguments := function.get("arguments")) and not self._dropped(known[1]):
-            result.append(call_arguments_delta(known[1], valid_text(str(arguments))))
-        return result
+            yield call_arguments_delta(known[1], valid_text(str(arguments)))
 
     def _dropped(self, index: int) -> bool:
-        return index > 0 and single_call_only(self._body)
+        return index > 0 and single_call_only(self._request)
 
 
-def forbids_calls(body: Mapping[str, Any]) -> bool:
-    """Return whether the client wants no tool calls; calls of the model then become text."""
-    return body.get("tool_choice") == "none"
+def forbids_calls(request: ChatRequest) -> bool:
+    """Return whether the client gets no tool calls; calls of the model then become text."""
+    return request.dialect == "completions" or request.body.get("tool_choice") == "none"
 
 
-def forces_call(body: Mapping[str, Any]) -> bool:
+def forces_call(request: ChatRequest) -> bool:
     """Return whether the client demands a tool call, of one function or of any."""
-    choice = body.get("tool_choice")
+    choice = request.body.get("tool_choice")
     return choice == "required" or isinstance(choice, dict)
 
 
-def single_call_only(body: Mapping[str, Any]) -> bool:
+def single_call_only(request: ChatRequest) -> bool:
     """Return whether the client accepts one tool call at most."""
-    return body.get("parallel_tool_calls") is False
+    return request.body.get("parallel_tool_calls") is False
 
 
 def apply_tool_choice(answers: Sequence[PublicAnswer], request: ChatRequest) -> list[PublicAnswer]:
@@ -109,44 +114,28 @@ def apply_tool_choice(answers: Sequence[PublicAnswer], request: ChatRequest) -> 
     if not any(answer.tool_calls or answer.finish_reason == "tool_calls" for answer in answers):
         return list(answers)
     ids = CallIds(request)
-    return [_constrained(answer, request.body, ids) for answer in answers]
+    return [_constrained(answer, request, ids) for answer in answers]
 
 
-def _constrained(answer: PublicAnswer, body: Mapping[str, Any], ids: CallIds) -> PublicAnswer:
-    calls = answer.tool_calls
-    content = answer.content
-    if calls and forbids_calls(body):
-        content = "\n".join([*([content] if content else []), raw_calls(calls)])
-        calls = []
-    elif single_call_only(body):
+def _constrained(answer: PublicAnswer, request: ChatRequest, ids: CallIds) -> PublicAnswer:
+    calls, content, finish = answer.tool_calls, answer.content, answer.finish_reason
+    if calls and forbids_calls(request):
+        raw = "\n".join(_raw_call(**call["function"]) for call in calls)
+        content, calls = f"{content}\n{raw}" if content else raw, []
+    elif single_call_only(request):
         calls = calls[:1]
+    if finish in ("stop", "tool_calls"):
+        named = isinstance(request.body.get("tool_choice"), dict)
+        finish = "tool_calls" if calls and not named else "stop"
     return msgspec.structs.replace(
         answer,
         content=content,
         tool_calls=[{**call, "id": ids.unique(call["id"])} for call in calls],
-        finish_reason=finish_reason(answer.finish_reason, bool(calls), body),
+        finish_reason=finish,
     )
 
 
-def finish_reason(upstream_reason: str, has_calls: bool, body: Mapping[str, Any]) -> str:
-    """Return the finish reason that vLLM gives.
-
-    Args:
-        upstream_reason: The upstream's own finish reason.
-        has_calls: Whether the answer to the client has tool calls.
-        body: The request's fields.
-    """
-    if upstream_reason not in ("stop", "tool_calls"):
-        return upstream_reason
-    named_function = isinstance(body.get("tool_choice"), dict)
-    return "tool_calls" if has_calls and not named_function else "stop"
-
-
-def raw_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return calls as text, in the format that most models write."""
-    return "\n".join(_raw_call(**call["function"]) for call in calls)
-
-
 def _raw_call(name: str, arguments: str) -> str:
+    """Return a call as text, in the format that most models write."""
     name_json = msgspec.json.encode(name).decode()
     return f'<tool_call>\n{{"name": {name_json}, "arguments": {arguments}}}\n</tool_call>'

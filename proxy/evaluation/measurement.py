@@ -17,7 +17,6 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
 from core.events.progress import RIGHT_ANSWERS
-from core.state import BestLook
 from core.verdict.betting import mean_interval
 from core.verdict.conclusion import against_best, judge, judge_wins
 from core.verdict.samples import UNIT, Bounds, SampleError
@@ -86,7 +85,7 @@ class Baseline:
     samples: Measurement
     looks: int
     """Number of complete measurements against it so far."""
-    best: BestLook | None = None
+    best: LookEnded | None = None
     """The best verified one against it; None without one."""
 
 
@@ -302,7 +301,7 @@ async def conclude(
         raise ScoringError(
             f"{error}",
             f"{ended.server}, probe set",
-            "Set `probe.reward_low` and `probe.reward_high`",
+            "Set `rating.score_low` and `rating.score_high`",
         ) from error
 
 
@@ -396,7 +395,7 @@ def _with_figures(
 
 
 def _against_best(
-    rewards: Rows, bounds: Bounds, best: BestLook | None, number: int
+    rewards: Rows, bounds: Bounds, best: LookEnded | None, number: int
 ) -> BestComparison | None:
     """Return the comparison with the best verified measurement, over the prompts that both have."""
     then = {prompt.id: prompt.rewards for prompt in best.prompts} if best is not None else {}

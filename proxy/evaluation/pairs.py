@@ -24,9 +24,10 @@ from typing import Any
 import msgspec
 
 from core.commands.refusal import NotNow
-from core.events import PairCounts, PairRated
+from core.events import LookEnded, PairCounts, PairRated
 from core.events.progress import PairChoice, PairSide
-from core.state import PAIR_CAP, Look, Progress, RatedPair
+from core.state import Progress
+from core.state.progress import PAIR_CAP
 from core.verdict.pairs import LOSS, TIE, WIN, pair_sentence, result_of
 from proxy.context import ProxyContext
 from proxy.evaluation.measurement import Measurement, SampleArchive
@@ -208,7 +209,7 @@ class PairRating:
     def _progress(self) -> Progress:
         return self._context.bus.state.progress.get(self._server) or Progress()
 
-    def _compared(self, newest: bool) -> tuple[Look, Look]:
+    def _compared(self, newest: bool) -> tuple[LookEnded, LookEnded]:
         """Return the baseline and the measurement to compare it with."""
         progress = self._progress
         baseline, look = progress.baseline, progress.current
@@ -227,7 +228,7 @@ class PairRating:
                 return baseline, earlier if earlier.complete else look
         return baseline, look
 
-    async def _pool_for(self, baseline: Look, look: Look) -> PairPool:
+    async def _pool_for(self, baseline: LookEnded, look: LookEnded) -> PairPool:
         if self._pool is None or self._pool.compared != (baseline.look_id, look.look_id):
             before = await self._samples(
                 baseline, "baseline", "Take a new baseline and a look after it"
@@ -237,13 +238,13 @@ class PairRating:
             self._open.clear()
         return self._pool
 
-    async def _samples(self, look: Look, what: str, todo: str) -> Measurement:
+    async def _samples(self, look: LookEnded, what: str, todo: str) -> Measurement:
         samples = await asyncio.to_thread(self._archive.read, look.file)
         if samples is None:
             raise NotNow(f"the samples of the {what} cannot be read", self._server, todo)
         return samples
 
-    async def _open_pair(self, pool: PairPool, rater: str, rated: Sequence[RatedPair]) -> None:
+    async def _open_pair(self, pool: PairPool, rater: str, rated: Sequence[PairRated]) -> None:
         if len(rated) >= PAIR_CAP:
             raise NotNow(f"{PAIR_CAP} pairs of this look are rated", self._server, _NEWEST)
         taken = [known.place for known in rated] + [pair.place for _, pair in self._open.values()]
@@ -259,7 +260,7 @@ class PairRating:
             del self._open[next(iter(self._open))]
         self._open[rater] = self._context.runtime.chance.token(6), drawn
 
-    def _known(self, pair_id: str) -> RatedPair | None:
+    def _known(self, pair_id: str) -> PairRated | None:
         ratings = self._progress.pair_ratings
         rated = ratings.pairs if ratings is not None else ()
         return next((known for known in rated if known.pair_id == pair_id), None)
@@ -302,7 +303,7 @@ class PairRating:
         )
         del self._open[owner]
 
-    async def _answer(self, known: RatedPair) -> tuple[str, dict[str, Any]]:
+    async def _answer(self, known: PairRated) -> tuple[str, dict[str, Any]]:
         """Return which answer was which, and the estimates with this vote."""
         ratings = self._progress.pair_ratings
         assert ratings is not None

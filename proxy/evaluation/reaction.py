@@ -10,7 +10,7 @@ from ajet_swarm.common.text import one_line
 from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
 from core.events.alerts import AlertParams, params_of
-from core.state import Look, Progress
+from core.state import Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import CHECKPOINTS, offers
@@ -22,7 +22,7 @@ PAUSED_BY_OPERATOR = "paused by the operator"
 Restore = Callable[[str], Awaitable[str]]
 
 
-def effect_of(look: Look) -> float | None:
+def effect_of(look: LookEnded) -> float | None:
     """Return by how much a look is better than its baseline; None for a baseline."""
     return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
 

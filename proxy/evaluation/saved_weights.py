@@ -21,7 +21,8 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.protocol.job import EXPERIMENT, MODEL, PROJECT, JobError, get, load_job
+from ajet_swarm.job.schema import EXPERIMENT, MODEL, PROJECT
+from ajet_swarm.job.tree import JobError, get, load_job
 from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import (

@@ -110,7 +110,7 @@ class ProbeScorer:
         assembly = self._pointwise or self._beside
         if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
-        if assembly.has_slow_parts:
+        if assembly.slow:
             return await run_all(*(self._judged(assembly, prompt, sample) for sample in samples))
         scored = []
         for sample in samples:

@@ -13,7 +13,7 @@ from ajet_swarm.common.tasks import Tasks
 from core.commands.refusal import NotNow
 from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded, Rewound
 from core.events.progress import LookRole
-from core.state import Look, Progress, Server
+from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.measurement import (
     Attempt,
@@ -134,7 +134,7 @@ class MeasurementService:
                 version=probe_set.version if probe_set.prompts else "",
                 prompts=probe_set.prompts,
                 error=error,
-                enabled=self._settings.enabled,
+                enabled=self._settings.share > 0,
             )
         )
 
@@ -182,7 +182,7 @@ class MeasurementService:
 
     async def run(self) -> None:
         """Measure until cancelled; without a probe set, from the first pinned prompt on."""
-        if not self._settings.enabled:
+        if not self._settings.share:
             return
         remove = self.server.watcher.add_listener(self._on_status)
         try:
@@ -273,7 +273,8 @@ class MeasurementService:
             probe_set=probe_set.version,
             **fields,
         )
-        bounds = self._settings.reward_low, self._settings.reward_high
+        rating = self.context.settings.rating
+        bounds = rating.score_low, rating.score_high
         return Attempt(ended, probe_set, bounds)
 
     async def _complete(self, attempt: Attempt, demand: Demand | None) -> None:
@@ -426,7 +427,9 @@ class MeasurementService:
         return Baseline(attempt.ended.look_id, samples, 0)
 
 
-def _other_weights(baseline: Look, server: Server | None, model: str, run: int, step: int) -> str:
+def _other_weights(
+    baseline: LookEnded, server: Server | None, model: str, run: int, step: int
+) -> str:
     """Return why the present weights do not continue those of the baseline; empty if they do, as
     far as the server reports."""
     if model and baseline.model and model != baseline.model:
@@ -447,7 +450,7 @@ def _other_weights(baseline: Look, server: Server | None, model: str, run: int, 
 
 
 def _runs_rewound(
-    rewound: Rewound | None, baseline: Look, server: Server | None, model: str
+    rewound: Rewound | None, baseline: LookEnded, server: Server | None, model: str
 ) -> bool:
     """Return whether the engine trains the weights of a rewind to a step that was verified against
     this baseline."""

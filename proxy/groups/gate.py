@@ -29,6 +29,9 @@ from proxy.groups.run import Run
 from proxy.http.errors import ApiError, bad_request
 from proxy.servers.facts import CONTENDED_AFTER, ROLLING_POST, ServerFacts
 
+MOST_CHOICES = 16
+"""Maximum number of choices (`n`) of a request; each is an episode, and more would take a whole
+batch."""
 _FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
 CALM = 20
 """Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
@@ -70,8 +73,8 @@ def check_servable(request: ChatRequest, server: ServerHandle, settings: Setting
             _check_vision(server, settings)
         _check_files(server, request.messages)
     if request.n > 1:
-        limit, capacity = settings.proxy.most_choices, capacity_of(server)
-        most = limit if capacity is None else min(limit, capacity)  # more would take a whole batch
+        capacity = capacity_of(server)
+        most = MOST_CHOICES if capacity is None else min(MOST_CHOICES, capacity)
         if refusal := too_many_choices(request.n, most):
             raise refusal
 

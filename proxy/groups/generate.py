@@ -194,7 +194,8 @@ class _CandidateCalls:
 
     def _hedge(self) -> bool:
         """Start fresh episodes in place of the late ones; False if disabled or already done."""
-        if not self.run.context.settings.proxy.hedge or self._hedged or self._why_no_refill():
+        rule = self.run.context.settings.proxy.straggler
+        if rule != "replace" or self._hedged or self._why_no_refill():
             return False
         self._hedged = True
         self._give_up(LATE)

@@ -256,8 +256,8 @@ class Lifecycle:
         run.resolve(best, "only" if only else "winner" if final else "provisional")
 
     def _drop_cut(self, run: Run) -> None:
-        """Answer and abort a group whose prompt the engine truncated to its window, unless that is
-        allowed: its answers do not belong to its prompt. An alert tells of the newest ones.
+        """Answer and abort a group whose prompt the engine truncated to its window: its answers do
+        not belong to its prompt. An alert tells of the newest ones.
 
         Raises:
             RunEnded: The prompt was cut.
@@ -270,14 +270,12 @@ class Lifecycle:
             if not any(recent):
                 clear_alert(bus, f"cut:{name}")
             return
-        sent = run.context.settings.rewards.cut_prompts == "send"
         size = run.facts.server.info.context or 0
-        params = params_of("cut", window=size, trained=sent)
+        params = params_of("cut", window=size)
         show_alert(bus, f"cut:{name}", params, groups=filter(None, recent))
-        if not sent:
-            self._answer(run)
-            window = f"{size} tokens" if size else "the engine's window"
-            raise RunEnded("ABORTED", f"prompt cut to {window}: not trained on")
+        self._answer(run)
+        window = f"{size} tokens" if size else "the engine's window"
+        raise RunEnded("ABORTED", f"prompt cut to {window}: not trained on")
 
     async def _end_untrained(self, run: Run) -> None:
         """End the episodes of an eval group with the automatic reward, if there is one.

@@ -30,8 +30,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
-from core.commands.groups import OVERRIDE_HINT
 from core.commands.refusal import NotNow
+from core.commands.table import OVERRIDE_HINT
 from core.events import (
     DisagreementSettled,
     GroupRated,
@@ -41,11 +41,11 @@ from core.events import (
 )
 from core.events.rating import VoteEvent
 from core.journal.history import read_group
-from core.reducer.common import record_of
 from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Rating
+from core.state.common import record_of
 from proxy.context import ProxyContext
 from proxy.groups.run import Run, find_open
 from proxy.groups.seal_policy import undo_deadline

@@ -74,12 +74,10 @@ class StragglerRule:
             run.slots.limit_used or self._timer is None
         ):  # the limit passed while there was no answer
             self.restart()
-        if self._settled_at is None and self._settings.straggler_after and run.slots.usable:
-            chosen = self._settings.straggler_first
-            first = max(2, chosen) if chosen else run.slots.n - 1
-            if first <= len(run.slots.usable) + self._failed < run.slots.n:
-                self._settled_at = run.clocks.loop.time()
-                self._schedule()
+        counts = self._settled_at is None and self._settings.straggler_after and run.slots.usable
+        if counts and len(run.slots.usable) + self._failed == run.slots.n - 1:
+            self._settled_at = run.clocks.loop.time()
+            self._schedule()
         if self._timer is None:
             self._schedule()
 

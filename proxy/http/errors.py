@@ -121,11 +121,11 @@ class EngineOffline(ApiError):
         self.settled = settled
         super().__init__(503, 60, text, repeatable=False)
 
-    def for_client(self, user_agent: str, status: int) -> ApiError:
-        """Return the error for a client: agents that retry a 503 in silence get `status`."""
-        if status == 503 or not (self.settled and user_agent.startswith(_SILENT_AGENTS)):
+    def for_client(self, user_agent: str) -> ApiError:
+        """Return the error for a client: agents that retry a 503 in silence get a 400."""
+        if not (self.settled and user_agent.startswith(_SILENT_AGENTS)):
             return self
-        return ApiError(status, None, self.message)
+        return ApiError(400, None, self.message)
 
 
 def overloaded(retry_after: int, message: str = BUSY) -> ApiError:

@@ -5,6 +5,8 @@ A part scores a group: it returns one number with a reason for each answer, and 
 then the whole group gets no reward: no number is ever made up.
 """
 
+import contextlib
+import functools
 import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,20 +33,20 @@ ENTRY_POINTS = REWARD_PARTS
 """Entry point group for kinds in other packages: name of the kind -> its `PartKind`."""
 
 BUILT_IN = {
-    "length": "parts.length:LENGTH",
+    "length": "parts.words:LENGTH",
     "format": "parts.format:FORMAT",
     "reference": "parts.reference:REFERENCE",
     "exact": "parts.reference:EXACT",
     "numeric": "parts.reference:NUMERIC",
-    "diversity": "parts.diversity:DIVERSITY",
-    "repetition": "parts.repetition:REPETITION",
+    "diversity": "parts.words:DIVERSITY",
+    "repetition": "parts.words:REPETITION",
     "finished": "parts.basic:FINISHED",
-    "language": "parts.language:LANGUAGE",
-    "relevance": "parts.relevance:RELEVANCE",
+    "language": "parts.words:LANGUAGE",
+    "relevance": "parts.words:RELEVANCE",
     "refusal": "parts.refusal:REFUSAL",
     "code": "parts.basic:CODE",
     "latency": "parts.basic:LATENCY",
-    "tools": "parts.tools:TOOLS",
+    "tools": "parts.basic:TOOLS",
     "hook": "hooks.part:HOOK",
     "judge": "judge.part:JUDGE",
 }
@@ -132,19 +134,49 @@ class GroupPart(Protocol):
         ...
 
 
-class EachAnswer:
-    """A part that gives a value to each answer by itself.
+class FunctionPart:
+    """A part that scores by a function of the group and the part's settings.
 
     Args:
-        value_of: Returns the value of an answer; None where the part does not apply.
+        function: Called with the group, and the settings as keyword arguments.
+        settings: Checked settings of the part.
+        looks_back: Whether the function uses `PartInput.recent`.
     """
 
-    def __init__(self, value_of: Callable[[Reading], PartValue | None]) -> None:
-        self._value_of = value_of
+    def __init__(
+        self,
+        function: Callable[..., PartValues],
+        settings: Mapping[str, Any],
+        looks_back: bool = False,
+    ) -> None:
+        self.function = function
+        self.looks_back = looks_back
+        self.score: Callable[[PartInput], PartValues] = functools.partial(function, **settings)
 
-    def score(self, group: PartInput) -> list[PartValue | None]:
-        """Return one value for each answer."""
-        return [self._value_of(reading) for reading in group.readings]
+
+def scored_by(function: Callable[..., PartValues]) -> "PartFactory":
+    """Return the factory of parts that score by a function; see `FunctionPart`."""
+
+    def make(name: str, settings: Mapping[str, Any], where: Path) -> FunctionPart:
+        return FunctionPart(function, settings)
+
+    functools.update_wrapper(make, function)  # versions cover the module of the function
+    return make
+
+
+def each_by(function: Callable[..., PartValue | None]) -> "PartFactory":
+    """Return the factory of parts that score each answer by itself.
+
+    Args:
+        function: Called with the `Reading` of an answer, and the settings as keyword arguments;
+            returns None where the part does not apply.
+    """
+
+    @functools.wraps(function)
+    def score(group: PartInput, **settings: Any) -> PartValues:
+        return [function(reading, **settings) for reading in group.readings]
+
+    return scored_by(score)
 
 
 class SlowPart(Protocol):
@@ -214,14 +246,14 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
     """Time limit of one group in seconds."""
-    memory_mb: int = 2048
-    """Memory limit of a part's process in MiB."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
     runtime: Runtime = SYSTEM
     """The clocks and the chance of the process."""
     own: OwnServer | None = None
     """The server of the policy, if it can be asked directly."""
+    kept: dict[str, Any] = {}
+    """What parts keep, by a key of their own, while a saved file replaces them."""
 
 
 @runtime_checkable
@@ -302,11 +334,17 @@ def _checked(field: str, setting: Setting, value: Any, where: Path) -> Any:
         value = setting.default
         if value is None:
             return None
-    converted = _CONVERTERS[setting.type](value, where)
-    if converted is None:
-        raise SettingError(
-            field, f"`{field}` cannot be {value!r:.60}", f"It is {_TYPE_TEXTS[setting.type]}"
-        )
+    if isinstance(value, Path) or (setting.type == "texts" and isinstance(value, str)):
+        value = str(value) if setting.type == "file" else (value,)
+    kind, description = _TYPES[setting.type]
+    converted: Any = None
+    with contextlib.suppress(msgspec.ValidationError):
+        converted = msgspec.convert(value, kind)
+    unusable = (None, "") if setting.type == "file" else (None, math.inf, -math.inf)
+    if converted in unusable or converted != converted:
+        raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"It is {description}")
+    if setting.type == "file":
+        return where / Path(converted).expanduser()
     if setting.choices and converted not in setting.choices:
         valid = ", ".join(setting.choices)
         raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"Valid: {valid}")
@@ -316,45 +354,16 @@ def _checked(field: str, setting: Setting, value: Any, where: Path) -> Any:
     return converted
 
 
-def _number(value: Any, where: Path) -> float | None:
-    valid = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if valid and abs(value) < math.inf else None
-
-
-def _int(value: Any, where: Path) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _texts(value: Any, where: Path) -> tuple[str, ...] | None:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        return None
-    return tuple(texts)
-
-
-def _file(value: Any, where: Path) -> Path | None:
-    return where / Path(value).expanduser() if isinstance(value, str | Path) and value else None
-
-
-_CONVERTERS: Mapping[str, Callable[[Any, Path], Any]] = {
-    "number": _number,
-    "int": _int,
-    "flag": lambda value, where: value if isinstance(value, bool) else None,
-    "text": lambda value, where: value if isinstance(value, str) else None,
-    "texts": _texts,
-    "file": _file,
-    "mapping": lambda value, where: value if isinstance(value, dict) else None,
+_TYPES: Mapping[str, tuple[Any, str]] = {
+    "number": (float, "a number"),
+    "int": (int, "a whole number"),
+    "flag": (bool, "true or false"),
+    "text": (str, "a text"),
+    "texts": (tuple[str, ...], "a list of texts"),
+    "file": (str, "the path of a file or folder"),
+    "mapping": (dict[str, Any], "a mapping"),
 }
-
-_TYPE_TEXTS = {
-    "number": "a number",
-    "int": "a whole number",
-    "flag": "true or false",
-    "text": "a text",
-    "texts": "a list of texts",
-    "file": "the path of a file or folder",
-    "mapping": "a mapping",
-}
+"""Type of a setting -> the type that its value must have, and its name."""
 
 
 PLUGINS = Plugins(ENTRY_POINTS, PartKind, BUILT_IN)

@@ -77,7 +77,6 @@ def environment_of(
     return PartEnvironment(
         home.root,
         settings.reward_limit,
-        settings.rewards.memory_mb,
         publish,
         runtime,
         own_server(settings.upstream),

@@ -179,32 +179,24 @@ def observes_requests(source: object) -> bool:
     return bool(getattr(source, "observes_requests", True))
 
 
-def score_at_once(source: object, context: GroupContext) -> ScoreSheet | None:
-    """Return the score sheet of a source that never waits; None when the source has to wait."""
-    score = getattr(source, "score_at_once", None)
-    sheet: ScoreSheet | None = score(context) if score is not None else None
-    return sheet
-
-
 def extra_seconds_of(source: object) -> float:
     """Return the seconds beyond the time limit that a source or part may need for a group."""
     return float(getattr(source, "extra_seconds", 0.0))
 
 
-class HealthNotifier:
-    """Holds the current health of one source and notifies listeners of changes."""
+class Reporting:
+    """Base of a source or part with a health: it holds the health and reports each change."""
 
     def __init__(self, health: SourceHealth) -> None:
         self._health = health
         self._listeners: list[Listener] = []
 
-    @property
-    def current(self) -> SourceHealth:
-        """The health last set."""
+    def health(self) -> SourceHealth:
+        """Return the health last reported; see `SourceHealth`."""
         return self._health
 
-    def add(self, listener: Listener) -> Callable[[], None]:
-        """Add a listener; return a function that removes it."""
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` at every change; return a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -213,19 +205,17 @@ class HealthNotifier:
 
         return remove
 
-    def update(self, health: SourceHealth) -> None:
-        """Set the health and notify the listeners if it differs from the last one."""
-        if health == self._health:
-            return
-        self._health = health
-        self.notify()
+    def _report(self, health: SourceHealth) -> None:
+        """Set the health, and notify the listeners if it differs from the last one."""
+        if health != self._health:
+            self._health = health
+            self._notify()
 
-    def notify(self) -> None:
+    def _notify(self) -> None:
         """Notify the listeners, also when something besides the health has changed."""
-        health = self._health
         for listener in tuple(self._listeners):
             try:
-                listener(health)
+                listener(self._health)
             except Exception:  # a fault of a listener must not stop the reload that called it
                 log.exception("a listener of reward health failed")
 
@@ -243,10 +233,8 @@ async def request_scores(
     """
     limit += SLACK + extra_seconds_of(source)
     try:
-        sheet = score_at_once(source, context)
-        if sheet is None:
-            async with asyncio.timeout(limit):
-                sheet = await source.score(context)
+        async with asyncio.timeout(limit):
+            sheet = await source.score(context)
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source runs the operator's code: a fault is an abstention

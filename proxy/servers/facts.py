@@ -11,7 +11,8 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
-from core.state import STARTS_WITHIN, Server
+from core.state import Server
+from core.state.proxy import STARTS_WITHIN
 from proxy.context import ServerHandle
 
 log = logging.getLogger(__name__)

@@ -79,6 +79,8 @@ MAX_WAIT = 30.0
 """Maximum seconds that a candidate waits after the upstream deferred its call."""
 PROBE = {"prompt": "a"}
 """Request that detects whether an upstream without an OpenAPI document has `/tokenize`."""
+MOST_CALLS = 64
+"""Maximum number of calls in flight; further requests wait."""
 CANDIDATES = 4
 """Number of candidates of a group if the settings give none."""
 
@@ -166,7 +168,7 @@ class ObserveClient:
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
         self.context_length: int | None = None
         self.trouble = ""
-        self.most_calls = max(settings.calls, repeats)
+        self.most_calls = max(MOST_CALLS, repeats)
         self._model_is_set = bool(settings.model)
         self._temperature = settings.temperature
         self._key = key_of(settings)

@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.job.schema import EXPERIMENT
+from ajet_swarm.job.tree import JobError, get, load_job
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import EXPERIMENT, JobError, get, load_job
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import TrainingRunIdentified, UpdateDone
 from core.state import Server

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import content_text, known_names, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import content_text, known_names
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails

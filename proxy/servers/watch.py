@@ -14,7 +14,8 @@ from ajet_swarm.protocol.schemas import EngineState, PoolInfo, VerboseLog
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import AlertParams, params_of
 from core.runtime.home import Home, running
-from core.state import ANSWERS_WITHIN, STARTS_WITHIN, Server
+from core.state import Server
+from core.state.proxy import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.held_batch import HeldBatch

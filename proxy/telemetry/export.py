@@ -1,229 +1,151 @@
-"""Sends spans and evaluation results to a collector by OTLP: Protocol Buffers over HTTP.
+"""The tracer and the logger of the OpenTelemetry SDK, which send by OTLP over HTTP.
 
-One thread makes and sends them. Its queue is bounded: while a collector is down or slow, records
-are dropped. The standard environment variables of OTLP exporters apply, see
-`opentelemetry/specification/protocol/exporter.md` of open-telemetry/opentelemetry-specification.
+Threads of the SDK send batches. Their queues are bounded: while a collector is down or slow, data
+is dropped. The standard environment variables of exporters and batches apply, see
+`specification/protocol/exporter.md` and `specification/configuration/sdk-environment-variables.md`
+of open-telemetry/opentelemetry-specification.
 """
 
-import contextlib
-import gzip
 import logging
 import os
 import platform
-import queue
-import ssl
+import re
 import threading
-import time
-from collections.abc import Callable, Mapping
-from urllib.parse import unquote
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-import httpx
+import requests  # noqa: TID251  # the exporters' own client
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
-from core.settings.telemetry import TelemetrySettings
+from core.settings import TelemetrySettings
 from core.version import version
-from proxy.telemetry import conventions as names
-from proxy.telemetry.recorder import GroupRecord, Record
-from proxy.telemetry.spans import SpanWriter
-from proxy.telemetry.wire import encode_request
-
-log = logging.getLogger(__name__)
+from proxy.telemetry.spans import SCHEMA_URL, SpanWriter
 
 SCOPE = "ajet-console"
-MOST_WAITING = 1_000
-"""Records that wait for the thread; further ones are dropped."""
-BATCH = 2_000
-"""Spans, or evaluation results, after which they are sent."""
-SEND_EVERY = 5.0
-"""Seconds between two batches, at most."""
-TIMEOUT_MS = 10_000
-"""Milliseconds of one request, unless OTEL_EXPORTER_OTLP_TIMEOUT is set; like all durations in
-OpenTelemetry's variables, that one is in milliseconds."""
+TIMEOUT_MS = "10000"
+"""Milliseconds of one request, unless OTEL_EXPORTER_OTLP_TIMEOUT is set. Like all durations in
+OpenTelemetry's variables that one is in milliseconds; the exporters read it as seconds."""
 DEFAULT_ENDPOINT = "http://localhost:4318"
+_SECRET = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
+"""User and password, or the query, of a URL in a text."""
 
-Report = Callable[[str], object]
-"""Called by any thread: with the error when sending fails, with an empty text when it succeeds."""
+Report = Callable[[str, str], object]
+"""Called by any thread with `traces` or `logs`, and why a request failed, or an empty text."""
 
 
-class Exporter:
-    """Makes spans of records on a thread of its own, and sends them in batches.
+class Export:
+    """Makes spans and log events, and sends them in batches.
+
+    Attributes:
+        writer: Makes them of closed groups and of updates.
 
     Args:
-        settings: Endpoint, service name and content.
-        report: Called when sending begins to fail, and when it works again.
-        environment: Environment variables; by default those of the process.
+        settings: Endpoint and content.
+        report: Called for each request to the collector.
 
     Raises:
-        UsageError: the endpoint is not a URL, or a variable is invalid.
+        UsageError: the endpoint is not a URL, or the timeout is invalid.
     """
 
-    def __init__(
-        self,
-        settings: TelemetrySettings,
-        report: Report,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        own = os.environ if environment is None else environment
-        self._report = report
-        self._failing = False
-        self._senders = (
-            Sender(settings.endpoint, "traces", own),
-            Sender(settings.endpoint, "logs", own),
-        )
-        self._resource = resource_of(settings, own)
-        self._writer = SpanWriter(settings.content)
-        self._records: queue.Queue[Record | None] = queue.Queue(MOST_WAITING)
-        self.dropped = 0
-        """Records dropped because the thread fell behind, as with a slow collector."""
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-        self._thread.start()
-
-    def add(self, record: Record) -> None:
-        """Take a record; returns at once, and drops it if too many wait."""
-        try:
-            self._records.put_nowait(record)
-        except queue.Full:
-            self.dropped += 1
+    def __init__(self, settings: TelemetrySettings, report: Report) -> None:
+        spans, logs = (_target(settings.endpoint, signal, report) for signal in ("traces", "logs"))
+        resource = _resource()
+        self._tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
+        self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**spans)))
+        self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        self._loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(**logs)))
+        # What they log of a failed request is reported, once and without the secrets of the URL.
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
+        scope = (SCOPE, version(), SCHEMA_URL)
+        tracer, logger = self._tracers.get_tracer(*scope), self._loggers.get_logger(*scope)
+        self.writer = SpanWriter(tracer, logger, settings.content)
 
     def close(self, seconds: float) -> None:
-        """Send what waits, within a time limit; blocks.
+        """Send what waits; blocks.
 
         Args:
             seconds: Limit; what has not been sent by then is lost.
         """
-        end = time.monotonic() + seconds
-        with contextlib.suppress(queue.Full):
-            self._records.put(None, timeout=seconds)
-        self._thread.join(max(end - time.monotonic(), 0.0))
+        thread = threading.Thread(target=self._shut_down, name="telemetry", daemon=True)
+        thread.start()
+        thread.join(seconds)
 
-    def _run(self) -> None:
-        """Make spans of records until the end, and send them every few seconds."""
-        next_send = time.monotonic() + SEND_EVERY
-        ended = False
-        while not ended:
-            with contextlib.suppress(queue.Empty):
-                record = self._records.get(timeout=max(next_send - time.monotonic(), 0.0))
-                ended = record is None
-                if record is not None:
-                    self._write(record)
-            made = max(len(self._writer.spans), len(self._writer.logs))
-            if ended or made >= BATCH or time.monotonic() >= next_send:
-                self._send()
-                next_send = time.monotonic() + SEND_EVERY
-        for sender in self._senders:
-            sender.close()
+    def _shut_down(self) -> None:
+        self._tracers.shutdown()
+        self._loggers.shutdown()
 
-    def _write(self, record: Record) -> None:
+
+class _Session(requests.Session):
+    """Sends the requests of one exporter, and reports how each of them ended."""
+
+    def __init__(self, report: Callable[[str], object]) -> None:
+        super().__init__()
+        self._report = report
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        failure = ""
         try:
-            if isinstance(record, GroupRecord):
-                self._writer.write_group(record)
-            else:
-                self._writer.write_update(record)
-        except Exception:  # a fault of one record must not stop the others
-            log.exception("a record could not be written")
-
-    def _send(self) -> None:
-        """Send all that was made; what the collector does not take is lost."""
-        made = (self._writer.spans, self._writer.logs)
-        self._writer.spans, self._writer.logs = [], []
-        scope = (SCOPE, version())
-        errors: list[str] = []
-        for sender, records in zip(self._senders, made, strict=True):
-            if records and not any(errors):
-                body = encode_request(self._resource, scope, names.SCHEMA_URL, records)
-                errors.append(sender.send(body))
-        if errors and any(errors) is not self._failing:
-            self._failing = any(errors)
-            self._report("".join(errors))
+            response = super().send(request, **options)
+            if not response.ok:
+                failure = f"{response.status_code} {response.reason}"
+        except OSError as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            text = f"{request.url}: {failure}" if failure else ""
+            self._report(one_line(_SECRET.sub("", text), 300))
+        return response
 
 
-class Sender:
-    """Sends one kind of data.
+def _target(endpoint: str, signal: str, report: Report) -> dict[str, Any]:
+    """Return the arguments of an exporter: its address, time limit in seconds and session.
 
     Args:
-        endpoint: Base URL; empty for that of the environment, or the default.
-        signal: `traces` or `logs`.
-        environment: Environment variables; those of the signal precede the general ones.
+        endpoint: Base URL of the settings; empty for that of the environment, or the usual one.
+        signal: `traces` or `logs`; its variables precede the general ones.
+        report: For the session.
 
     Raises:
-        UsageError: the endpoint is not a URL, or a variable is invalid.
+        UsageError: the address is not a URL, or the time limit is not a number.
     """
-
-    def __init__(self, endpoint: str, signal: str, environment: Mapping[str, str]) -> None:
-        def variable(name: str) -> str:
-            general = environment.get(f"OTEL_EXPORTER_OTLP_{name}", "")
-            return environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}") or general
-
-        general = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINT
-        exact = environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-        is_base = bool(endpoint) or not exact
-        url = endpoint or exact or general
-        parts = web_address(url)
-        if parts is None:
-            shown = one_line(url.rpartition("@")[2].partition("?")[0], 100)
-            raise UsageError(
-                f"`{shown}` is not a URL", "telemetry.endpoint", "Give http://HOST:PORT"
-            )
-        if is_base:
-            parts = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}")
-        self._url = parts.geturl()
-        self._shown_url = parts._replace(
-            netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
-        ).geturl()
-        """The URL without user, password and query, for messages."""
-        self._gzip = variable("COMPRESSION").lower() == "gzip"
-        headers = {"content-type": "application/x-protobuf"}
-        if self._gzip:
-            headers["content-encoding"] = "gzip"
-        for pair in filter(None, variable("HEADERS").split(",")):
-            name, _, text = pair.partition("=")
-            headers[unquote(name).strip().lower()] = unquote(text).strip()
-        limit = variable("TIMEOUT") or str(TIMEOUT_MS)
-        if not (limit.isascii() and limit.isdigit() and int(limit[:10]) > 0):
-            raise UsageError(
-                "the timeout is not a positive number of milliseconds",
-                "OTEL_EXPORTER_OTLP_TIMEOUT",
-                "Give 10000 for ten seconds",
-            )
-        tls = ssl.create_default_context(cafile=variable("CERTIFICATE") or None)
-        if certificate := variable("CLIENT_CERTIFICATE"):
-            tls.load_cert_chain(certificate, variable("CLIENT_KEY") or None)
-        self._client = httpx.Client(headers=headers, timeout=int(limit[:10]) / 1_000, verify=tls)
-
-    def send(self, body: bytes) -> str:
-        """Send a request; return why it failed, or an empty text. Blocks up to the timeout."""
-        try:
-            content = gzip.compress(body, 1) if self._gzip else body
-            answer = self._client.post(self._url, content=content)
-        except (httpx.HTTPError, OSError) as error:
-            return one_line(f"{self._shown_url}: {type(error).__name__}: {error}", 300)
-        if answer.is_success:
-            return ""
-        return one_line(f"{self._shown_url}: {answer.status_code} {answer.reason_phrase}", 300)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+    own, general = f"OTEL_EXPORTER_OTLP_{signal.upper()}_", "OTEL_EXPORTER_OTLP_"
+    exact = "" if endpoint else os.environ.get(f"{own}ENDPOINT", "")
+    url = endpoint or exact or os.environ.get(f"{general}ENDPOINT") or DEFAULT_ENDPOINT
+    if (parts := web_address(url)) is None:
+        shown = one_line(url.rpartition("@")[2].partition("?")[0], 100)
+        raise UsageError(f"`{shown}` is not a URL", "telemetry.endpoint", "Give http://HOST:PORT")
+    if not exact:
+        parts = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}")
+    limit = os.environ.get(f"{own}TIMEOUT") or os.environ.get(f"{general}TIMEOUT") or TIMEOUT_MS
+    if not (limit.isascii() and limit.isdigit() and int(limit[:10]) > 0):
+        raise UsageError(
+            "the timeout is not a positive number of milliseconds",
+            f"{general}TIMEOUT",
+            "Give 10000 for ten seconds",
+        )
+    return {
+        "endpoint": parts.geturl(),
+        "timeout": int(limit[:10]) / 1_000,
+        "session": _Session(partial(report, signal)),
+        "max_request_size": 0,  # the collector's limit counts, whose answer is reported
+    }
 
 
-def resource_of(settings: TelemetrySettings, environment: Mapping[str, str]) -> dict[str, str]:
+def _resource() -> Resource:
     """Return the attributes of the program and the machine.
 
-    The settings precede OTEL_SERVICE_NAME, and that precedes OTEL_RESOURCE_ATTRIBUTES.
+    OTEL_SERVICE_NAME precedes OTEL_RESOURCE_ATTRIBUTES.
     """
-    resource = {
-        "service.name": SCOPE,
-        "service.version": version(),
-        "telemetry.sdk.name": SCOPE,
-        "telemetry.sdk.language": "python",
-        "telemetry.sdk.version": version(),
-        "host.name": platform.node(),
-    }
-    for pair in filter(None, environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
-        name, _, text = pair.partition("=")
-        resource[unquote(name).strip()] = unquote(text).strip()
-    if named := settings.service_name or environment.get("OTEL_SERVICE_NAME"):
-        resource["service.name"] = named
-    return resource
+    own = {"service.name": SCOPE, "service.version": version(), "host.name": platform.node()}
+    return Resource.create(own).merge(OTELResourceDetector().detect())

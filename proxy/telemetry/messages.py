@@ -1,7 +1,7 @@
 """Messages of a chat completion in the form of the GenAI conventions.
 
 Source: `gen-ai-input-messages.json` and `gen-ai-output-messages.json` beside the documents that
-`proxy.telemetry.conventions` names. A span carries them as JSON text.
+`proxy.telemetry.spans` names. A span carries them as JSON text.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,14 +1,23 @@
-"""Spans and evaluation results of one complete record, with the times of its events.
+"""Spans and evaluation results of a closed group and of a weight update, with the times of events.
 
-Runs on the thread of `proxy.telemetry.export`, never on the event loop.
+They are made after the fact: the tracer is given the start and the end of each span.
+
+The names are those of the documents `docs/gen-ai/gen-ai-spans.md` and `gen-ai-events.md` of
+open-telemetry/semantic-conventions at its tag v1.41.1, the last one that contains the conventions
+for generative AI (status: development). They moved to open-telemetry/semantic-conventions-genai,
+which has no release yet. Names that begin with `ajet.` are this program's own.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
+from opentelemetry._logs import Logger
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ajet_swarm.common.urls import web_address
 from core.events import (
     AnsweredCandidate,
     AnswerReturned,
@@ -16,415 +25,257 @@ from core.events import (
     CandidatesAnswered,
     EpisodeAborted,
     EpisodesClaimed,
-    Event,
-    GroupClosed,
+    GroupEvent,
     GroupOpened,
-    GroupRated,
     GroupScored,
-    GroupSealed,
-    RatingUndone,
     ScoringAbstained,
+    UpdateDone,
 )
 from core.scoring.agreement import top
-from proxy.telemetry import conventions as names
-from proxy.telemetry import wire
+from core.state import Candidate, Group, Server
 from proxy.telemetry.messages import input_messages, output_messages
-from proxy.telemetry.recorder import GroupRecord, UpdateRecord
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
 Attributes = dict[str, Any]
 
-_NUMBERS = {
-    "temperature": names.REQUEST_TEMPERATURE,
-    "top_p": names.REQUEST_TOP_P,
-    "top_k": names.REQUEST_TOP_K,
-    "frequency_penalty": names.REQUEST_FREQUENCY_PENALTY,
-    "presence_penalty": names.REQUEST_PRESENCE_PENALTY,
-}
-_COUNTS = {
-    "max_tokens": names.REQUEST_MAX_TOKENS,
-    "max_completion_tokens": names.REQUEST_MAX_TOKENS,
-    "seed": names.REQUEST_SEED,
-}
+_OF_CLIENT = TraceContextTextMapPropagator()
+
+_NUMBERS = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty")
+_COUNTS = ("max_tokens", "max_completion_tokens", "seed")
+_PARAMETERS: dict[str, type] = dict.fromkeys(_NUMBERS, float) | dict.fromkeys(_COUNTS, int)
+"""Field of a request -> the type of its attribute."""
 
 
 @dataclass(slots=True)
-class _Candidate:
-    """What the events of a group say about one candidate."""
+class _Call:
+    """What the events of a group say about the newest call of one candidate; Unix seconds."""
 
-    episode: str = ""
-    attempt: int = 1
     began: float = 0.0
     ended: float = 0.0
     answer: AnsweredCandidate | None = None
     error: str = ""
     """Low-cardinality name of its failure; empty if it answered."""
-    step: int | None = None
-    span_id: bytes = b""
-    """Of its span, once that was made."""
-
-
-@dataclass(slots=True)
-class _Group:
-    """What the events of a group say."""
-
-    candidates: dict[int, _Candidate] = field(default_factory=dict)
-    started: float = 0.0
-    run: int = 0
-    returned: AnswerReturned | None = None
-    scored: GroupScored | None = None
-    abstained: ScoringAbstained | None = None
-    rated: GroupRated | None = None
-    sealed: GroupSealed | None = None
-    closed: GroupClosed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """The trace that the spans of a group belong to."""
-
-    id: bytes
-    state: str = ""
-    """The client's `tracestate`."""
 
 
 class SpanWriter:
-    """Makes the spans and evaluation results of records, encoded.
+    """Makes the spans and evaluation results of closed groups and of updates.
 
     Args:
+        tracer: Makes the spans.
+        logger: Makes the log events of evaluations.
         content: Whether to include prompts, answers and reasons.
     """
 
-    def __init__(self, content: bool) -> None:
-        self.spans: list[bytes] = []
-        """Made so far; the caller empties the list."""
-        self.logs: list[bytes] = []
-        """Made so far; the caller empties the list."""
+    def __init__(self, tracer: Tracer, logger: Logger, content: bool) -> None:
+        self._tracer = tracer
+        self._logger = logger
         self._content = content
-        self._bytes = Random().randbytes
 
-    def write_group(self, record: GroupRecord) -> None:
-        """Make the spans of a request, its candidates and its scoring, and all evaluations."""
-        group = _read(record)
-        opened, closed = record.opened, group.closed
-        client = opened.traceparent.split("-")  # empty without a trace of the client
-        remote = len(client) > 1
-        trace_id = bytes.fromhex(client[1]) if remote else record.trace_id.to_bytes(16, "big")
-        trace = _Trace(trace_id, opened.tracestate)
-        error = ""
-        if closed is not None and group.returned is None and closed.phase != "DONE":
-            error = closed.cause_kind or closed.phase.lower()
-        ended = group.returned or closed
+    def write_group(
+        self, group: Group, events: Sequence[GroupEvent], server: Server | None
+    ) -> None:
+        """Make the spans of a request, its candidates and its scoring, and all evaluations.
+
+        Args:
+            group: The closed group.
+            events: Its followed events in their order; the first one opened it.
+            server: Its server, if that is known.
+        """
+        opened = events[0]
+        assert isinstance(opened, GroupOpened)
+        closed_at = group.closed_at or opened.at
+        newest = {type(event): event for event in events}
+        returned, scored = newest.get(AnswerReturned), newest.get(GroupScored)
+        calls = _calls(group, events)
+        headers = {"traceparent": opened.traceparent, "tracestate": opened.tracestate}
         request = self._span(
-            trace,
-            bytes.fromhex(client[2]) if remote else b"",
-            names.REQUEST_SPAN,
-            wire.encode_span_attributes(_request_attributes(opened, group)),
-            (opened.at, ended.at if ended is not None else opened.at),
-            kind=wire.SERVER,
-            error=error,
-            remote=remote,
+            _OF_CLIENT.extract(headers, Context()),
+            "ajet.request",
+            _request_attributes(group, opened.stream, len(calls)),
+            (opened.at, closed_at if returned is None else returned.at),
+            SpanKind.SERVER,
         )
-        shared = _inference_attributes(record)
+        shared = _inference_attributes(group, opened.body, server)
         if self._content:
-            shared[names.INPUT_MESSAGES] = input_messages(opened.body.get("messages") or ())
-        of_all = wire.encode_span_attributes(shared)
-        for index, candidate in sorted(group.candidates.items()):
-            self._candidate(trace, request, record, group, index, candidate, of_all)
-        self._scoring(trace, request, group)
-        self._evaluations(trace, group)
+            shared["gen_ai.input.messages"] = input_messages(opened.body.get("messages") or ())
+        spans = {}
+        for index, call in sorted(calls.items()):
+            spans[index] = self._span(
+                request,
+                f"chat {group.model}".rstrip(),
+                shared | self._candidate_attributes(group.candidates[index], call, server),
+                (max(call.began, opened.at), call.ended or closed_at),
+                SpanKind.CLIENT,
+            )
+        if isinstance(scored, GroupScored):
+            times = (scored.at - scored.seconds, scored.at)
+            self._span(request, "ajet.score", {"ajet.reward.version": scored.version}, times)
+            self._rewards(scored, spans)
+        elif abstained := newest.get(ScoringAbstained):
+            times = (abstained.at, abstained.at)
+            self._span(request, "ajet.score", {"error.type": "abstained"}, times)
+        self._votes(group, [index for index, call in sorted(calls.items()) if call.answer], spans)
 
-    def write_update(self, record: UpdateRecord) -> None:
+    def write_update(self, event: UpdateDone) -> None:
         """Make the span of a weight update: the time without claims, else that of training."""
-        event = record.event
         seconds = event.stats.get("sync_seconds") or event.stats.get("seconds") or 0.0
-        attributes: Attributes = {
-            names.SERVER: event.server,
-            names.STEP: event.step,
-            names.RUN: event.run,
-        }
-        for name, value in event.stats.items():
-            attributes[f"{names.UPDATE}{name}"] = float(value)
-        encoded = wire.encode_span_attributes(attributes)
+        stats = {f"ajet.update.{name}": float(value) for name, value in event.stats.items()}
+        update = {"ajet.server": event.server, "ajet.step": event.step, "ajet.run": event.run}
         times = (event.at - max(seconds, 0.0), event.at)
-        self._span(_Trace(self._bytes(16)), b"", names.UPDATE_SPAN, encoded, times)
+        self._span(Context(), "ajet.weight_update", update | stats, times)
 
     def _span(
         self,
-        trace: _Trace,
-        parent_id: bytes,
+        parent: Context,
         name: str,
-        attributes: bytes,
+        attributes: Attributes,
         times: tuple[float, float],
-        *,
-        kind: bytes = wire.INTERNAL,
-        error: str = "",
-        remote: bool = False,
-    ) -> bytes:
-        """Make a span and return its id; `times` are Unix seconds."""
-        began, ended = times
-        span_id = self._bytes(8)
-        if error:
-            attributes += wire.encode_span_attributes({names.ERROR_TYPE: error})
-        self.spans.append(
-            wire.encode_span(
-                trace_id=trace.id,
-                span_id=span_id,
-                parent_id=parent_id,
-                trace_state=trace.state,
-                remote=remote,
-                name=name,
-                kind=kind,
-                began=_ns(began),
-                ended=_ns(max(began, ended)),
-                attributes=attributes,
-                failed=bool(error),
-            )
-        )
-        return span_id
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Context:
+        """Make a span and return the context of its children; `times` are Unix seconds."""
+        began, ended = (int(seconds * 1e9) for seconds in times)
+        known = _known(attributes)
+        span = self._tracer.start_span(name, parent, kind, known, start_time=began)
+        if "error.type" in known:
+            span.set_status(StatusCode.ERROR)
+        span.end(max(began, ended))
+        return set_span_in_context(span, parent)
 
-    def _candidate(
-        self,
-        trace: _Trace,
-        parent_id: bytes,
-        record: GroupRecord,
-        group: _Group,
-        index: int,
-        candidate: _Candidate,
-        of_all: bytes,
-    ) -> None:
-        """Make the span of a candidate; `of_all` are the attributes that all candidates share."""
-        opened, answer, closed = record.opened, candidate.answer, group.closed
-        attributes: Attributes = {names.CANDIDATE: index, names.EPISODE: candidate.episode}
-        if candidate.attempt > 1:
-            attributes[names.ATTEMPT] = candidate.attempt
-        if candidate.step is not None:
-            attributes[names.STEP] = candidate.step
-        if answer is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (answer.finish_reason or "stop",)
-            attributes[names.USAGE_INPUT_TOKENS] = answer.prompt_tokens
-            attributes[names.USAGE_OUTPUT_TOKENS] = answer.completion_tokens
-            if record.model:
-                attributes[names.RESPONSE_MODEL] = record.model
+    def _candidate_attributes(
+        self, candidate: Candidate, call: _Call, server: Server | None
+    ) -> Attributes:
+        attributes: Attributes = {
+            "ajet.candidate.index": candidate.index,
+            "ajet.episode.id": candidate.episode_uuid,
+            "ajet.candidate.attempt": candidate.attempt if candidate.attempt > 1 else None,
+            "ajet.step": candidate.step,
+            "error.type": call.error,
+        }
+        if candidate.reward is not None:
+            attributes["ajet.reward"] = float(candidate.reward)
+            attributes["ajet.advantage"] = float(candidate.advantage or 0.0)
+        if (answer := call.answer) is not None:
+            attributes["gen_ai.response.finish_reasons"] = (answer.finish_reason or "stop",)
+            attributes["gen_ai.usage.input_tokens"] = answer.prompt_tokens
+            attributes["gen_ai.usage.output_tokens"] = answer.completion_tokens
+            if server is not None and server.pool is not None:
+                attributes["gen_ai.response.model"] = server.pool.model
             if self._content:
                 output = output_messages(answer.message, answer.finish_reason)
-                attributes[names.OUTPUT_MESSAGES] = output
-        for sent in group.sealed.rewards if group.sealed is not None else ():
-            if sent.index == index:
-                attributes[names.REWARD] = float(sent.reward)
-                attributes[names.ADVANTAGE] = float(sent.advantage)
-        began = max(candidate.began or group.started or opened.at, opened.at)
-        candidate.span_id = self._span(
-            trace,
-            parent_id,
-            f"{names.CHAT} {opened.model}".rstrip(),
-            of_all + wire.encode_span_attributes(attributes),
-            (began, candidate.ended or (closed.at if closed is not None else began)),
-            kind=wire.CLIENT,
-            error=candidate.error,
-        )
+                attributes["gen_ai.output.messages"] = output
+        return attributes
 
-    def _scoring(self, trace: _Trace, parent_id: bytes, group: _Group) -> None:
-        """Make the span of the automatic rewards, or of the abstention of their source."""
-        scored, abstained = group.scored, group.abstained
-        if scored is not None:
-            version = wire.encode_span_attributes({names.REWARD_VERSION: scored.version})
-            times = (scored.at - scored.seconds, scored.at)
-            self._span(trace, parent_id, names.SCORE_SPAN, version, times)
-        elif abstained is not None:
-            times = (abstained.at, abstained.at)
-            self._span(trace, parent_id, names.SCORE_SPAN, b"", times, error="abstained")
+    def _rewards(self, scored: GroupScored, spans: Mapping[int, Context]) -> None:
+        """Make each automatic reward and each part of it the result of an evaluation."""
+        for score in scored.scores:
+            if (span := spans.get(score.index)) is None:
+                continue
+            label = "best" if score.index == scored.best else "not_best"
+            self._evaluation(span, scored.at, "reward", score.reward, label)
+            for part in score.parts:
+                label = ("pass" if part.value > 0 else "fail") if part.gate else ""
+                self._evaluation(span, scored.at, part.name, part.value, label, part.reason)
 
-    def _evaluations(self, trace: _Trace, group: _Group) -> None:
-        """Make each reward, each part of it and each vote the result of an evaluation."""
-        scored, rated = group.scored, group.rated
-        if scored is not None:
-            for score in scored.scores:
-                index, at = score.index, scored.at
-                label = "best" if index == scored.best else "not_best"
-                self._evaluation(trace, group, index, at, "reward", score.reward, label)
-                for part in score.parts:
-                    label = ("pass" if part.value > 0 else "fail") if part.gate else ""
-                    value = part.value
-                    self._evaluation(trace, group, index, at, part.name, value, label, part.reason)
-        if rated is not None:
-            # A vote has a reward for each candidate that answered.
-            answered = [index for index, one in sorted(group.candidates.items()) if one.answer]
-            votes = dict(zip(answered, rated.rewards, strict=False))
-            best = top(votes)
-            for index, value in votes.items():
-                label = "best" if index in best else "not_best"
-                label = label if len(best) < len(votes) else ""
-                self._evaluation(trace, group, index, rated.at, "human", value, label, rated.note)
+    def _votes(self, group: Group, answered: Sequence[int], spans: Mapping[int, Context]) -> None:
+        """Make a person's vote an evaluation of each candidate that answered."""
+        if (rating := group.rating) is None:
+            return
+        votes = dict(zip(answered, rating.rewards, strict=False))
+        best = top(votes)
+        for index, value in votes.items():
+            label = "" if len(best) == len(votes) else "best" if index in best else "not_best"
+            self._evaluation(spans[index], rating.at, "human", value, label, rating.note)
 
     def _evaluation(
-        self,
-        trace: _Trace,
-        group: _Group,
-        index: int,
-        at: float,
-        name: str,
-        value: float,
-        label: str,
-        reason: str = "",
+        self, span: Context, at: float, name: str, value: float, label: str, reason: str = ""
     ) -> None:
-        candidate = group.candidates.get(index)
-        if candidate is None or not candidate.span_id:
-            return
         attributes: Attributes = {
-            names.EVALUATION_NAME: name,
-            names.EVALUATION_SCORE_VALUE: float(value),
+            "gen_ai.evaluation.name": name,
+            "gen_ai.evaluation.score.value": float(value),
+            "gen_ai.evaluation.score.label": label,
         }
-        if label:
-            attributes[names.EVALUATION_SCORE_LABEL] = label
         if reason and self._content:
-            attributes[names.EVALUATION_EXPLANATION] = reason
-        self.logs.append(
-            wire.encode_log(
-                trace_id=trace.id,
-                span_id=candidate.span_id,
-                at=_ns(at),
-                event=names.EVALUATION_EVENT,
-                attributes=attributes,
-            )
+            attributes["gen_ai.evaluation.explanation"] = reason
+        self._logger.emit(
+            timestamp=int(at * 1e9),
+            observed_timestamp=int(at * 1e9),
+            context=span,
+            attributes=_known(attributes),
+            event_name="gen_ai.evaluation.result",
         )
 
 
-def _read(record: GroupRecord) -> _Group:
-    """Return what the events of a record say."""
-    group = _Group()
-    for event in record.events:
+def _calls(group: Group, events: Sequence[GroupEvent]) -> dict[int, _Call]:
+    """Return the newest call of each candidate that has an episode."""
+    calls = {each.index: _Call() for each in group.candidates if each.phase != "waiting"}
+    for event in events:
         match event:
             case EpisodesClaimed():
-                _read_claims(group, event)
+                again = {claim.index for claim in event.episodes if claim.attempt > 1}
+                for index, call in calls.items():
+                    if index in again or (event.expires_at and not call.began):
+                        calls[index] = _Call(event.at)
             case CandidatesAnswered():
-                for answered in event.candidates:
-                    _read_answer(group, answered, event.at)
-            case CandidateFailed() | EpisodeAborted():
-                _read_failure(group, event)
-            case AnswerReturned():
-                group.returned = group.returned or event
-            case GroupSealed():
-                group.sealed = event
-            case GroupClosed():
-                group.closed = event
-            case _:
-                _read_reward(group, event)
-    return group
+                for answer in event.candidates:
+                    calls[answer.index] = _Call(event.at - answer.seconds, event.at, answer)
+            case CandidateFailed() | EpisodeAborted() if event.index in calls:
+                failed = calls[event.index]
+                if failed.answer is None:
+                    failed.ended = failed.ended or event.at
+                    if isinstance(event, CandidateFailed):
+                        failed.error = event.failure or "failed"
+                    else:
+                        failed.error = failed.error or "aborted"
+    return calls
 
 
-def _read_claims(group: _Group, event: EpisodesClaimed) -> None:
-    """Record episodes; a candidate that is claimed again starts over."""
-    group.run = event.run or group.run
-    for claim in event.episodes:
-        again = event.at if claim.attempt > 1 else 0.0
-        group.candidates[claim.index] = _Candidate(
-            claim.episode_uuid, claim.attempt, again, step=event.step
-        )
-    if event.expires_at:
-        group.started = event.at
-
-
-def _read_answer(group: _Group, answer: AnsweredCandidate, at: float) -> None:
-    """Record the answer of a candidate."""
-    candidate = group.candidates.setdefault(answer.index, _Candidate(answer.episode_uuid))
-    candidate.answer, candidate.error = answer, ""
-    candidate.step = candidate.step if answer.step is None else answer.step
-    candidate.ended, candidate.began = at, at - answer.seconds
-
-
-def _read_failure(group: _Group, event: CandidateFailed | EpisodeAborted) -> None:
-    """Record that a candidate has no answer."""
-    candidate = group.candidates.setdefault(event.index, _Candidate(event.episode_uuid))
-    if candidate.answer is not None:
-        return
-    candidate.ended = candidate.ended or event.at
-    if isinstance(event, CandidateFailed):
-        candidate.error = event.failure or "failed"
-    else:
-        candidate.error = candidate.error or "aborted"
-
-
-def _read_reward(group: _Group, event: Event) -> None:
-    """Record an automatic reward, its absence, a vote or its withdrawal; the last ones count."""
-    match event:
-        case GroupScored():
-            group.scored, group.abstained = event, None
-        case ScoringAbstained():
-            group.abstained = event
-        case GroupRated():
-            group.rated = event
-        case RatingUndone():
-            group.rated = None
-
-
-def _request_attributes(opened: GroupOpened, group: _Group) -> Attributes:
+def _request_attributes(group: Group, stream: bool, candidates: int) -> Attributes:
+    failed = not group.returned_why and group.phase != "DONE"
     attributes: Attributes = {
-        names.SERVER: opened.server,
-        names.GROUP: opened.group_id,
-        names.REQUEST: opened.request_id,
-        names.EPISODE_TYPE: opened.episode_type,
-        names.CANDIDATES: len(group.candidates),
-        names.REQUEST_STREAM: opened.stream,
+        "ajet.server": group.server,
+        "ajet.group.id": group.group_id,
+        "ajet.request.id": group.request_id,
+        "ajet.episode.type": group.episode_type,
+        "ajet.candidates": candidates,
+        "gen_ai.request.stream": stream,
+        "gen_ai.conversation.id": group.session,
+        "gen_ai.request.model": group.model,
+        "ajet.returned.index": group.returned,
+        "ajet.returned.why": group.returned_why,
+        "ajet.run": group.run or None,
+        "ajet.reward.source": group.source,
+        "ajet.phase": group.phase,
+        "ajet.cause": group.cause_kind,
+        "error.type": (group.cause_kind or group.phase.lower()) if failed else "",
     }
-    if opened.session:
-        attributes[names.CONVERSATION_ID] = opened.session
-    if opened.model:
-        attributes[names.REQUEST_MODEL] = opened.model
-    if group.returned is not None:
-        if group.returned.index is not None:
-            attributes[names.RETURNED] = group.returned.index
-        attributes[names.RETURNED_WHY] = group.returned.why
-    if group.run:
-        attributes[names.RUN] = group.run
-    if group.sealed is not None:
-        attributes[names.REWARD_SOURCE] = group.sealed.source
-    if group.closed is not None:
-        attributes[names.PHASE] = group.closed.phase
-        if group.closed.cause_kind:
-            attributes[names.CAUSE] = group.closed.cause_kind
-        for name, seconds in group.closed.latency.items():
-            if name == "keepalives":  # a count
-                continue
-            attributes[f"{names.LATENCY}{name}"] = float(seconds)
-    return attributes
+    latency = {name: seconds for name, seconds in group.latency.items() if name != "keepalives"}
+    return attributes | {f"ajet.seconds.{name}": float(value) for name, value in latency.items()}
 
 
-def _inference_attributes(record: GroupRecord) -> Attributes:
+def _inference_attributes(
+    group: Group, body: Mapping[str, Any], server: Server | None
+) -> Attributes:
     """Return the attributes that the calls of all candidates share."""
-    opened, body = record.opened, record.opened.body
     attributes: Attributes = {
-        names.OPERATION_NAME: names.CHAT,
-        names.PROVIDER_NAME: names.PROVIDER,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "agentjet",
+        "gen_ai.request.model": group.model,
+        "gen_ai.conversation.id": group.session,
     }
-    if opened.model:
-        attributes[names.REQUEST_MODEL] = opened.model
-    if opened.session:
-        attributes[names.CONVERSATION_ID] = opened.session
-    attributes |= dict(_address(record.url))
-    for field_, name in _NUMBERS.items():
-        number = body.get(field_)
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            attributes[name] = float(number)
-    for field_, name in _COUNTS.items():
-        if isinstance(value := body.get(field_), int) and not isinstance(value, bool):
-            attributes[name] = value
+    if server is not None and (address := web_address(server.url)) is not None:
+        attributes["server.address"] = address.hostname
+        attributes["server.port"] = address.port or (443 if address.scheme == "https" else 80)
+    for field, kind in _PARAMETERS.items():
+        value = body.get(field)
+        if isinstance(value, int | kind) and not isinstance(value, bool):
+            attributes[f"gen_ai.request.{field.replace('completion_', '')}"] = kind(value)
     stop = body.get("stop")
     stops = [stop] if isinstance(stop, str) else stop
-    if isinstance(stops, list) and stops and all(isinstance(one, str) for one in stops):
-        attributes[names.REQUEST_STOP_SEQUENCES] = tuple(stops)
+    if isinstance(stops, list) and stops and all(isinstance(text, str) for text in stops):
+        attributes["gen_ai.request.stop_sequences"] = tuple(stops)
     return attributes
 
 
-def _address(url: str) -> Iterator[tuple[str, Any]]:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return
-    if parts.hostname:
-        yield names.SERVER_ADDRESS, parts.hostname
-        yield names.SERVER_PORT, port
-
-
-def _ns(seconds: float) -> int:
-    return int(seconds * 1e9)
+def _known(attributes: Attributes) -> Attributes:
+    """Return the attributes that have a value."""
+    return {name: value for name, value in attributes.items() if value not in (None, "")}

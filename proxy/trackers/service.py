@@ -10,7 +10,7 @@ from typing import Any
 from core.bus import Bus
 from core.events import Event, GroupClosed, LookEnded, UpdateDone
 from core.events.alerts import params_of
-from core.reducer.common import Dirty
+from core.state.common import Dirty
 from proxy.alerts import clear_alert, show_alert
 from proxy.trackers.figures import FigureSource
 from proxy.trackers.runner import LIMIT, SinkRunner

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urljoin, urlsplit
 
 from ajet_swarm.api.outcomes import INVALID_REQUEST, VLLM_OVERFLOW
-from ajet_swarm.common.text import one_line, plain, redact
+from ajet_swarm.common.secrets import redact
+from ajet_swarm.common.text import one_line, plain
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from ajet_swarm.runtime import Chance
 from core.openai.errors import error_fields, hide

@@ -376,7 +376,7 @@ async def test_44_metrics_and_version(tmp_path: Path) -> None:
         for name in (
             "vllm:num_requests_running{",
             "vllm:num_requests_waiting{",
-            'vllm:request_success_total{engine="0",model_name="scripted",finished_reason="stop"} 1',
+            'vllm:request_success_total{engine="0",finished_reason="stop",model_name="scripted"} 1',
         ):
             assert f"\n{name}" in answer.body.decode()
         await one.ask("GET", "/version")

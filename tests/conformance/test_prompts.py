@@ -110,7 +110,7 @@ async def test_35_all_prompts_are_admitted_or_none(tmp_path: Path) -> None:
 
 
 async def test_35_many_prompts_count_as_one_request_of_their_session(tmp_path: Path) -> None:
-    one_at_a_time = {"session_cap": 1, "session_calls": 2, "key_cap": 1}
+    one_at_a_time = {"session_cap": 1, "session_calls": 2}
     headers = {"x-session-id": "one"}
     async with fronted(tmp_path, configured=settings(proxy=one_at_a_time)) as f:
         f.world.swarm.answer = echo_prompt

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from core.events import LookEnded
 from core.runtime.home import running
-from core.state import Look
 from proxy.control.client import ControlClient
 from tests.support.console import Clock, run_console
 from tests.support.stack import Stack, rows_file, until
@@ -32,7 +32,6 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
     probe_set.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Stack(tmp_path / "home") as stack:
         stack.environment |= {
-            "AJET_CONSOLE__PROBE__ENABLED": "true",
             "AJET_CONSOLE__PROBE__FILE": str(probe_set),
             "AJET_CONSOLE__PROBE__SHARE": "1.0",
         }
@@ -52,7 +51,7 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         step = stack.step()
         assert step >= 3
 
-        def later() -> tuple[Look, subprocess.CompletedProcess[str]] | None:
+        def later() -> tuple[LookEnded, subprocess.CompletedProcess[str]] | None:
             """The look after the updates, and what is said of it: another may end in between."""
             current = stack.progress().current
             if current is None or current.verdict is None or (current.step or 0) < step:

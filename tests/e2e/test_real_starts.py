@@ -14,9 +14,10 @@ from textual.widgets import Input
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
-from ajet_swarm.protocol.job import BATCH, GPUS, KL, LEARNING_RATE, MODEL, Job, get, put
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.schema import BATCH, GPUS, KL, LEARNING_RATE, MODEL
+from ajet_swarm.job.server import MODEL_VARIABLE
+from ajet_swarm.job.tree import Job, get, put
 from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import GaveUp
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task

@@ -25,7 +25,7 @@ FLAT = 12.0
 async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(batch=1000, slots=64) as swarm,
-        fronted(tmp_path, swarm, configured(replay_window=0)) as front,
+        fronted(tmp_path, swarm, configured(replay="off")) as front,
     ):
         swarm.delay = 0.2
         groups, process = front.world.groups, psutil.Process()

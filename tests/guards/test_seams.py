@@ -26,8 +26,6 @@ OUTSIDE = {
     "core/whole_file.py": "name of a temporary file",
     "proxy/control/job_store.py": "file of a home: the key of its masks",
     "proxy/rewards/hooks/host.py": "runs in the process of the hooks",
-    "proxy/telemetry/export.py": "thread of the telemetry",
-    "proxy/telemetry/spans.py": "ids of spans, made on the thread of the telemetry",
     "proxy/trackers/runner.py": "thread of a sink",
 }
 """Modules that read the system itself, and why: no simulation runs them."""

@@ -113,7 +113,7 @@ def plan(seed: int) -> Plan:
                 "answer_budget": chance.choice((20.0, 90.0)),
                 "stream_budget": 120.0,
                 "straggler_limit": chance.choice((0.0, 20.0)),
-                "hedge": chance.random() < 0.3,
+                "straggler": "replace" if chance.random() < 0.3 else "answer",
             },
             "rating": {
                 "mode": mode,

@@ -4,17 +4,16 @@ from console.models.advice import advice_context
 from console.text.alerts import alert_text
 from core.events import AlertRaised, EngineChanged, Event, GroupRated
 from core.events.alerts import params_of
-from core.state import Alert
 from tests.support.sample import NOW, group_events
 
 
-def cause_of(alert: Alert | AlertRaised | None) -> str:
+def cause_of(alert: AlertRaised | None) -> str:
     """Return the cause of an alert as the console words it."""
     assert alert is not None
     return alert_text(alert, advice_context()).cause
 
 
-def todo_of(alert: Alert | AlertRaised | None) -> str:
+def todo_of(alert: AlertRaised | None) -> str:
     """Return the advice of an alert as the console words it."""
     assert alert is not None
     return alert_text(alert, advice_context()).todo

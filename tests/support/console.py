@@ -385,7 +385,6 @@ def build_app(
     rater: str = "anna",
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
-    still: bool = False,
     first: str = "",
     places: Sequence[ScreenSpec] = SCREENS,
 ) -> PatientConsole:
@@ -401,9 +400,7 @@ def build_app(
     async def follow(session: Session) -> None:
         await Feed(session, link, sleep=short).run()
 
-    return PatientConsole(
-        session, follow, theme=theme, keys=keys, still=still, first=first, places=places
-    )
+    return PatientConsole(session, follow, theme=theme, keys=keys, first=first, places=places)
 
 
 @asynccontextmanager

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ajet_swarm.protocol.job import LEARNING_RATE, default_job, dump_job, put
+from ajet_swarm.job.schema import EXPERIMENT, LEARNING_RATE
+from ajet_swarm.job.tree import dump_job, put
 from core.events import (
     EngineChanged,
     Event,
@@ -19,6 +20,7 @@ from core.events import (
     UpdateDone,
     WorkChanged,
 )
+from core.jobs import default_job
 from core.verdict.conclusion import judge
 from tests.support.sample import NOW, group_events
 
@@ -27,7 +29,8 @@ DAY = 86_400.0
 
 def job_text(model: str = "tiny", rate: float = 5e-4, experiment: str = "ajet-console") -> str:
     """YAML of a job."""
-    job = default_job(model, experiment)
+    job = default_job(model)
+    put(job, EXPERIMENT, experiment)
     put(job, LEARNING_RATE, rate)
     return dump_job(job)
 

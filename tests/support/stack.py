@@ -62,7 +62,7 @@ class Stack:
             **{key: value for key, value in os.environ.items() if not _foreign(key)},
             "AJET_CONSOLE_HOME": str(root),
             "PYTHONUNBUFFERED": "1",
-            "AJET_CONSOLE__PROBE__ENABLED": "false",  # the checks take processor time from others
+            "AJET_CONSOLE__PROBE__SHARE": "0",  # the checks take processor time from others
         }
 
     def __enter__(self) -> Self:
@@ -242,7 +242,7 @@ def loop_up(root: Path, *proxy_args: str, looks: bool = False) -> Iterator[Stack
     """Engine ROLLING and proxy up, on request with looks at the probe set."""
     with Stack(root) as stack:
         if looks:
-            del stack.environment["AJET_CONSOLE__PROBE__ENABLED"]
+            del stack.environment["AJET_CONSOLE__PROBE__SHARE"]
         stack.engine()
         stack.proxy(*proxy_args)
         done = stack.run("engine-start")

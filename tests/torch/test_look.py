@@ -40,7 +40,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
             "AJET_CONSOLE__ENGINE__MODEL": str(model),
             "AJET_CONSOLE__RATING__MODE": "answer_first",
             "AJET_CONSOLE__RATING__WINDOW": "0.1",
-            "AJET_CONSOLE__PROBE__ENABLED": "true",
+            "AJET_CONSOLE__PROBE__SHARE": "0.3",
             "AJET_CONSOLE__PROBE__FILE": str(file),
             "AJET_CONSOLE__PROBE__EVERY": "1000",
         }

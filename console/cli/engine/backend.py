@@ -51,19 +51,7 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(
                 "must be above 0", f"--{flag.replace('_', '-')} {value}", "Give a number above 0"
             )
-    flags: dict[str, Any] = {
-        "engine__device": args.device,
-        "engine__dtype": args.dtype,
-        "engine__context": args.context,
-        "engine__max_memory": args.max_memory,
-        "engine__lora": args.lora,
-        "engine__full": True if args.full else None,
-    }
-    if args.full:
-        flags["engine__lora"] = 0  # also of a settings file
-    elif args.lora is not None:
-        flags["engine__full"] = False
-    return {**flags, **model_flags(args.backend, args.model)}
+    return model_flags(args.backend, args.model)
 
 
 def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:
@@ -112,7 +100,7 @@ def check_backend(
     from engine.torch.names import check_device, is_gguf
     from engine.torch.packages import require
 
-    check_device(engine.device)
+    check_device(torch_flags.get("--device") or "")
     require(gguf=engine.model == SMOLLM2 or is_gguf(engine.model))
 
 
@@ -131,7 +119,7 @@ def torch_model(home: Home, engine: EngineSettings) -> str:
     return absolute_model(engine.torch_model)
 
 
-def check_device_present(engine: EngineSettings) -> None:
+def check_device_present(engine: EngineSettings, device: str) -> None:
     """Check that torch can use the device that is named, before the engine listens.
 
     Nothing is imported for an empty name, `cpu`, or another backend.
@@ -139,7 +127,7 @@ def check_device_present(engine: EngineSettings) -> None:
     Raises:
         AjetError: it cannot, or torch cannot be imported.
     """
-    if engine.backend != "torch" or engine.device in ("", "cpu"):
+    if engine.backend != "torch" or device in ("", "cpu"):
         return
     try:
         from engine.torch.hardware.devices import usable_device
@@ -147,4 +135,4 @@ def check_device_present(engine: EngineSettings) -> None:
         raise AjetError(
             f"torch cannot be imported: {error}", todo="Run `ajet-console doctor`"
         ) from error
-    usable_device(engine.device)
+    usable_device(device)

@@ -1,6 +1,5 @@
 """Engine commands without a proxy: they talk to the swarm server directly."""
 
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -63,27 +62,6 @@ async def running_engine(name: str, url: str, settings: "EngineSettings") -> "En
             return await engine_of(client, settings)
     except AjetError:
         return settings
-
-
-def preset_job(preset: str, embedded: bool, engine: "EngineSettings", earlier: str = "") -> str:
-    """Return a shipped job as YAML.
-
-    Args:
-        preset: default or hand.
-        embedded: For the embedded engine; else for an AgentJet server, whose model comes from the
-            environment or from the operator.
-        engine: Settings of the embedded engine.
-        earlier: An earlier job of the server, for the number of its GPUs.
-    """
-    from ajet_swarm.protocol.job import dump_job, load_job
-    from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
-    from core.settings.presets import embedded_job
-
-    if embedded:
-        return dump_job(embedded_job(engine, preset))
-    remote = os.environ.get(MODEL_VARIABLE, "")
-    make = server_hand_job if preset == "hand" else server_job
-    return dump_job(make(remote, like=load_job(earlier) if earlier else None))
 
 
 async def start_directly(
@@ -203,28 +181,11 @@ async def _booted(client: "SwarmWire", name: str, job: str) -> str:
     Raises:
         AjetError: it is OFFLINE, or gone.
     """
-    from ajet_swarm.protocol.job_secrets import hidden
-    from ajet_swarm.protocol.schemas import EngineState
-    from ajet_swarm.protocol.server_job import likely_causes
-    from proxy.control.job_commands import BOOT_WAIT
+    from proxy.control.job_operation import wait_booted
 
     sys.stderr.write(f"{one_line(name, 40)}: boot\n")
     async with _watched(client) as watcher:
-        await watcher.refresh()
-        try:
-            status = await watcher.wait_for(
-                lambda seen: seen.gone or (seen.reachable and seen.state != EngineState.BOOTING),
-                BOOT_WAIT,
-            )
-        except TimeoutError:
-            what = f"{name} has been BOOTING for {BOOT_WAIT / 60:.0f} min"
-            raise AjetError(what, client.url, WAY_OUT) from None
-    if status.gone:
-        raise AjetError(f"{name} does not answer: {status.error}", client.url, "Does it run?")
-    if status.state is EngineState.OFFLINE:
-        detail = f": {hidden(status.detail, job)}" if status.detail else ""
-        todo = "Start it again" if await client.is_embedded() else likely_causes(job)
-        raise AjetError(f"{name} went back to OFFLINE{detail}", client.url, todo)
+        status = await wait_booted(name, watcher, job)
     return f"{name} is {status.state.value}, step {status.step or 0} ({client.url})"
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import cert_of, settings_of, token_of
 from console.cli.engine.target import Aim, Target
-from core.commands.engine import PRESETS
+from core.commands.table import PRESETS
 from core.control_payloads import JobInfo
 
 CAP = 1_000_000
@@ -104,7 +104,9 @@ async def base_job(
             return (info.saved, info.path) if info.saved else (info.default, note)
         where = "the job last sent" if info.sent else "default"
         return (info.saved, info.path) if info.saved else (info.next, where)
-    from console.cli.engine.direct import answers_as_embedded, preset_job, running_engine
+    from ajet_swarm.job.tree import dump_job, load_job
+    from console.cli.engine.direct import answers_as_embedded, running_engine
+    from core.jobs import preset_job
     from proxy.control.job_store import JobStore
 
     store = JobStore.beside(aim.home.journal)
@@ -117,9 +119,10 @@ async def base_job(
     sent = _last_sent(aim, target) if args.preset == "last" or not embedded else ""
     if args.preset == "last" or (sent and not args.preset):
         return sent or _none_sent(target), "the job last sent"
-    engine = await running_engine(target.name, target.url, settings.engine)
-    preset = args.preset or "default"
-    return preset_job(preset, embedded, engine, saved or sent), preset
+    engine = await running_engine(target.name, target.url, settings.engine) if embedded else None
+    preset, earlier = args.preset or "default", saved or sent
+    like = load_job(earlier) if earlier else None
+    return dump_job(preset_job(preset, engine, remote_model(), like)), preset
 
 
 def _none_sent(target: Target) -> NoReturn:

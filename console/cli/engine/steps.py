@@ -14,7 +14,7 @@ from console.cli.output import output
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
-    from core.state import Operation, State
+    from core.state import State
     from proxy.control.client import ControlClient
 
 POLL = 0.3
@@ -79,7 +79,7 @@ async def _booted(client: "ControlClient", target: Target, before: "State", mess
         await asyncio.sleep(POLL)
 
 
-def _work(state: "State", name: str) -> "Operation | None":
+def _work(state: "State", name: str) -> WorkChanged | None:
     server = state.servers.get(name)
     return server.work if server is not None else None
 

@@ -15,9 +15,8 @@ from typing import Any, cast
 from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings
-from proxy.rewards.hooks.check import checked_rewards
-from proxy.rewards.hooks.host import REWARD, HookFunctions
-from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
+from proxy.rewards.hooks.functions import REWARD, HookFunctions, checked_rewards
+from proxy.rewards.hooks.tutorials import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
 from proxy.rewards.model.spec import Column, PartSpec, Weigher
 from proxy.rewards.part import (
@@ -135,7 +134,8 @@ def _model(
             part = make(spec, model, folder)
             if isinstance(part, NeedsEnvironment):
                 part.place(PartEnvironment(home.root, settings.reward_limit))
-            stop = part.score if not custom or spec.name in custom else None
+            function = getattr(part, "function", part.score)
+            stop = function if not custom or spec.name in custom else None
             column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         sys.stdout.write(f"{spec.name}: {_values(column)}\n")

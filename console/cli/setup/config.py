@@ -1,6 +1,7 @@
 """The files that the answers are written to: `config.yaml`, and those of judge, hooks and job."""
 
 import contextlib
+import copy
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -64,8 +65,7 @@ def _settings_text(situation: Situation, answers: Answers, changed: Collection[s
                     comment = f"{MARK}{one.id}: {one.comment(situation, answer)}"
                     text = edit.with_comment(text, path, MARK, comment)
         after = parse_settings(text, file)[0]
-        fits = edit.same_keys(values, after, set(written))
-        fits = fits and all(_value(after, key) == value for key, value in written.items())
+        fits = after == _with(values, written)
     except AjetError as error:
         problem, fits = error.what, False
     if not fits:
@@ -74,6 +74,18 @@ def _settings_text(situation: Situation, answers: Answers, changed: Collection[s
         )
         raise AjetError(problem, str(file), f"Set by hand: {lines}")
     return text
+
+
+def _with(values: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with some values, by their dotted keys."""
+    whole = copy.deepcopy(dict(values))
+    for key, value in written.items():
+        section, *path = whole, *key.split(".")
+        for name in path[:-1]:
+            section[name] = section.get(name) or {}
+            section = section[name]
+        section[path[-1]] = value
+    return whole
 
 
 def _value(values: Mapping[str, Any], key: str) -> Any:

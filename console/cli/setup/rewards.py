@@ -25,7 +25,6 @@ from core.runtime.secrets import env_key
 from core.settings import edit
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import address
-from proxy.rewards.judge.spend import JudgeBudgets
 from proxy.rewards.model.file import load, make, parse
 
 KINDS = BUILT_IN, JUDGE, HOOKS = "built_in", "judge", "hooks"
@@ -125,7 +124,7 @@ def _check_model(situation: Situation, answers: Answers, answer: str) -> Checked
     part = next(one for one in model.parts if one.kind == JUDGE)
     judge = make(part, model, file.parent)
     assert isinstance(judge, Judge)
-    finding = asyncio.run(check_judge(Judge(judge.options, JudgeBudgets())))
+    finding = asyncio.run(check_judge(judge))
     return seen(finding, answer, usable=answer)
 
 

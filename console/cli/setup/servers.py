@@ -9,8 +9,8 @@ from typing import Any
 
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
-from ajet_swarm.protocol.job import dump_job
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
+from ajet_swarm.job.server import MODEL_VARIABLE
+from ajet_swarm.job.tree import dump_job
 from console.cli.engine.direct import answers_as_embedded
 from console.cli.folders.scaffold import MODEL
 from console.cli.setup.question import (
@@ -24,6 +24,7 @@ from console.cli.setup.question import (
 )
 from console.doctor.remote import check_server
 from console.models.job_form import for_server, masked, values, with_values
+from core.jobs import server_job
 from core.settings import parse_servers
 from proxy.control.job_store import JobStore
 

@@ -7,17 +7,8 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.protocol.job import (
-    BATCH,
-    EXPERIMENT,
-    KL,
-    LEARNING_RATE,
-    MODEL,
-    REPEAT,
-    TEMPERATURE,
-    get,
-    load_job,
-)
+from ajet_swarm.job.schema import BATCH, EXPERIMENT, KL, LEARNING_RATE, MODEL, REPEAT, TEMPERATURE
+from ajet_swarm.job.tree import get, load_job
 from console.models.job_form import change_words, difference, shown
 from console.models.reward_trend import Trend, reward_trend
 from core.events import RewardPart

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.state import Look, Progress
+from core.events import LookEnded
+from core.state import Progress
 from core.verdict.conclusion import CHANCE
 
 
@@ -45,6 +46,6 @@ def look_points(progress: Progress) -> list[LookPoint]:
     return sorted((one for _, one in points), key=lambda one: one.step)
 
 
-def is_wins(looks: Sequence[Look]) -> bool:
+def is_wins(looks: Sequence[LookEnded]) -> bool:
     """Return whether the newest complete look is scored by comparisons."""
     return next((one.mode == "wins" for one in reversed(looks) if one.complete), False)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from core.events import PartFigures
-from core.state import Look, State
+from core.events import LookEnded, PartFigures
+from core.state import State
 
 MOVED = 0.005
 """Difference of two means above which a part has moved."""
@@ -11,7 +11,7 @@ TRAITS: Mapping[str, str] = {"length": "answer length", "repetition": "answer re
 """Names of the figures that are no part of the reward; a part may have the same name."""
 
 
-def part_weights(state: State, look: Look) -> dict[str, float]:
+def part_weights(state: State, look: LookEnded) -> dict[str, float]:
     """Return the weight of each part in the reward of a look; empty if its parts are unknown.
 
     A gate multiplies the other parts: it has the weight of all of them together.
@@ -24,7 +24,7 @@ def part_weights(state: State, look: Look) -> dict[str, float]:
     return {one.name: total if one.gate else one.weight for one in enabled}
 
 
-def ordered_parts(look: Look, weights: Mapping[str, float]) -> list[PartFigures]:
+def ordered_parts(look: LookEnded, weights: Mapping[str, float]) -> list[PartFigures]:
     """Return the figures of a look in the order of their importance.
 
     First what is worse and not in the reward; then the parts that moved or have a verdict, by their

@@ -7,12 +7,12 @@ from msgspec import structs
 
 from ajet_swarm.common.text import one_line
 from console.text.causes import worse_words
-from core.events import BestComparison
+from core.events import BestComparison, LookEnded
 from core.events.progress import ProbeSetLoaded
-from core.state import Look, Progress, RunningLook, Server, State
+from core.state import Progress, RunningLook, Server, State
 from core.verdict.conclusion import Outcome, sentence
 
-LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
+LOOKS_OFF = "Looks are off: set `probe.share` above 0, restart the proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Standing:
     sentence: str
     """The verdict, or why there is none; safe text in one line, without a full stop."""
     outcome: Outcome = "unknown"
-    look: Look | None = None
+    look: LookEnded | None = None
     """The look of the verdict; None without one."""
-    baseline: Look | None = None
+    baseline: LookEnded | None = None
     """The look that it is compared with; None before the first complete one."""
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
@@ -94,7 +94,7 @@ def standing(state: State, name: str) -> Standing:
 
 
 def _verdict_words(
-    look: Look, baseline: Look, server: Server | None, probe_set: ProbeSetLoaded | None
+    look: LookEnded, baseline: LookEnded, server: Server | None, probe_set: ProbeSetLoaded | None
 ) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
@@ -127,13 +127,13 @@ def _prompts(count: int, probe_set: ProbeSetLoaded | None) -> str:
     return f"{count} {noun}" + (f" of {one_line(Path(source).name, 40)}" if source else "")
 
 
-def _below(look: Look) -> BestComparison | None:
+def _below(look: LookEnded) -> BestComparison | None:
     """Return the best look that a look is below with certainty; None if there is none."""
     compared = look.against_best
     return compared if compared is not None and compared.below else None
 
 
-def _before(look: Look, baseline: Look) -> str:
+def _before(look: LookEnded, baseline: LookEnded) -> str:
     """Return the step of the baseline: `at step 1`, in mode `wins` `step 1`."""
     if baseline.step is None:
         return "the baseline" if look.mode == "wins" else "in the baseline"
@@ -146,13 +146,13 @@ def _other_run(run: int, now: int) -> str:
     return f" of training run {run}" if run and now and run != now else ""
 
 
-def _less(below: BestComparison, look: Look) -> str:
+def _less(below: BestComparison, look: LookEnded) -> str:
     """Return `0.07 less (0.05 to 0.10) than at step 86`."""
     figures = f"{-below.effect:.2f} less ({-below.high:.2f} to {-below.low:.2f})"
     return f"{figures} than {_at(below.step)}{_other_run(below.run, look.run)}"
 
 
-def _is_old(look: Look, server: Server | None) -> bool:
+def _is_old(look: LookEnded, server: Server | None) -> bool:
     """Return whether the server has another policy than the one of the look."""
     if server is None or server.step is None or look.step is None:
         return False
@@ -212,7 +212,7 @@ def _missing(probe_set: ProbeSetLoaded) -> str:
     return f"No probe set: {one_line(probe_set.error, 300).removeprefix('no probe set: ')}"
 
 
-def _without_result(look: Look, word: str) -> str:
+def _without_result(look: LookEnded, word: str) -> str:
     """Return what happened to a look that is not complete: `The look at step 9 failed: ...`."""
     how = "was cut short" if look.outcome == "cut" else "failed"
     cause = f": {one_line(look.cause, 300)}" if look.cause else ""
@@ -229,7 +229,7 @@ def _at(step: int | None) -> str:
     return "at an unknown step" if step is None else f"at step {step}"
 
 
-def _step(look: Look) -> str:
+def _step(look: LookEnded) -> str:
     return "this baseline" if look.step is None else f"step {look.step}"
 
 

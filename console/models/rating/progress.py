@@ -1,4 +1,4 @@
-"""Progress of one rating session: number of votes, pace, goal."""
+"""Progress of one rating session: number of votes, pace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,12 @@ class RatingFigures:
     Attributes:
         rated: Votes of this console since its start, without undone ones and skips.
         per_minute: Pace of the newest votes; None before the second one.
-        goal: Target number of votes (`rating.goal`); 0 for no goal.
         skipped: Groups that this console skipped.
     """
 
     rated: int
     per_minute: float | None = None
-    goal: int = 0
     skipped: int = 0
-
-    @property
-    def share(self) -> float | None:
-        """Reached share of the goal, at most 1; None without a goal."""
-        return min(1.0, self.rated / self.goal) if self.goal else None
 
 
 def pace_of(times: Sequence[float]) -> float | None:
@@ -46,7 +39,6 @@ class RatingProgress:
     """Counts the votes of a session, and its skips apart. The times are unix seconds."""
 
     def __init__(self) -> None:
-        self.goal = 0
         self._votes: dict[str, float] = {}
         self._skipped: set[str] = set()
 
@@ -68,7 +60,7 @@ class RatingProgress:
     def figures(self) -> RatingFigures:
         """Return the figures now."""
         pace = pace_of(sorted(self._votes.values()))
-        return RatingFigures(len(self._votes), pace, self.goal, len(self._skipped))
+        return RatingFigures(len(self._votes), pace, len(self._skipped))
 
     def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:
         """Return the votes in each of the last `minutes`, oldest first."""
@@ -80,13 +72,13 @@ class RatingProgress:
 
 
 def progress_words(now: RatingFigures) -> str:
-    """Return `7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal.
+    """Return `7 rated, 4.2/min`; empty before the first vote of a session.
 
     Skips are named apart: `7 rated, 2 skipped, 4.2/min`.
     """
-    if not (now.rated or now.goal or now.skipped):
+    if not (now.rated or now.skipped):
         return ""
-    words = f"{now.rated} of {now.goal} rated" if now.goal else f"{now.rated} rated"
+    words = f"{now.rated} rated"
     if now.skipped:
         words += f", {now.skipped} skipped"
     return words if now.per_minute is None else f"{words}, {now.per_minute:.1f}/min"

@@ -9,7 +9,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from ajet_swarm.common.text import plain
-from core.commands.groups import ABORT_REASONS
+from core.commands.table import ABORT_REASONS
 
 TALL = 22
 """Rows from which each reason has a row of its own."""

@@ -58,9 +58,7 @@ class RatingContext:
         rating = self.session.rating
         self.queue.rater = self.session.rater
         self.queue.share = 0.0 if self.session.read_only else rating.repeats
-        self.queue.margin = rating.unsure
         self.queue.bounds = (rating.score_low, rating.score_high)
-        self.queue.progress.goal = rating.goal
 
     def waiting(self) -> list[Group]:
         """Return the groups that wait for a vote: waiting users first, then the shortest clock."""

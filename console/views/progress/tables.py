@@ -10,8 +10,8 @@ from console.text.format import UNKNOWN, figure, number
 from console.text.lines import Line, fit
 from console.ui.table import Cell, Column, Table
 from console.views.progress.prompt_pair import pair_lines
-from core.events import PartFigures
-from core.state import Look, Progress
+from core.events import LookEnded, PartFigures
+from core.state import Progress
 
 _OUTCOMES = {
     "better": ("▲ better", "$reward-up"),
@@ -29,7 +29,7 @@ def parts_head(width: int) -> Line:
     return _PARTS.head(width)
 
 
-def parts_lines(look: Look, width: int, weights: Mapping[str, float]) -> list[Line]:
+def parts_lines(look: LookEnded, width: int, weights: Mapping[str, float]) -> list[Line]:
     """Return a row for each part: mean before and now, change, verdict.
 
     They are in the order of `ordered_parts`; the parts that are left out of a look, with the
@@ -156,5 +156,5 @@ def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]
     return pair_lines(one, _step(baseline), _step(look), width)
 
 
-def _step(look: Look | None) -> str:
+def _step(look: LookEnded | None) -> str:
     return f"step {look.step}" if look is not None and look.step is not None else ""

@@ -16,7 +16,8 @@ from console.text.lines import Line, fit, flow
 from console.text.sections import Room, heading
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from core.state import Look, Progress, RunningLook
+from core.events import LookEnded
+from core.state import Progress, RunningLook
 from core.verdict.conclusion import Outcome
 
 SIGNS: dict[Outcome, tuple[str, str]] = {
@@ -74,7 +75,7 @@ def detail_lines(present: Standing, progress: Progress | None, width: int) -> li
     return [*indented, *human, *note_lines(present.notes, width)]
 
 
-def _mean(word: str, look: Look) -> Line:
+def _mean(word: str, look: LookEnded) -> Line:
     word = "win rate" if look.mode == "wins" else word
     limits = f" ({number(look.low)} to {number(look.high)})"
     return ((f"{word} ", "$muted"), (number(look.mean), "bold"), (limits, ""))

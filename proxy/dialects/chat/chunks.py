@@ -1,12 +1,15 @@
-"""The `data:` events of a chat or legacy completion's stream. No I/O."""
+"""What the streams of chat and legacy completions share: chunks with choices and usage. No I/O."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from core.version import version
+from proxy.dialects.logprobs import Entry, requested_tokens, walk
 from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
+from proxy.dialects.writer import Writer
 from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
@@ -19,68 +22,116 @@ def fingerprint() -> str:
     return f"ajet-console-{version()}"
 
 
-_FINGERPRINT_FIELD = b',"system_fingerprint":' + _encode(fingerprint())
+class ChunkWriter(Writer):
+    """Writer of chunks, all with the same id, time and model; see `Writer`."""
 
+    id_prefix: ClassVar[str]
+    kind: ClassVar[str]
+    """The `object` of a chunk."""
 
-class Chunks:
-    """Encoder of a stream's events, all with the same id, time and model.
-
-    Args:
-        head: The first fields of every event.
-        request: The request; it determines which events have usage.
-    """
-
-    def __init__(self, head: Mapping[str, Any], request: ChatRequest) -> None:
-        self._head = head
-        self._start = b""
-        """The first bytes of every event; encoded with the first one, as most answers have none."""
-        self._final_usage = request.include_usage
-        self._prompt = request.prompt_tokens
-        self._each = request.n if request.parts else 0
-        self._running_usage = request.include_usage and request.continuous_usage
-        self.last_fields = b"" if self._final_usage else _FINGERPRINT_FIELD
-        """Extra fields of an event that ends a choice; with usage, a later event has them."""
-
-    def event(self, choice: bytes, more: bytes = b"") -> bytes:
-        """Return one event.
-
-        Args:
-            choice: The choice as JSON; empty for none.
-            more: JSON fields after the choices, each with a comma before it.
-        """
-        if not self._start:
-            self._start = b"data: " + _encode(self._head)[:-1] + b',"choices":['
-        return self._start + choice + b"]" + more + b"}\n\n"
-
-    def prompt_usage(self) -> bytes:
-        """Return the running usage while only the prompt's length is known."""
-        return self.usage(self._prompt, 0)
-
-    def usage(self, prompt: int, completion: int) -> bytes:
-        """Return running token counts as a JSON field; empty unless requested."""
-        if not self._running_usage:
-            return b""
-        return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
-            prompt,
-            prompt + completion,
-            completion,
-        )
-
-    def end(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """Return what follows all choices: the usage, if requested, and the end mark."""
-        if not self._final_usage:
-            return DONE
-        usage = {
-            key: value for key, value in usage_of(winners, self._each).items() if value is not None
+    def __init__(self, request: ChatRequest, model: str, created: int) -> None:
+        super().__init__(request, model, created)
+        self._head = {
+            "id": f"{self.id_prefix}-{request.request_id}",
+            "object": self.kind,
+            "created": created,
+            "model": model,
         }
-        return self.event(b"", b',"usage":' + _encode(usage) + _FINGERPRINT_FIELD) + DONE
+        self.choices = request.n * max(1, len(request.parts))
+        self._each = request.n if request.parts else 0
+        self._ids = bool(request.body.get("return_token_ids"))
+        self._next_fields: dict[str, Any] = {}
+        """Extra fields of the next chunk."""
 
-    @staticmethod
-    def error(refusal: ApiError) -> bytes:
-        """Return the end of a stream that cannot be finished."""
+    @abstractmethod
+    def _choice(
+        self,
+        index: int,
+        delta: Mapping[str, Any],
+        tokens: Sequence[Entry] = (),
+        end: PublicAnswer | None = None,
+    ) -> dict[str, Any]:
+        """Return a choice of a chunk; with `end` the last one of its answer."""
+
+    def keepalive(self) -> bytes:
+        """Return an empty chunk."""
+        return self._chunk(self._choice(0, {}))
+
+    def error(self, refusal: ApiError) -> bytes:
+        """Return the error as the last chunk."""
         return b"data: " + refusal.body() + b"\n\n" + DONE
 
+    def _chunk(
+        self,
+        choice: Mapping[str, Any] | None,
+        prompt: int | None = None,
+        completion: int = 0,
+        **fields: Any,
+    ) -> bytes:
+        """Return one chunk, with running usage if it is requested.
 
-def tokens_so_far(all_tokens: int, sent_chars: int, all_chars: int) -> int:
-    """Estimate the tokens in `sent_chars` of `all_chars`; the last token comes with the end."""
-    return max(all_tokens - 1, 0) * sent_chars // max(all_chars, 1)
+        Args:
+            choice: Its choice; None for none.
+            prompt: Tokens of the prompt; None for their estimated number.
+            completion: Tokens of the answer so far.
+            fields: Further fields, after the usage.
+        """
+        request, usage = self._request, {}
+        if choice is not None and request.include_usage and request.continuous_usage:
+            prompt = request.prompt_tokens if prompt is None else prompt
+            counts = {"prompt_tokens": prompt, "total_tokens": prompt + completion}
+            usage["usage"] = {**counts, "completion_tokens": completion}
+        fields |= self._next_fields
+        self._next_fields = {}
+        choices = [] if choice is None else [choice]
+        return b"data: %s\n\n" % _encode({**self._head, "choices": choices, **usage, **fields})
+
+    def _delta(self, index: int, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        return self._chunk(self._choice(index, delta, tokens))
+
+    def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
+        """Yield all chunks of one choice; after a token limit, the last one has the last text."""
+        parts, rest = walk(answer, requested_tokens(self._request, answer))
+        last: dict[str, Any] = {}
+        if answer.finish_reason == "length" and parts and "tool_calls" not in parts[-1][0]:
+            last, tokens = parts.pop()
+            rest = [*tokens, *rest]
+        all_chars = sum(_length(delta) for delta, _ in parts)
+        prompt, total = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
+        sent_chars = 0
+        for delta, tokens in parts:
+            sent_chars += _length(delta)
+            # an estimate; the last token comes with the end
+            so_far = max(total - 1, 0) * sent_chars // max(all_chars, 1)
+            yield self._chunk(self._choice(index, delta, tokens), prompt, so_far)
+        yield self._closing(index, answer, rest, last)
+
+    def _closing(
+        self,
+        index: int,
+        answer: PublicAnswer,
+        tokens: Sequence[Entry],
+        delta: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        choice = self._choice(index, delta or {}, tokens, answer)
+        usage = answer.usage
+        mark = {} if self._request.include_usage else {"system_fingerprint": fingerprint()}
+        return self._chunk(choice, usage["prompt_tokens"], usage["completion_tokens"], **mark)
+
+    def _end(self, answers: Sequence[PublicAnswer]) -> bytes:
+        """Return the end of the stream; choices without an answer end with `abort`."""
+        end = b""
+        for index in range(len(answers), self.choices):
+            end += self._chunk(self._choice(index, {}) | {"finish_reason": "abort"})
+        if self._request.include_usage:
+            usage = usage_of(answers, self._each)
+            known = {key: value for key, value in usage.items() if value is not None}
+            end += self._chunk(None, usage=known, system_fingerprint=fingerprint())
+        return end + DONE
+
+
+def _length(delta: Mapping[str, Any]) -> int:
+    """Return the number of characters in a delta."""
+    for call in delta.get("tool_calls") or ():
+        return len(call["function"].get("arguments") or call["function"].get("name") or "")
+    return sum(len(text) for text in delta.values() if text)

@@ -14,16 +14,10 @@ from msgspec.structs import replace
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions_writer import CompletionFields, CompletionsWriter, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
-from proxy.dialects.common import decode, join_key, refusal_body, request_id, trains
+from proxy.dialects.common import chat_request, choice_fields, decode, refusal_body
+from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.session_marks import session_of
-from proxy.dialects.validation import (
-    INTEGERS,
-    bad_value,
-    check_common,
-    check_logprobs,
-    check_numbers,
-)
+from proxy.dialects.validation import INTEGERS, check_common, check_logprobs, check_numbers
 from proxy.http.errors import ApiError, invalid
 
 MAX_TOKENS = 16
@@ -33,21 +27,12 @@ MOST_PROMPTS = 1024
 """Prompts per request; each one becomes a group."""
 
 _LEGACY_ONLY = frozenset(
-    {
-        "prompt",
-        "prompt_embeds",
-        "echo",
-        "suffix",
-        "logprobs",
-        "best_of",
+    [
+        *("prompt", "prompt_embeds", "echo", "suffix", "logprobs", "best_of"),
         # fields of chat completions only; vLLM ignores them here too
-        "messages",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "top_logprobs",
+        *("messages", "tools", "tool_choice", "parallel_tool_calls", "top_logprobs"),
         "max_completion_tokens",
-    }
+    ]
 )
 _NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty."
 NO_TOKENS = (
@@ -83,37 +68,20 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     """
     body = decode(data, headers.get("content-type", ""))
     prompts = prompts_of(body)
-    prompt = prompts[0]
     check(body)
-    train = trains(headers)
+    messages = [_message(prompts[0])]
     dropped = _LEGACY_ONLY | NOT_UPSTREAM
-    options = body.get("stream_options") or {}
-    session = session_of(headers, body)
-    messages = [_message(prompt)]
     upstream = {key: value for key, value in body.items() if key not in dropped}
     upstream["messages"] = messages
     if upstream.get("max_tokens") is None:
         upstream["max_tokens"] = MAX_TOKENS
     if (count := body.get("logprobs")) is not None:
         upstream |= {"logprobs": True, "top_logprobs": count}
-    request = ChatRequest(
-        dialect="completions",
-        request_id=request_id(headers),
-        body=upstream,
-        messages=messages,
-        query=messages[0]["content"],
-        model=body.get("model") or "",
-        stream=bool(body.get("stream")),
-        include_usage=bool(options.get("include_usage")),
-        continuous_usage=bool(options.get("continuous_usage_stats")),
-        n=body.get("n") or 1,
-        train=train,
-        session=session,
-        key=join_key(data, headers, client, session, train, "completions"),
-        address=client,
-        headers=headers,
-        extra=CompletionFields(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
-    )
+    fields = choice_fields(body) | {
+        "query": messages[0]["content"],
+        "extra": CompletionFields(_echoed(body, prompts), count, tuple(prompts)),
+    }
+    request = chat_request("completions", data, headers, client, body, messages, upstream, **fields)
     if len(prompts) == 1:
         return request
     return replace(request, parts=tuple(_part(request, *part) for part in enumerate(prompts)))

@@ -3,28 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.writer import ChatWriter
-from proxy.dialects.common import (
-    decode,
-    integer,
-    join_key,
-    last_user_text,
-    refusal_body,
-    request_id,
-    trains,
-)
+from proxy.dialects.common import chat_request, choice_fields, decode, refusal_body
+from proxy.dialects.fields import bad_value, typed
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import (
-    bad_value,
+    INTEGERS,
+    Messages,
     check_common,
     check_logprobs,
-    check_messages,
     check_numbers,
     check_tools,
-    is_ordinary,
 )
+from proxy.dialects.writer import Writer
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
 
@@ -48,33 +40,16 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     """
     body = decode(data, headers.get("content-type", ""))
     check(body)
-    train = trains(headers)
-    options = body.get("stream_options") or {}
-    session = session_of(headers, body)
     messages = body["messages"]
     for message in messages:
         if isinstance(content := message.get("content"), list):
-            message["content"] = [_typed(block) for block in content]
-    return ChatRequest(
-        request_id=request_id(headers),
-        body={key: value for key, value in body.items() if key not in NOT_UPSTREAM},
-        messages=messages,
-        query=last_user_text(messages),
-        model=body.get("model") or "",
-        stream=bool(body.get("stream")),
-        include_usage=bool(options.get("include_usage")),
-        continuous_usage=bool(options.get("continuous_usage_stats")),
-        n=body.get("n") or 1,
-        train=train,
-        session=session,
-        key=join_key(data, headers, client, session, train),
-        address=client,
-        headers=headers,
-    )
-
-
-def _typed(block: Any) -> Any:
-    return {"type": "text", "text": block} if isinstance(block, str) else block
+            message["content"] = [
+                {"type": "text", "text": block} if isinstance(block, str) else block
+                for block in content
+            ]
+    upstream = {key: value for key, value in body.items() if key not in NOT_UPSTREAM}
+    fields = choice_fields(body)
+    return chat_request("chat", data, headers, client, body, messages, upstream, **fields)
 
 
 def check(body: dict[str, Any]) -> None:
@@ -83,12 +58,8 @@ def check(body: dict[str, Any]) -> None:
     Raises:
         ApiError: A field is invalid; the error names it.
     """
-    check_messages(body)
-    if body["messages"] and is_ordinary(body):
-        return
-    check_numbers(body, flags=_FLAGS)
-    if (value := body.get("top_logprobs")) is not None:
-        body["top_logprobs"] = integer("top_logprobs", value)
+    typed(body, Messages, "body")
+    check_numbers(body, (*INTEGERS, "top_logprobs"), _FLAGS)
     check_common(body)
     check_tools(body)
     if not body["messages"]:

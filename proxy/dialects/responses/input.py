@@ -16,18 +16,37 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ajet_swarm.common.text import content_text
 from proxy.dialects.agent_notes import query_of
+from proxy.dialects.conversation import (
+    Message,
+    call_of,
+    content_of,
+    image_part,
+    result_of,
+    text_part,
+)
+from proxy.dialects.fields import typed, unsupported
 from proxy.dialects.responses.store import ResponseStore
 from proxy.dialects.responses.tools import custom_arguments, flat_name
-from proxy.http.errors import ApiError, invalid
 
-Message = dict[str, Any]
-
-_TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
+_TEXTS = frozenset(
+    ["input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal"]
+)
 _LEADING = ("system", "developer")
 _UNFINISHED = ("in_progress", "incomplete")
 _NOT_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "caller", "async", "namespace"})
+
+
+class _MessageItem(msgspec.Struct):
+    role: str
+    content: str | list[Any] | None = None
+
+
+class _ContentPart(msgspec.Struct):
+    type: str | None = None
 
 
 class ConversationReader:
@@ -68,9 +87,7 @@ class ConversationReader:
                 message["content"] = ""  # a message with reasoning only
 
     def _add_item(self, item: Any, where: str) -> None:
-        if not isinstance(item, dict):
-            raise invalid("dict_type", where, "Input should be a valid dictionary", item)
-        kind = item.get("type")
+        kind = typed(item, dict[str, Any], where).get("type")
         self.unfinished = False
         if kind == "message" or (kind is None and "role" in item):
             self._add_message(item, where)
@@ -80,7 +97,7 @@ class ConversationReader:
             self._add_item(self._referenced_item(item), where)
         elif _is_output(item):
             content = _content(item.get("output"), f"{where}.output")
-            self._append({"role": "tool", "tool_call_id": _call_id(item), "content": content})
+            self._append(result_of(_call_id(item), content))
         elif isinstance(kind, str) and kind.endswith("_call"):
             self._add_call(item, kind)
 
@@ -91,18 +108,13 @@ class ConversationReader:
             f"Item with id '{str(reference.get('id'))[:100]}' not found: items are stored for a "
             "limited time. Send the items themselves, as clients do with `store` set to false."
         )
-        raise ApiError(404, None, text, kind="invalid_request_error", param="input")
+        raise unsupported(text, "input", 404)
 
     # --- messages --------------------------------------------------------------------------------
 
     def _add_message(self, item: Mapping[str, Any], where: str) -> None:
-        role = item.get("role")
-        if not isinstance(role, str):
-            raise invalid("missing", f"{where}.role", "Field required", item)
-        raw = item.get("content")
-        if raw is not None and not isinstance(raw, str | list):
-            text = "Input should be a valid string"
-            raise invalid("string_type", f"{where}.content", text, raw)
+        message = typed(item, _MessageItem, where)
+        role, raw = message.role, message.content
         if role == "assistant":
             self._add_answer_text(_joined(raw))
             self.unfinished = item.get("status") in _UNFINISHED
@@ -132,20 +144,22 @@ class ConversationReader:
         text = _joined(item.get("content")) or _joined(item.get("summary"), "\n")
         if not text:
             return  # encrypted by another server
-        turn = self._turn
-        if turn is None or (turn["content"] is not None and "tool_calls" not in turn):
-            self._append({"role": "assistant", "content": None, "reasoning": text})
-        else:
-            turn["reasoning"] = "\n".join(filter(None, (turn.get("reasoning"), text)))
+        turn = self._open_turn()
+        turn["reasoning"] = "\n".join(filter(None, (turn.get("reasoning"), text)))
         self.unfinished = item.get("status") in _UNFINISHED
 
     def _add_answer_text(self, text: str) -> None:
+        turn = self._open_turn()
+        before = turn["content"]
+        turn["content"] = text if before is None else f"{before}\n{text}"
+
+    def _open_turn(self) -> Message:
+        """Return the assistant's turn that takes a further text, or a new one."""
         turn = self._turn
         if turn is None or (turn["content"] is not None and "tool_calls" not in turn):
-            self._append({"role": "assistant", "content": text})
-        else:
-            before = turn["content"]
-            turn["content"] = text if before is None else f"{before}\n{text}"
+            turn = {"role": "assistant", "content": None}
+            self._append(turn)
+        return turn
 
     def _add_call(self, item: Mapping[str, Any], kind: str) -> None:
         value, call_id = item.get("name"), _call_id(item)
@@ -159,16 +173,10 @@ class ConversationReader:
             arguments = _text({k: v for k, v in item.items() if k not in _NOT_ARGUMENTS})
         else:
             return
-        name = flat_name(item.get("namespace"), name)
-        call = {
-            "id": call_id,
-            "type": "function",
-            "function": {"name": name, "arguments": arguments},
-        }
+        call = call_of(call_id, flat_name(item.get("namespace"), name), arguments)
         if self._turn is None:
-            self._append({"role": "assistant", "content": None, "tool_calls": [call]})
-        else:
-            self._turn.setdefault("tool_calls", []).append(call)
+            self._append({"role": "assistant", "content": None})
+        self.messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _is_output(item: Any) -> bool:
@@ -221,25 +229,19 @@ def _content(raw: Any, where: str) -> str | list[Any]:
         for index, part in enumerate(raw)
         if isinstance(part, dict | str)
     ]
-    if len(parts) == 1 and parts[0].get("type") == "text":
-        return str(parts[0]["text"])
-    return parts or ""
+    return content_of(parts)
 
 
 def _is_text(content: str | list[Any]) -> bool:
     return isinstance(content, str) or all(part.get("type") == "text" for part in content)
 
 
-def _part(part: dict[str, Any] | str, where: str) -> dict[str, Any]:
+def _part(part: dict[str, Any] | str, where: str) -> Message:
     if isinstance(part, str):
-        return {"type": "text", "text": part}
-    kind = part.get("type")
-    if kind is None:
-        kind = "text"
-    if not isinstance(kind, str):
-        raise invalid("string_type", f"{where}.type", "Input should be a valid string", kind)
-    if kind in _TEXTS or kind == "refusal":
-        return {"type": "text", "text": _part_text(part)}
+        return text_part(part)
+    kind = typed(part, _ContentPart, where).type or "text"
+    if kind in _TEXTS:
+        return text_part(_part_text(part))
     if kind == "input_image":
         return _image(part)
     if kind == "input_file":
@@ -247,19 +249,17 @@ def _part(part: dict[str, Any] | str, where: str) -> dict[str, Any]:
             text = (
                 "Files are accepted by `file_data` only: this server fetches and stores no files."
             )
-            raise ApiError(400, None, text, kind="invalid_request_error", param="input")
+            raise unsupported(text, "input")
         known = {key: part[key] for key in ("file_data", "file_id", "filename") if key in part}
         return {"type": "file", "file": known}
     return part
 
 
-def _image(part: Mapping[str, Any]) -> dict[str, Any]:
-    url = part.get("image_url")
+def _image(part: Mapping[str, Any]) -> Message:
+    url, detail = part.get("image_url"), part.get("detail")
     if isinstance(url, dict):  # as in chat completions
         return {"type": "image_url", "image_url": url}
     if not isinstance(url, str):
         text = "Images are accepted by `image_url` only: this server stores no files."
-        raise ApiError(400, None, text, kind="invalid_request_error", param="input")
-    detail = part.get("detail")
-    image_url = {"url": url, "detail": detail} if isinstance(detail, str) else {"url": url}
-    return {"type": "image_url", "image_url": image_url}
+        raise unsupported(text, "input")
+    return image_part(url, **({"detail": detail} if isinstance(detail, str) else {}))

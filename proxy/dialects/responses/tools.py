@@ -18,36 +18,29 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.validation import bad_value, check_parameters
+from proxy.dialects.fields import bad_value, required, typed
+from proxy.dialects.validation import Function
 from proxy.http.errors import ApiError, invalid
 
 JOIN = "__"
 """Separator of namespace and name in the upstream's name of a tool."""
 
-_FUNCTION = (
-    "name",
-    "parameters",
-    "strict",
-    "type",
-    "allowed_callers",
-    "async",
-    "defer_loading",
-    "description",
-    "output_schema",
-)
-_INNER = (
-    "name",
-    "type",
-    "allowed_callers",
-    "async",
-    "defer_loading",
-    "description",
-    "output_schema",
-    "parameters",
-    "strict",
-)
-_CUSTOM = ("name", "type", "allowed_callers", "async", "defer_loading", "description", "format")
-_NAMESPACE = ("description", "name", "tools", "type")
+_MORE = ("allowed_callers", "async", "defer_loading", "description")
+_KEYS = {
+    "function": ("name", "parameters", "strict", "type", *_MORE, "output_schema"),
+    "inner": ("name", "type", *_MORE, "output_schema", "parameters", "strict"),
+    "custom": ("name", "type", *_MORE, "format"),
+    "namespace": ("description", "name", "tools", "type"),
+}
+"""Kind of tool -> its keys in the response; `inner` is a tool of a namespace."""
+
+
+class _Declared(msgspec.Struct):
+    type: str
+
+
+class _ToolsField(msgspec.Struct):
+    tools: list[dict[str, Any]] | None = None
 
 
 class ToolTable(msgspec.Struct):
@@ -73,16 +66,15 @@ class ToolTable(msgspec.Struct):
         Raises:
             ApiError: It has no name, or its parameters are not an object.
         """
-        name = tool.get("name")
-        if not isinstance(name, str) or not name:
-            raise invalid("missing", f"{where}.name", "Field required", tool)
+        declared = typed(tool, Function, where)
+        if not (name := declared.name):
+            raise required(f"{where}.name", tool)
         flat = flat_name(namespace, name)
         self.names[flat] = (name, namespace)
         if tool.get("type") == "custom":
             self.custom.add(flat)
             function = _custom(tool, flat)
         else:
-            check_parameters(tool, where)
             schema_keys = ("description", "parameters", "strict")
             fields = {key: tool[key] for key in schema_keys if tool.get(key) is not None}
             function = {"name": flat, **fields}
@@ -94,57 +86,39 @@ def flat_name(namespace: Any, name: str) -> str:
     return f"{namespace}{JOIN}{name}" if isinstance(namespace, str) and namespace else name
 
 
-def read_tools(value: Any) -> ToolTable:
-    """Parse the tools of a request.
-
-    Args:
-        value: The `tools` field; None for no tools.
+def read_tools(body: Mapping[str, Any]) -> ToolTable:
+    """Parse the tools of a request's body.
 
     Raises:
-        ApiError: The value is not a list of objects, or a function has no name.
+        ApiError: They are not a list of objects, or a function has no name.
     """
-    tools = ToolTable()
-    if value is None:
-        return tools
-    if not isinstance(value, list):
-        raise invalid("list_type", "body.tools", "Input should be a valid list", value)
-    for index, tool in enumerate(value):
-        _read_tool(tools, tool, f"body.tools.{index}")
-    return tools
+    table = ToolTable()
+    for index, tool in enumerate(typed(body, _ToolsField, "body").tools or ()):
+        _read_tool(table, tool, f"body.tools.{index}")
+    return table
 
 
-def _read_tool(tools: ToolTable, tool: Any, where: str) -> None:
-    kind = _kind(tool, where)
+def _read_tool(table: ToolTable, tool: dict[str, Any], where: str) -> None:
+    kind = typed(tool, _Declared, where).type
     if kind == "function" and isinstance(tool.get("function"), dict):  # as in chat completions
         tool = {**tool["function"], "type": "function"}
-    if kind in ("function", "custom"):
-        tools.add(tool, where)
-        tools.echoed.append(_echoed(tool, _CUSTOM if kind == "custom" else _FUNCTION))
-    elif kind == "namespace":
+    if kind == "namespace":
         inner = tool.get("tools")
-        inner = inner if isinstance(inner, list) else []
         echoed = []
-        for index, inner_tool in enumerate(inner):
+        for index, inner_tool in enumerate(inner if isinstance(inner, list) else ()):
             path = f"{where}.tools.{index}"
-            inner_kind = _kind(inner_tool, path)
+            inner_kind = typed(inner_tool, _Declared, path).type
             if inner_kind in ("function", "custom"):
-                tools.add(inner_tool, path, tool.get("name"))
-            echoed.append(_echoed(inner_tool, _CUSTOM if inner_kind == "custom" else _INNER))
-        tools.echoed.append(_echoed({**tool, "tools": echoed}, _NAMESPACE))
-    else:
-        tools.echoed.append(tool)
+                table.add(inner_tool, path, tool.get("name"))
+            echoed.append(_echoed(inner_tool, "custom" if inner_kind == "custom" else "inner"))
+        tool = {**tool, "tools": echoed}
+    elif kind in ("function", "custom"):
+        table.add(tool, where)
+    table.echoed.append(_echoed(tool, kind))
 
 
-def _kind(tool: Any, where: str) -> str:
-    if not isinstance(tool, dict):
-        raise invalid("dict_type", where, "Input should be a valid dictionary", tool)
-    kind = tool.get("type")
-    if not isinstance(kind, str):
-        raise invalid("missing", f"{where}.type", "Field required", tool)
-    return kind
-
-
-def _echoed(tool: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+def _echoed(tool: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    keys = _KEYS.get(kind, ())
     return {key: tool.get(key) for key in keys} | {k: v for k, v in tool.items() if k not in keys}
 
 

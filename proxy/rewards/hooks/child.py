@@ -11,29 +11,28 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.hooks.errors import Crashed, CrashError, HookError, describe_exit
 from proxy.rewards.hooks.protocol import (
     CancelCall,
     Failed,
     FrameError,
     FromChild,
     HookFault,
-    HookRefused,
     Loaded,
     Noted,
     RequestCall,
     ScoreCall,
     Scored,
     Stack,
+    ThreadOwner,
     pack,
     read_from_child,
+    shared_page,
 )
-from proxy.rewards.hooks.thread_owner import ThreadOwner, shared_page
+from proxy.rewards.part import PartAbstained
 
 ROOT = Path(__file__).resolve().parents[3]
 BOOT = (
@@ -41,6 +40,23 @@ BOOT = (
     "from proxy.rewards.hooks.host import main; del sys.path[0]; sys.exit(main())"
 )
 """Imports our side of the child from any directory, and removes its folder from the path again."""
+
+
+class HookError(PartAbstained):
+    """A hook could not be loaded or called."""
+
+    def __init__(self, fault: HookFault) -> None:
+        self.fault = fault
+        super().__init__(fault.cause, fault.traceback, fault.file, fault.line, fault.late)
+
+
+class CrashError(HookError):
+    """The process ended before or during the call, perhaps because of another call."""
+
+    def __init__(self, fault: HookFault, victim: bool) -> None:
+        self.victim = victim
+        """Whether another call is known to have ended the process."""
+        super().__init__(fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +79,14 @@ class HookLimits:
     """Size at which the log of the hooks' output is truncated."""
 
 
-HookReply = Scored | Noted
-CallOutcome = FromChild | Crashed
-T = TypeVar("T")
+HookReply = Loaded | Scored | Noted
 
 
 class HookChild:
     """Starts a process for one version of a folder, sends calls to it, and ends it.
 
-    The task that reads from it belongs to `readers` and also reaps the process, so it must not be
-    cancelled before `close`. `on_end` is called when the child accepts no more calls; it may be
-    called twice.
+    A task reads from it and reaps the process. `on_end` is called when the child accepts no more
+    calls; it may be called twice.
     """
 
     def __init__(
@@ -81,9 +94,8 @@ class HookChild:
         folder: Path,
         version: str,
         limits: HookLimits,
-        readers: Tasks,
-        log: Path | None,
-        on_end: Callable[["HookChild"], None],
+        log: Path | None = None,
+        on_end: Callable[["HookChild"], None] = lambda child: None,
     ) -> None:
         self.version = version
         self.has_submit = False
@@ -91,16 +103,16 @@ class HookChild:
         """How the process ended; empty while it runs."""
         self._folder = folder
         self._limits = limits
-        self._readers = readers
+        self._tasks = Tasks(f"hooks {version}")
         self._log = log
         self._on_end = on_end
         self._ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[CallOutcome]] = {}
-        self._stacks: dict[int, Stack] = {}
+        self._pending: dict[int, asyncio.Future[HookReply]] = {}
+        """The results of the calls in progress by id; 0 is the load."""
+        self._stacks: dict[int, HookFault] = {}
         self._supervised: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._load_result: asyncio.Future[FromChild] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._closing = False
         self._kill_fault: HookFault | None = None
@@ -119,11 +131,6 @@ class HookChild:
         """Whether the process has ended and is reaped, or was never started."""
         return self._ended.is_set() or self._process is None
 
-    @property
-    def calls(self) -> int:
-        """Number of calls in progress."""
-        return len(self._pending)
-
     async def start(self) -> None:
         """Start the process and wait until the hooks are imported.
 
@@ -131,25 +138,28 @@ class HookChild:
             HookError: they cannot be imported, or not in time; the process has ended by then.
         """
         try:
-            await self._launch()
-            result = await self._wait(self._load_result, self._limits.load_seconds)
-            if result is None:
-                raise HookError(
-                    HookFault(f"the hooks were not loaded within {self._limits.load_seconds:g} s")
-                )
-            if isinstance(result, HookRefused):
-                raise HookError(result.fault)
-            self.has_submit = isinstance(result, Loaded) and result.submit
+            try:
+                reader = await self._connected()
+            except OSError as error:
+                cause = f"the hooks' process cannot be started: {error}"
+                raise HookError(HookFault(cause)) from error
+            result = self._expect(0)
+            self._tasks.spawn(self._read(reader), "read")
+            loaded = await self._wait(result, self._limits.load_seconds)
+            if loaded is None:
+                limit = f"{self._limits.load_seconds:g} s"
+                raise HookError(HookFault(f"the hooks were not loaded within {limit}"))
+            self.has_submit = isinstance(loaded, Loaded) and loaded.submit
         except BaseException:
+            self._pending.pop(0, None)
             await self.kill()
             raise
+        del self._pending[0]
 
-    async def _launch(self) -> None:
-        try:
-            reader = await self._connected()
-        except OSError as error:
-            raise HookError(HookFault(f"the hooks' process cannot be started: {error}")) from error
-        self._readers.spawn(self._read(reader), f"hooks {self.version}")
+    def _expect(self, id_: int) -> asyncio.Future[HookReply]:
+        future: asyncio.Future[HookReply] = asyncio.get_running_loop().create_future()
+        self._pending[id_] = future
+        return future
 
     async def _connected(self) -> asyncio.StreamReader:
         """Start the process and return the stream of its messages."""
@@ -185,62 +195,59 @@ class HookChild:
         if self.end:
             raise CrashError(HookFault(self.end), victim=True)
         call = msgspec.structs.replace(call, id=next(self._ids))
-        future: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
-        self._pending[call.id] = future
+        future = self._expect(call.id)
         try:
             self._post(call)
             reply = await self._wait(future, self._limits.call_seconds)
-            if reply is None:
-                reply = await self._overdue(call.id, future)
+            return await self._overdue(call.id, future) if reply is None else reply
         except asyncio.CancelledError:
             self._post(CancelCall(call.id))
             raise
         finally:
             self._pending.pop(call.id, None)
             self._stacks.pop(call.id, None)
-        if isinstance(reply, Crashed):
-            raise CrashError(reply.fault, reply.victim)
-        if isinstance(reply, Failed):
-            raise HookError(reply.fault)
-        assert isinstance(reply, Scored | Noted)
-        return reply
 
-    async def _overdue(self, id_: int, future: asyncio.Future[CallOutcome]) -> CallOutcome:
+    async def _overdue(self, id_: int, future: asyncio.Future[HookReply]) -> HookReply:
         """Cancel a call in the child; kill the process if it cannot be cancelled.
 
         When calls block the hooks' thread one after another, only this call is given up: the call
         that has the thread is within its limit, and is supervised until then.
         """
-        limit = f"{self._limits.call_seconds:g} s"
-        cause = f"the hook did not answer within {limit}"
+        seconds = self._limits.call_seconds
+        cause = f"the hook did not answer within {seconds:g} s"
+        assert self._thread_owner is not None
+        before = self._thread_owner.get()
         self._post(CancelCall(id_))
-        reply = await self._wait(future, self._limits.grace_seconds)
-        if isinstance(reply, Failed):
-            return Failed(id_, msgspec.structs.replace(reply.fault, cause=cause, late=True))
+        try:
+            reply = await self._wait(future, self._limits.grace_seconds)
+        except CrashError:
+            raise
+        except HookError as error:
+            raise _late(error.fault, cause) from None
         if reply is not None:
             return reply
-        stack = self._stacks.get(id_, Stack(id_, HookFault("")))
-        if stack.running and stack.seconds < 0.9 * self._limits.call_seconds:
-            if stack.running not in self._supervised:
-                self._supervised.add(stack.running)
-                self._readers.spawn(self._supervise(stack), f"supervise {self.version}")
-            blocked = f"{cause}: calls block its thread, one after the other"
-            return Failed(id_, msgspec.structs.replace(stack.fault, cause=blocked, late=True))
-        await self._kill_blocked(stack.fault, stack.running or id_)
-        place = stack.fault if stack.fault.line else self._kill_fault or stack.fault
-        if stack.running not in (0, id_):  # another call used the time of this one
-            return Crashed(msgspec.structs.replace(place, cause=self.end), victim=True)
-        return Failed(
-            id_, msgspec.structs.replace(place, cause=f"{cause}; it was killed", late=True)
-        )
+        self._pending.pop(id_)
+        fault = self._stacks.get(id_, HookFault(""))
+        owner = running, since = self._thread_owner.get()
+        left = seconds - (asyncio.get_running_loop().time() - since)
+        if owner != before or (running and left > 0.1 * seconds):
+            if running and running not in self._supervised:
+                self._supervised.add(running)
+                self._tasks.spawn(self._supervise(running, left, fault), "supervise")
+            raise _late(fault, f"{cause}: calls block its thread, one after the other")
+        await self._kill_blocked(fault, running or id_)
+        place = fault if fault.line else self._kill_fault or fault
+        if running not in (0, id_):  # another call used the time of this one
+            raise CrashError(msgspec.structs.replace(place, cause=self.end), victim=True)
+        raise _late(place, f"{cause}; it was killed")
 
-    async def _supervise(self, before: Stack) -> None:
+    async def _supervise(self, running: int, left: float, fault: HookFault) -> None:
         """Kill the process if the call that has the thread still has it at its time limit."""
-        await asyncio.sleep(self._limits.call_seconds - before.seconds)
-        self._supervised.discard(before.running)
+        await asyncio.sleep(left)
+        self._supervised.discard(running)
         owner = self._thread_owner
-        if owner is not None and not self.ended and owner.get() == before.running:
-            await self._kill_blocked(before.fault, before.running)
+        if owner is not None and not self.ended and owner.get()[0] == running:
+            await self._kill_blocked(fault, running)
 
     async def _kill_blocked(self, fault: HookFault, cause_id: int) -> None:
         """Kill the process because of a call; every call that this ends reports the place in it."""
@@ -250,7 +257,8 @@ class HookChild:
         limit = f"{self._limits.call_seconds:g} s"
         await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
 
-    async def _wait(self, future: asyncio.Future[T], seconds: float) -> T | None:
+    async def _wait(self, future: asyncio.Future[HookReply], seconds: float) -> HookReply | None:
+        """Return the result, or None if there is none within so many seconds."""
         done, _ = await asyncio.wait([future], timeout=seconds)
         return future.result() if done else None
 
@@ -274,14 +282,15 @@ class HookChild:
             await self._finish()
 
     def _handle(self, message: FromChild) -> None:
-        if isinstance(message, Loaded | HookRefused):
-            if not self._load_result.done():
-                self._load_result.set_result(message)
-        elif isinstance(message, Stack):
-            if message.id in self._pending:
-                self._stacks[message.id] = message
-        elif (future := self._pending.get(message.id)) is not None and not future.done():
-            future.set_result(message)
+        future = self._pending.get(message.id)
+        if isinstance(message, Stack):
+            if future is not None:
+                self._stacks[message.id] = message.fault
+        elif future is not None and not future.done():
+            if isinstance(message, Failed):
+                future.set_exception(HookError(message.fault))
+            else:
+                future.set_result(message)
         if isinstance(message, Failed) and message.last:
             self.end = self.end or f"the hooks' process gave up: {message.fault.cause}"
             self._cause_id = self._cause_id or message.id
@@ -295,16 +304,13 @@ class HookChild:
                 await self._process.wait()
         self._signal()
         code = await self._process.wait()
-        self.end = self.end or f"the hooks' process ended ({describe_exit(code)})"
+        self.end = self.end or f"the hooks' process ended ({_how(code)})"
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
         place = self._kill_fault or HookFault("")
-        failure = msgspec.structs.replace(place, cause=self.end)
-        if not self._load_result.done():
-            self._load_result.set_result(HookRefused(failure))
-        self._fail_pending(failure, code)
+        self._fail_pending(msgspec.structs.replace(place, cause=self.end), code)
         self._ended.set()
         self._on_end(self)
 
@@ -316,7 +322,7 @@ class HookChild:
         """
         cause_id = self._cause_id
         if self._thread_owner is not None:
-            cause_id = cause_id or (0 if code == -signal.SIGKILL else self._thread_owner.get())
+            cause_id = cause_id or (0 if code == -signal.SIGKILL else self._thread_owner.get()[0])
             self._thread_owner.close()
         if not cause_id and len(self._pending) == 1:
             cause_id = next(iter(self._pending))
@@ -324,9 +330,9 @@ class HookChild:
             if future.done():
                 continue
             if self._closing or id_ == cause_id:
-                future.set_result(Failed(id_, failure))
+                future.set_exception(HookError(failure))
             else:
-                future.set_result(Crashed(failure, victim=cause_id != 0))
+                future.set_exception(CrashError(failure, victim=cause_id != 0))
 
     def _signal(self) -> None:
         """Kill the process and everything it started, which is one process group."""
@@ -355,6 +361,7 @@ class HookChild:
                 async with asyncio.timeout(3):
                     await self._ended.wait()
         await self.kill()
+        await self._tasks.close()
 
     async def retire(self) -> None:
         """Let the calls in progress end within their limits, then close."""
@@ -364,6 +371,22 @@ class HookChild:
                 await asyncio.wait(pending, timeout=limit)
         finally:
             await self.close()
+
+
+def _how(code: int) -> str:
+    """Return how a process ended, from its return code."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = ": perhaps the system ran out of memory" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}"
+
+
+def _late(fault: HookFault, cause: str) -> HookError:
+    return HookError(msgspec.structs.replace(fault, cause=cause, late=True))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import asyncio
 import atexit
 import contextlib
 import faulthandler
-import importlib
 import inspect
 import os
 import signal
@@ -18,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,32 +25,34 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
+from proxy.rewards.hooks.functions import (
+    BadResultError,
+    HookFunctions,
+    checked_rewards,
+    fault_at,
+    fault_of_error,
+    notes_of,
+)
 from proxy.rewards.hooks.protocol import (
     CancelCall,
     Failed,
     FrameError,
     FromChild,
     HookFault,
-    HookRefused,
     Loaded,
     Noted,
     RequestCall,
     ScoreCall,
     Scored,
     Stack,
+    ThreadOwner,
     ToChild,
     decode_for_child,
     pack,
     receive,
 )
-from proxy.rewards.hooks.thread_owner import ThreadOwner
-from proxy.rewards.hooks.traceback import fault_at, fault_of_error, keep_sources
-from proxy.rewards.hooks.tutorial_api import EpisodeResult, Task, install_shim, reward_caller
-from proxy.rewards.hooks.tutorial_loggers import install_logs
+from proxy.rewards.hooks.tutorials import EpisodeResult, Task, install_logs, install_shim
 
-REWARD = "on_compute_relative_reward"
-SUBMIT = "on_user_submit_new_requests"
 OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm")
 """Our own packages; a hook's module of the same name takes precedence."""
 GRACE = 1.0
@@ -60,51 +61,11 @@ CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
 """Also sent when the proxy itself cancelled the call; the proxy then replaces it."""
 
 
-class HookFunctions:
-    """The hook functions of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.submit: Callable[..., Any] | None = None
-        self.reward: Callable[..., Any] | None = None
-        self.defined_at = (str(folder / f"{REWARD}.py"), 0)
-        """File and line of the reward function."""
-
-    def load(self) -> HookFault | None:
-        """Import the modules; return the fault, or None."""
-        file = self.folder / f"{REWARD}.py"
-        if not file.is_file():
-            return HookFault(f"there is no {REWARD}.py in {self.folder}", file=str(file))
-        try:
-            if (self.folder / f"{SUBMIT}.py").is_file():
-                self.submit = self._function(SUBMIT)
-            function = self._function(REWARD)
-            self.reward = reward_caller(function)
-            keep_sources(self.folder)
-        except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
-            fault = fault_of_error(error, self.folder)
-            return fault if fault.file else HookFault(fault.cause, file=str(file))
-        if code := getattr(inspect.unwrap(function), "__code__", None):
-            self.defined_at = (code.co_filename, code.co_firstlineno)
-        return None
-
-    def _function(self, name: str) -> Callable[..., Any]:
-        function = getattr(importlib.import_module(name), name, None)
-        if not callable(function):
-            raise AttributeError(f"{name}.py has no function {name}")
-        return function  # type: ignore[no-any-return]  # callable() tells mypy no signature
-
-    def bad_result(self, cause: str) -> HookFault:
-        """Return a fault at the line where the reward function is defined."""
-        file, line = self.defined_at
-        return HookFault(f"{REWARD} {cause}", file=file, line=line)
-
-
 class TrackedCall:
     """A call that records when it has the thread, because a blocking hook delays the others."""
 
-    def __init__(self, host: "HookHost", id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
-        self._host = host
+    def __init__(self, owner: ThreadOwner, id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
+        self._owner = owner
         self._id = id_
         self._work = work
 
@@ -112,14 +73,14 @@ class TrackedCall:
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._host.set_thread_owner(self._id)
+            self._owner.put(self._id, time.monotonic())
             try:
                 awaited = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as end:
                 answer: FromChild = end.value
                 return answer
             finally:
-                self._host.set_thread_owner(0)
+                self._owner.put(0)
             value = error = None
             try:
                 value = yield awaited
@@ -141,24 +102,17 @@ class HookHost:
         self._tasks = Tasks("hooks")
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self.running = (0, 0.0)
-        """The call that has the thread and since when (monotonic); 0 for none."""
         self._ending = False
         atexit.register(self._at_exit)  # registered before the hooks' own: runs after them
-
-    def set_thread_owner(self, id_: int) -> None:
-        """Record the call that has the thread now; 0 for none."""
-        self.running = (id_, time.monotonic() if id_ else 0.0)
-        self._owner.put(id_)
 
     def run(self) -> int:
         """Load, then serve until the proxy closes the channel; return the exit code."""
         threading.Thread(target=self._read, name="channel", daemon=True).start()
         fault = self._hooks.load()  # outside the running loop: a hook may run its own
         if fault is not None:
-            self._send(HookRefused(fault))
+            self._send(Failed(0, fault))
             return 1
-        self._send(Loaded(self._hooks.submit is not None))
+        self._send(Loaded(0, self._hooks.submit is not None))
         self._loop.run_forever()
         self._loop.run_until_complete(self._tasks.close())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -176,9 +130,7 @@ class HookHost:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
                 self._loop.call_soon_threadsafe(self._handle, message)
             if isinstance(message, CancelCall):
-                running, since = self.running
-                seconds = time.monotonic() - since if running else 0.0
-                self._send(Stack(message.id, self._thread_place(), running, seconds))
+                self._send(Stack(message.id, self._thread_place()))
         self._ending = True
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -211,7 +163,7 @@ class HookHost:
 
     async def _guard(self, id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
         try:
-            answer = await TrackedCall(self, id_, work)
+            answer = await TrackedCall(self._owner, id_, work)
         except BadResultError as error:
             answer = Failed(id_, self._hooks.bad_result(str(error)))
         except asyncio.CancelledError as error:

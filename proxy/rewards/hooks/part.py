@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,8 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel, keep_running
 from ajet_swarm.runtime import SYSTEM
-from proxy.rewards.files import Stamp, settled
-from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
-from proxy.rewards.hooks.errors import CrashError, HookError
-from proxy.rewards.hooks.folder import digest, stamp, trim_log
+from proxy.rewards.files import Stamp, digest, folder_stamp, settled, trim_log
+from proxy.rewards.hooks.child import CrashError, HookChild, HookError, HookLimits, HookReply
 from proxy.rewards.hooks.protocol import (
     HookAnswer,
     Note,
@@ -34,9 +32,8 @@ from proxy.rewards.part import (
 )
 from proxy.rewards.source import (
     Abstention,
-    HealthNotifier,
-    Listener,
     Part,
+    Reporting,
     RequestReport,
     SourceHealth,
 )
@@ -51,7 +48,7 @@ MAX_CRASHES = 3
 """Crashes in a row after which the next start is delayed."""
 
 
-class Hook:
+class Hook(Reporting):
     """Runs `on_compute_relative_reward` and `on_user_submit_new_requests` of one folder.
 
     The newest version that loads is the one that scores. After a save that does not load, the
@@ -61,23 +58,20 @@ class Hook:
     Args:
         folder: Folder of the hook modules.
         seconds: Time limit of one call; None for that of the environment.
-        memory_mb: Memory limit of the process in MiB; None for that of the environment.
+        memory_mb: Memory limit of the process in MiB.
 
     Attributes:
         limits: Time and memory limits of the hooks.
         log: File for the output of the hooks; None for the error stream of this process.
     """
 
-    def __init__(
-        self, folder: Path, seconds: float | None = None, memory_mb: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, seconds: float | None = None, memory_mb: int = 2048) -> None:
         self.folder = folder.absolute().resolve()
         self.limits = HookLimits()
         self.log: Path | None = None
         self._seconds, self._memory_mb = seconds, memory_mb
         self._clock = SYSTEM.clock.monotonic
         self._tasks = Tasks("hooks")
-        self._readers = Tasks("hook readers")
         self._children: list[HookChild] = []
         self._child: HookChild | None = None
         self._loaded_stamp: Stamp | None = None
@@ -93,14 +87,13 @@ class Hook:
         self._retry_lock = asyncio.Lock()
         """Held by a call that may have ended a process, while it is retried."""
         loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
-        self._notifier = HealthNotifier(SourceHealth(False, None, ""))
         self._error = loading
+        super().__init__(SourceHealth(False, None, ""))
 
     def place(self, environment: PartEnvironment) -> None:
         """Take the limits that are not set, and the folder of the log, from the environment."""
-        memory_mb = environment.memory_mb if self._memory_mb is None else self._memory_mb
         seconds = self._seconds or environment.seconds
-        self.limits = HookLimits(seconds, memory_bytes=memory_mb << 20)
+        self.limits = HookLimits(seconds, memory_bytes=self._memory_mb << 20)
         self._clock = environment.runtime.clock.monotonic
         if environment.home is not None:
             self.log = environment.home / "logs" / "hooks.log"
@@ -122,15 +115,6 @@ class Hook:
         async with asyncio.TaskGroup() as closing:
             for child in self._children:
                 closing.create_task(child.close())
-        await self._readers.close()
-
-    def health(self) -> SourceHealth:
-        """Return whether the newest save is the one that scores; see `SourceHealth`."""
-        return self._notifier.current
-
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` at every change; return a function that removes it."""
-        return self._notifier.add(listener)
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -218,14 +202,14 @@ class Hook:
     def _stamp(self) -> Stamp:
         if self.log is not None:
             trim_log(self.log, self.limits.log_bytes)
-        return stamp(self.folder)
+        return folder_stamp(self.folder)
 
     async def _begin_load(self, current: Stamp) -> None:
         if self._loading is not None and not self._loading.done():
             if current == self._loaded_stamp:
                 return
             await cancel(self._loading)
-        current = await settled(partial(stamp, self.folder), current)
+        current = await settled(partial(folder_stamp, self.folder), current)
         if current != self._loaded_stamp:
             self._failures = self._crashes = 0
         self._loaded_stamp = current
@@ -233,9 +217,7 @@ class Hook:
 
     async def _load(self, files: Stamp) -> None:
         version = await asyncio.to_thread(digest, self.folder, files)
-        child = HookChild(
-            self.folder, version, self.limits, self._readers, self.log, self._child_ended
-        )
+        child = HookChild(self.folder, version, self.limits, self.log, self._child_ended)
         self._children = [other for other in self._children if not other.ended]
         self._children.append(child)
         try:
@@ -247,7 +229,7 @@ class Hook:
         else:
             self._loaded_at = self._clock()
             old, self._child = self._child, child
-            self._notifier.update(SourceHealth(True, None, version))
+            self._report(SourceHealth(True, None, version))
             if old is not None:
                 self._tasks.spawn(old.retire(), f"retire {old.version}")
         self._settled.set()
@@ -255,7 +237,7 @@ class Hook:
     def _fail(self, error: Abstention) -> None:
         self._error = error
         version = self._child.version if self._child else ""
-        self._notifier.update(SourceHealth(False, error, version))
+        self._report(SourceHealth(False, error, version))
 
     def _pause(self) -> float:
         return self.limits.retry_seconds * float(2 ** min(self._failures - 1, 5))
@@ -313,9 +295,7 @@ HOOK = PartKind(
         "seconds": Setting(
             "number", None, "seconds per group; default: the limit in the settings", 0.01
         ),
-        "memory_mb": Setting(
-            "int", None, "MiB for its process; default: the limit in the settings", 64
-        ),
+        "memory_mb": Setting("int", 2048, "MiB for its process", 64),
     },
     slow=True,
     relative="a hook may compare the answers of a group",

@@ -2,10 +2,20 @@
 
 A frame is a 4-byte big-endian length and a JSON document. The child's standard streams carry no
 messages, so nothing that a hook prints can disturb the protocol.
+
+The call that has the hooks' thread is recorded in memory that outlives their process: a process
+that ends at once, through a bad pointer or lack of memory, cannot report anything.
 """
 
 import asyncio
+import contextlib
+import mmap
+import os
 import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +23,8 @@ import msgspec
 HEADER = 4
 MAX_FRAME = 64 << 20
 """Maximum size of a frame that either side accepts, in bytes."""
+
+_OWNER = struct.Struct("=qd")
 
 
 class HookFault(msgspec.Struct, frozen=True):
@@ -61,14 +73,10 @@ class CancelCall(msgspec.Struct, frozen=True, tag="cancel"):
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """From the child: the hooks are imported and ready."""
 
+    id: int
+    """0, the id of the load."""
     submit: bool
     """Whether the folder has an `on_user_submit_new_requests`."""
-
-
-class HookRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """From the child: the hooks cannot be loaded."""
-
-    fault: HookFault
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -95,7 +103,7 @@ class Noted(msgspec.Struct, frozen=True, tag="noted"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """From the child: the call raised, was cancelled, or returned an unusable value."""
+    """From the child: the call (0 for the load) failed or returned an unusable value."""
 
     id: int
     fault: HookFault
@@ -108,14 +116,10 @@ class Stack(msgspec.Struct, frozen=True, tag="stack"):
 
     id: int
     fault: HookFault
-    running: int = 0
-    """The call that has the thread; 0 when none has, or it is unknown."""
-    seconds: float = 0.0
-    """Seconds that the call has had the thread."""
 
 
 ToChild = ScoreCall | RequestCall | CancelCall
-FromChild = Loaded | HookRefused | Scored | Noted | Failed | Stack
+FromChild = Loaded | Scored | Noted | Failed | Stack
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 _TO_CHILD: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
@@ -179,3 +183,38 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
             return None
         data += chunk
     return bytes(data)
+
+
+@contextlib.contextmanager
+def shared_page() -> Iterator[int]:
+    """Yield the descriptor of a new shared page, to pass to a process that starts meanwhile."""
+    if sys.platform == "linux":
+        page = os.memfd_create("hooks")
+    else:
+        with tempfile.TemporaryFile() as file:
+            page = os.dup(file.fileno())
+    try:
+        os.ftruncate(page, mmap.PAGESIZE)
+        yield page
+    finally:
+        os.close(page)
+
+
+class ThreadOwner:
+    """One process's mapping of the shared page, until `close`."""
+
+    def __init__(self, page: int) -> None:
+        self._page = mmap.mmap(page, mmap.PAGESIZE)
+
+    def put(self, call: int, since: float = 0.0) -> None:
+        """Record the call that has the thread, and since when (monotonic); 0 for none."""
+        _OWNER.pack_into(self._page, 0, call, since)
+
+    def get(self) -> tuple[int, float]:
+        """Return the call that has the thread, 0 for none, and since when (monotonic)."""
+        call, since = _OWNER.unpack_from(self._page, 0)
+        return call, since
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self._page.close()

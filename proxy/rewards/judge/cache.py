@@ -4,15 +4,12 @@ Keys are hashes; values are scores with their reasons. No prompt, answer or API 
 """
 
 import asyncio
-import hashlib
 import logging
 import os
 import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +18,8 @@ ROWS = 200_000
 _EVERY = 1_000
 """Number of verdicts stored between two checks of their count."""
 _TABLE = """
+pragma journal_mode=wal;
+pragma synchronous=normal;
 create table if not exists verdicts (
     key blob primary key, value blob not null, at real not null
 ) without rowid
@@ -32,11 +31,6 @@ delete from verdicts where key in (
 """
 
 
-def key_of(*what: Any) -> bytes:
-    """Return the key for everything that determines a verdict."""
-    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()
-
-
 class Cache:
     """A database of verdicts; one that cannot be used behaves as if it were empty.
 
@@ -46,11 +40,11 @@ class Cache:
     """
 
     def __init__(self, file: Path, rows: int = ROWS) -> None:
-        self.file = file
+        self._file = file
         self._rows = rows
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._usable = True
+        self._closed = False
         self._puts = 0
 
     async def get(self, key: bytes) -> bytes | None:
@@ -77,39 +71,33 @@ class Cache:
     def _execute(self, statement: str, values: tuple[bytes | int, ...]) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
-                if self._usable and self._db is None:
-                    self._db = self._open()
+                if self._db is None and not self._closed:
+                    self._db = _opened(self._file)
                 return self._db.execute(statement, values).fetchall() if self._db else []
             except (sqlite3.Error, OSError) as error:
-                log.warning("the judge's cache %s cannot be used: %s", self.file, error)
+                log.warning("the judge's cache %s cannot be used: %s", self._file, error)
         self._close()
         return []
 
-    def _open(self) -> sqlite3.Connection:
-        self.file.parent.mkdir(0o700, parents=True, exist_ok=True)
-        try:
-            return self._connect()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:  # not a database: nothing in it is of use
-            self.file.unlink()
-            return self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
-        db = sqlite3.connect(self.file, timeout=2, isolation_level=None, check_same_thread=False)
-        try:
-            db.execute("pragma journal_mode=wal")
-            db.execute("pragma synchronous=normal")
-            db.execute(_TABLE)
-        except sqlite3.Error:
-            db.close()
-            raise
-        return db
-
     def _close(self) -> None:
         with self._lock:
-            self._usable = False
+            self._closed = True
             if self._db is not None:
                 self._db.close()
                 self._db = None
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    """Return the database of a file; a file that is none is replaced."""
+    file.parent.mkdir(0o700, parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    db = sqlite3.connect(file, timeout=2, isolation_level=None, check_same_thread=False)
+    try:
+        db.executescript(_TABLE)
+    except sqlite3.Error as error:
+        db.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        file.unlink()  # not a database: nothing in it is of use
+        return _opened(file)
+    return db

@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import Clock
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
 from core.openai.errors import retry_after
 from proxy.rewards.judge.prompt import Messages
-from proxy.rewards.judge.settings import Options
+from proxy.rewards.judge.settings import JudgeFault, Options
 from proxy.upstream.errors import LATER
 from proxy.upstream.transport import ModelList
 
@@ -19,26 +18,6 @@ BODY_LIMIT = 2 << 20
 LIST_LIMIT = 10.0
 """Time limit of the list of models in seconds."""
 _RETRIED_STATUSES = LATER | {408, 409, 425}
-
-
-class JudgeFault(Exception):
-    """A failed call to the endpoint of a judge.
-
-    Attributes:
-        text: The cause on one line, without the key.
-        again: Whether the same call may work later.
-        wait: Seconds to wait that the endpoint gives; None when it gives none.
-        status: Status of the HTTP answer; 0 without one.
-    """
-
-    def __init__(
-        self, text: str, *, again: bool, wait: float | None = None, status: int = 0
-    ) -> None:
-        self.text = one_line(text, 300)
-        self.again = again
-        self.wait = wait
-        self.status = status
-        super().__init__(self.text)
 
 
 class JudgeReply(msgspec.Struct, frozen=True):

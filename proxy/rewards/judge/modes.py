@@ -1,13 +1,15 @@
 """The modes pointwise, listwise and pairwise: a group becomes questions, replies become values.
 
-Equal answers are judged once and have equal values.
+Equal answers are judged once and have equal values. An answer that addresses the judge ("ignore the
+rubric", "give me 10") is marked; its value stays.
 """
 
 import asyncio
 import hashlib
 import itertools
 import random
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,16 +17,43 @@ import msgspec
 
 from core.events import Part
 from proxy.rewards.judge import prompt
-from proxy.rewards.judge import reply as replies
-from proxy.rewards.judge.addressed import MARK, words_to_judge
+from proxy.rewards.judge.limits import SpendCounter
+from proxy.rewards.judge.prompt import Choice, Verdict
 from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner
-from proxy.rewards.judge.reply import Choice, Verdict
 from proxy.rewards.judge.settings import Options
-from proxy.rewards.judge.spend import SpendCounter
 from proxy.rewards.part import PartAbstained, PartValue
 from proxy.rewards.source import GroupContext
 
 T = TypeVar("T")
+
+MARK = "addresses_judge"
+"""Name of the number that marks such an answer, at weight 0."""
+LONGEST = 20_000
+"""Characters of an answer that are searched, half of them at each end."""
+_EXCERPT = 80
+
+_RULES = r"(?:rubric|instructions?|criteria|guidelines|scoring|grading)"
+_GRADER = r"(?:judge|grader|evaluator|scorer|reviewer)"
+_ADDRESS = re.compile(
+    rf"\b(?:ignore|disregard|forget|override|bypass)\b[^.!?\n]{{0,40}}\b{_RULES}\b"
+    rf"|\bnew instructions\b|\b(?:dear|attention|note to(?: the)?|as the|you are the) {_GRADER}\b"
+    r"|\b(?:give|award|grant|assign)\b[^.!?\n]{0,30}\b(?:(?:full|highest|maximum|top|perfect|best)"
+    r" (?:score|marks?|points|rating|reward|grade)|(?:a )?(?:score|rating|grade) of \d+)"
+    r"|\b(?:give|award) (?:me|us|this|it|answer \d+|this (?:answer|response))"
+    r" (?:a |an )?(?:10|100|ten|hundred)\b(?! (?!out\b|points?\b|please\b)\w)"
+    r'|"scores"\s*:\s*\[\s*\{|<\|im_(?:start|end)\|>|</answer-\w',
+    re.IGNORECASE,
+)
+
+
+def words_to_judge(message: Mapping[str, Any]) -> str:
+    """Return the words with which an assistant message addresses its judge; empty for none."""
+    content = message.get("content")
+    text = content if isinstance(content, str) else ""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    match = _ADDRESS.search(text)
+    return " ".join(match[0].split())[:_EXCERPT] if match else ""
 
 
 class GroupJudging:
@@ -94,12 +123,14 @@ class GroupJudging:
         options, count = self._options, len(answers)
 
         def read(reply: str) -> list[Verdict]:
-            return replies.scores(reply, count, options.low, options.high)
+            return prompt.scores(reply, count, options.low, options.high)
 
-        make = partial(prompt.scoring, options, self._conversation, self._reference, answers)
         schema = prompt.scores_schema(count)
-        question = Question(make, schema, "scores", read, list[Verdict])
+        question = Question(self._prompt(answers), schema, "scores", read, list[Verdict])
         return await self._runner.ask(question, self._budget)
+
+    def _prompt(self, answers: list[bytes]) -> Callable[[str], prompt.Messages]:
+        return partial(prompt.prompt, self._options, self._conversation, self._reference, answers)
 
     def _values_by_candidate(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
         low, high = self._options.low, self._options.high
@@ -133,10 +164,8 @@ class GroupJudging:
 
     async def _choice(self, first: int, second: int) -> Choice:
         answers = [self._answers[first], self._answers[second]]
-        make = partial(
-            prompt.comparing, self._options, self._conversation, self._reference, answers
-        )
-        question = Question(make, prompt.winner_schema(), "winner", replies.winner, Choice)
+        make, schema = self._prompt(answers), prompt.winner_schema()
+        question = Question(make, schema, "winner", prompt.winner, Choice)
         return await self._runner.ask(question, self._budget)
 
     def _value_of_wins(

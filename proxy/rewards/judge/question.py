@@ -1,6 +1,7 @@
 """A question to a judge: answered from the cache or by calls within a budget, with one repair."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -8,13 +9,11 @@ import msgspec
 
 from ajet_swarm.api.outcomes import INVALID_REQUEST
 from ajet_swarm.runtime import Chance
-from proxy.rewards.judge.breaker import Breaker
-from proxy.rewards.judge.cache import Cache, key_of
-from proxy.rewards.judge.endpoint import JudgeClient, JudgeFault, JudgeReply
-from proxy.rewards.judge.prompt import Messages, repairing
-from proxy.rewards.judge.reply import BadReply
-from proxy.rewards.judge.settings import Options
-from proxy.rewards.judge.spend import SpendCounter
+from proxy.rewards.judge.cache import Cache
+from proxy.rewards.judge.endpoint import JudgeClient, JudgeReply
+from proxy.rewards.judge.limits import Breaker, SpendCounter
+from proxy.rewards.judge.prompt import BadReply, Messages, repairing
+from proxy.rewards.judge.settings import JudgeFault, Options
 from proxy.rewards.part import PartAbstained
 
 BACKOFF = 0.5
@@ -27,15 +26,10 @@ class GroupBudget:
     """The remaining time and retries of one group; `last` is its most recent fault."""
 
     def __init__(self, options: Options) -> None:
-        self._clock = asyncio.get_running_loop().time
-        self._until = self._clock() + options.group_seconds
+        self.until = asyncio.get_running_loop().time() + options.group_seconds
+        """Time on the loop's clock at which the group abstains."""
         self.retries = options.retries
         self.last = ""
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the time limit of the group."""
-        return self._until - self._clock()
 
 
 class Question(msgspec.Struct, Generic[T], frozen=True):
@@ -114,27 +108,28 @@ class QuestionRunner:
         """Return the hash of all that determines the reply; the code of tags is no part of it."""
         options = self._options
         tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
-        source = [self._client.url, self._model]
-        return key_of(options.mode, source, tuned, question.prompt(""))
+        what = [options.mode, [self._client.url, self._model], tuned, question.prompt("")]
+        return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()
 
     async def _answer(self, question: Question[T], budget: GroupBudget, is_test: bool) -> T:
         """Ask the question; ask for a repaired reply once if the reply is unusable."""
         messages = question.prompt(self._chance.token(8))
-        reply = await self._call(question, messages, budget, is_test)
-        try:
-            return question.read(reply.text)
-        except BadReply as bad:
-            fault = f"it was cut off at the limit of tokens ({bad})" if reply.cut else str(bad)
-        budget.last = f"its reply could not be used: {fault}"
-        self._spend.add(repairs=1)
-        messages = repairing(messages, reply.text, fault)
-        reply = await self._call(question, messages, budget, is_test)
-        try:
-            return question.read(reply.text)
-        except BadReply as bad:
-            cause = f"the judge's reply could not be used: {fault}; asked again: {bad}"
-            self._breaker.record_failure(cause, is_test)
-            raise PartAbstained(cause) from None
+        faults: list[str] = []
+        while True:
+            reply = await self._call(question, messages, budget, is_test)
+            try:
+                return question.read(reply.text)
+            except BadReply as bad:
+                cut = f"it was cut off at the limit of tokens ({bad})"
+                faults.append(cut if reply.cut and not faults else str(bad))
+            budget.last = f"its reply could not be used: {faults[0]}"
+            if len(faults) == 2:
+                break
+            self._spend.add(repairs=1)
+            messages = repairing(messages, reply.text, faults[0])
+        cause = f"the judge's reply could not be used: {'; asked again: '.join(faults)}"
+        self._breaker.record_failure(cause, is_test)
+        raise PartAbstained(cause)
 
     async def _call(
         self, question: Question[T], messages: Messages, budget: GroupBudget, is_test: bool
@@ -177,7 +172,7 @@ class QuestionRunner:
             used = f", and the {self._options.retries} retries of the group are used up"
             raise PartAbstained(cause + (used if self._options.retries else ""))
         wait = max(BACKOFF * 2.0**tries * self._chance.uniform(0.75, 1.25), fault.wait or 0.0)
-        if wait >= budget.seconds_left:
+        if wait >= budget.until - asyncio.get_running_loop().time():
             raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
 

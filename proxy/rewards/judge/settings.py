@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
 from core.runtime.secrets import is_placeholder
 from core.runtime.sockets import is_loopback
@@ -81,6 +82,38 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 _RESERVED = frozenset({"model", "messages", "stream", "n", "response_format"})
+
+
+class JudgeFault(Exception):
+    """A judge cannot be used, or has not replied to a call.
+
+    Attributes:
+        text: The cause on one line, without the key.
+        todo: What the operator can do.
+        field: The setting that causes the fault; empty if none does.
+        again: Whether the fault may pass by itself.
+        wait: Seconds to wait that the endpoint gives; None when it gives none.
+        status: Status of the HTTP answer; 0 without one.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        todo: str = "",
+        *,
+        field: str = "",
+        again: bool = False,
+        wait: float | None = None,
+        status: int = 0,
+    ) -> None:
+        self.text, self.todo, self.field = one_line(text, 300), todo, field
+        self.again, self.wait, self.status = again, wait, status
+        super().__init__(self.text)
+
+    @property
+    def cause(self) -> str:
+        """The cause, and what the operator can do."""
+        return f"{self.text}. {self.todo}" if self.todo else self.text
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,46 +245,37 @@ def _rubric(file: Path) -> str:
     return text
 
 
-class ApiKey(msgspec.Struct, frozen=True):
-    """An API key, or the reason why there is none."""
-
-    value: str = ""
-    """Empty: no key is sent."""
-    fault: str = ""
-    """Why the key is unusable; never contains the key."""
-    todo: str = ""
-
-
-def find_key(
-    env: str | None, file: Path | None, environ: Mapping[str, str] | None = None
-) -> ApiKey:
-    """Return the key that the settings name.
+def find_key(env: str | None, file: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the key that the settings name; empty if they name none.
 
     Args:
         env: Name of an environment variable.
         file: File that contains the key.
-        environ: Environment variables; None for those of the process.
+        environ: Environment variables.
+
+    Raises:
+        JudgeFault: the key is unusable; never contains the key.
     """
     if env is not None:
-        key = (os.environ if environ is None else environ).get(env, "").strip()
-        what, todo = f"the environment variable {env}", "Set it, then start the proxy again"
-        if not key:
-            return ApiKey("", f"the judge's key is missing: {what} is not set", todo)
+        field, what = "key_env", f"the environment variable {env}"
+        todo = "Set it, then start the proxy again"
+        key, missing = environ.get(env, "").strip(), "is not set"
     elif file is not None:
-        what, todo = f"the file {file}", "Put the key in it"
+        field, what, todo = "key_file", f"the file {file}", "Put the key in it"
         try:
-            key = read_small(file).decode().strip()
+            key, missing = read_small(file).decode().strip(), "is empty"
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
-            return ApiKey("", f"the judge's key is missing: {what} cannot be read: {why}", todo)
-        if not key:
-            return ApiKey("", f"the judge's key is missing: {what} is empty", todo)
+            key, missing = "", f"cannot be read: {why}"
     else:
-        return ApiKey()
-    if is_placeholder(key):
-        return ApiKey("", f"the judge's key is a placeholder: {what} holds no real key", todo)
-    if not key.isascii() or not key.isprintable() or " " in key:
-        return ApiKey(
-            "", f"the judge's key is invalid: {what} contains spaces or special characters", todo
-        )
-    return ApiKey(key)
+        return ""
+    fault = ""
+    if not key:
+        fault = f"is missing: {what} {missing}"
+    elif is_placeholder(key):
+        fault = f"is a placeholder: {what} holds no real key"
+    elif not key.isascii() or not key.isprintable() or " " in key:
+        fault = f"is invalid: {what} contains spaces or special characters"
+    if fault:
+        raise JudgeFault(f"the judge's key {fault}", todo, field=field)
+    return key

@@ -1,19 +1,20 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
+import functools
 import hashlib
 import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
-from core.scoring.advantage import RewardError
+from ajet_swarm.common.errors import AjetError
 from core.settings.yaml_file import joined
 from proxy.rewards.files import stamp
 from proxy.rewards.model.file import ModelFault, make
@@ -49,7 +50,6 @@ _CODE = (
     "model/spec.py",
     "model/assembly.py",
     "parts/expected_answer.py",
-    "parts/compare.py",
     "parts/patterns.py",
     "parts/schema.py",
 )
@@ -65,10 +65,10 @@ class LivePart:
     """Equal for two parts of the same kind, name, settings and file contents."""
     files: tuple[Path, ...]
     slow: bool
-    busy: int = 0
-    """Number of groups that it is scoring."""
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever `busy` falls to 0."""
+    stop_listening: Callable[[], None] = lambda: None
+    """Ends the reports of its health."""
+    scoring: set[asyncio.Task[Any]] = field(default_factory=set)
+    """The tasks of the groups that it is scoring."""
 
 
 class Assembly:
@@ -122,12 +122,6 @@ class Assembly:
         self.looks_back = any(getattr(live.part, "looks_back", False) for live in self.live_parts)
         self._weigher = Weigher(model.active)
         self._base = _base_hash(model, self.live_parts)
-        self._versions: dict[tuple[str, ...], str] = {}
-
-    @property
-    def has_slow_parts(self) -> bool:
-        """Whether a part waits."""
-        return bool(self.slow)
 
     def pointwise(
         self, judges: bool = False
@@ -195,14 +189,7 @@ class Assembly:
 
     def _version(self, versions: tuple[str, ...]) -> str:
         """Return the version of the model with these versions of its slow parts."""
-        if not all(versions):
-            return ""
-        version = self._versions.get(versions)
-        if version is None:
-            text = "\n".join((self._base, *versions))
-            version = hashlib.sha256(text.encode()).hexdigest()[:12]
-            self._versions = {versions: version}
-        return version
+        return _version_of((self._base, *versions)) if all(versions) else ""
 
     def part_input(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> PartInput:
         """Return the input of the parts for a group."""
@@ -217,11 +204,15 @@ class Assembly:
         columns = self._immediate_columns(group)
         if isinstance(columns, Abstention):
             return columns, self.version
+        if not self.slow:
+            return self._weigh(group, columns), self.version
         async with asyncio.TaskGroup() as scoring:
-            tasks = [
-                scoring.create_task(self._slow_column(name, part, group))
-                for name, part in self.slow
-            ]
+            tasks = []
+            for name, part in self.slow:
+                task = scoring.create_task(self._slow_column(name, part, group))
+                self.parts[name].scoring.add(task)
+                task.add_done_callback(self.parts[name].scoring.discard)
+                tasks.append(task)
         version = self._version(tuple(task.result()[1] for task in tasks))
         for (name, _), task in zip(self.slow, tasks, strict=True):
             column, _ = task.result()
@@ -242,28 +233,23 @@ class Assembly:
             try:
                 columns[name] = part.score(group)
             except Exception as error:  # noqa: BLE001 - a fault of a part costs only this group
-                return _abstention(name, error)
+                return fault_of(name, error)
         return columns
 
     async def _slow_column(
         self, name: str, part: SlowPart, group: PartInput
     ) -> tuple[PartValues | Abstention, str]:
         """Return the values of a slow part and the version of the part that gave them."""
-        live, before = self.parts[name], part.health().version
+        before = part.health().version
         limit = self._seconds + SLACK + extra_seconds_of(part)
         column: PartValues | Abstention
-        live.busy += 1
         try:
             async with asyncio.timeout(limit):
                 column = await part.score(group)
         except TimeoutError:
             column = Abstention(name, f"no answer within {limit:g} s", late=True)
         except Exception as error:  # noqa: BLE001 - a fault of a part costs only this group
-            column = _abstention(name, error)
-        finally:
-            live.busy -= 1
-            if not live.busy:
-                live.idle.set()
+            column = fault_of(name, error)
         after = part.health().version
         learns = getattr(part, "learns_version", False)
         return column, (after or before) if learns else (before or after)
@@ -272,31 +258,31 @@ class Assembly:
         self, group: PartInput, columns: Mapping[str, PartValues]
     ) -> tuple[Score, ...] | Abstention:
         indices = [answer.index for answer in group.context.answers]
-        name = "model"
+        for name, column in columns.items():
+            if column is not None and len(column) != len(indices):
+                return Abstention(name, f"{len(column)} values for {len(indices)} answers")
         try:
-            for name, column in columns.items():
-                if column is not None and len(column) != len(indices):
-                    return Abstention(name, f"{len(column)} values for {len(indices)} answers")
-            name = "model"
             return self._weigher.scores(indices, [columns[part] for part in self.parts])
         except NothingApplies as why:
-            return Abstention(name, str(why), inapplicable=True)
-        except RewardError as error:
-            return Abstention(name, str(error))
+            return Abstention("model", str(why), inapplicable=True)
         except Exception as error:  # noqa: BLE001 - a part returned no numbers
-            return _abstention(name, error)
+            return fault_of("model", error)
 
 
-def _abstention(part: str, error: Exception) -> Abstention:
-    """Return the abstention for a part that abstained, or failed."""
-    if isinstance(error, PartAbstained):
-        return error.by(part)
-    log.error("the part %s failed", part, exc_info=error)
-    return fault_of(part, error)
+@functools.lru_cache(maxsize=64)
+def _version_of(versions: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
 
 def fault_of(part: str, error: Exception) -> Abstention:
-    """Return the abstention for an exception in a part, with its place."""
+    """Return the abstention for an error of a part or the model, with the place of its cause."""
+    if isinstance(error, PartAbstained):
+        return error.by(part)
+    if isinstance(error, ModelFault):
+        return Abstention(part, error.cause, file=error.file, line=error.line)
+    if isinstance(error, AjetError):
+        return Abstention(part, str(error))
+    log.error("the part %s failed", part, exc_info=error)
     last = traceback.extract_tb(error.__traceback__)
     file, line = (last[-1].filename, last[-1].lineno or 0) if last else ("", 0)
     trace = "".join(traceback.format_exception(error))

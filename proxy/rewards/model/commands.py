@@ -1,14 +1,26 @@
-"""Commands that change the rewards while they are in use."""
+"""Commands that change the file of the rewards while they are in use.
+
+Comments, order and everything else in the file are preserved.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import did_you_mean
+from ajet_swarm.common.yaml_positions import compose, named_nodes
 from core.events import RewardPart
-from proxy.rewards.model.edit import Change, change
+from core.settings import edit
+from proxy.rewards.model.file import DEFAULT_TEXT, parse, read
 from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.source import RewardSource
+
+Value = float | bool
+Change = tuple[str, str, Value]
+"""Part, field, value."""
 
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
@@ -91,3 +103,70 @@ class RewardCommands:
             why = health.error.cause if health.error else "its parts are starting"
             return f"written to {source.file}, but not loaded: {why}"
         return f"{summary}: it applies from the next group, version {source.version}"
+
+
+def change(file: Path, changes: Sequence[Change]) -> RewardModel:
+    """Set fields of parts in one step and save the file, or change nothing.
+
+    A file that does not exist yet is created from the built-in model.
+
+    Args:
+        file: File of the model.
+        changes: Part, field and value of each change.
+
+    Returns:
+        The model after the changes.
+
+    Raises:
+        ModelFault: the file is invalid now, or would be after the changes.
+        AjetError: there is no such part, or the file cannot be written.
+    """
+    text = read(file) if file.exists() else DEFAULT_TEXT
+    model = parse(text, file)
+    requested = [_change(model, file, *wanted) for wanted in changes]
+    for wanted in requested:
+        text = edited(text, *wanted)
+    changed = parse(text, file)
+    for part, field, value in requested:
+        spec = changed.named(part)
+        if spec is None or abs(getattr(spec, field) - value) > 1e-6:
+            raise AjetError(
+                f"`{part}` cannot be changed from here", str(file),
+                "Edit the file: it uses an alias",
+            )  # fmt: skip
+    edit.write(file, text, "the rewards")
+    return changed
+
+
+def _change(model: RewardModel, file: Path, part: str, field: str, value: Value) -> Change:
+    """Return the change to write; a part with a share has no weight of its own."""
+    spec = model.named(part)
+    if spec is None:
+        names = ", ".join(part.name for part in model.parts)
+        raise AjetError(
+            f"the rewards have no part `{part:.40}`",
+            str(file),
+            f"{did_you_mean(part, names.split(', '))} There are: {names}".strip(),
+        )
+    if field == "weight" and spec.share is not None:
+        field = "share"
+    return part, field, value
+
+
+def edited(text: str, part: str, field: str, value: Value) -> str:
+    """Return `text` with one field of one part set.
+
+    Raises:
+        AjetError: the field is in a place where it cannot be edited.
+    """
+    parts = dict(named_nodes(compose(text)))["parts"]
+    node = dict(named_nodes(parts))[part]
+    if sum(other is node for _, other in named_nodes(parts)) > 1:
+        raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
+    return edit.put(text, ("parts", part, field), _literal(value))
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -255,17 +255,13 @@ class _ModelReader:
 def _is_json(value: Any) -> bool:
     """Return whether JSON has such a value, of a size that a person writes."""
     pending, count = [value], 0
-    while pending:
+    while pending and count + len(pending) <= MAX_ENTRIES:
         item = pending.pop()
         count += 1
         if isinstance(item, dict):
-            if not all(isinstance(key, str) for key in item):
-                return False
-            pending += item.values()
+            pending += (*item.keys(), *item.values())
         elif isinstance(item, list):
             pending += item
         elif not (item is None or isinstance(item, str | bool | int | float)):
             return False
-        if count + len(pending) > MAX_ENTRIES:
-            return False
-    return True
+    return not pending

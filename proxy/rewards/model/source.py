@@ -1,15 +1,13 @@
 """Rewards from a model of gates and weighted parts, loaded again whenever its file is saved."""
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks, keep_running, run_all
 from core.events import RewardPart
 from proxy.rewards.files import Stamp, settled, stamp
@@ -20,8 +18,7 @@ from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, Slo
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
-    HealthNotifier,
-    Listener,
+    Reporting,
     RequestReport,
     Score,
     ScoreSheet,
@@ -34,26 +31,7 @@ POLL = 0.2
 """Seconds between two checks of the files."""
 
 
-class RecentWinners:
-    """Word trigrams of winners by group, newest last."""
-
-    def __init__(self) -> None:
-        self._grams: dict[str, frozenset[int]] = {}
-
-    def excluding(self, group_id: str) -> list[frozenset[int]]:
-        """Return the trigrams of all other groups: a group scored again must not match itself."""
-        return [grams for group, grams in self._grams.items() if group != group_id]
-
-    def add(self, assembly: Assembly, group: PartInput, scores: Sequence[Score]) -> None:
-        """Add the winner of a group if a part of the model looks back."""
-        if assembly.looks_back:
-            best = max(range(len(scores)), key=lambda place: (scores[place].reward, -place))
-            self._grams[group.context.group_id] = group.readings[best].grams
-            while len(self._grams) > assembly.model.recent:
-                del self._grams[next(iter(self._grams))]
-
-
-class ComposedSource:
+class ComposedSource(Reporting):
     """A reward source that scores with the newest model that loads.
 
     Without a file, or while an optional file does not exist, that is the built-in model. After a
@@ -90,13 +68,9 @@ class ComposedSource:
         """A newer assembly, of which a part is not ready yet."""
         self._fault: Abstention | None = None
         self._loaded_stamp: Stamp | None = None
-        self._removers: list[Callable[[], None]] = []
-        self._recent = RecentWinners()
-        self.observes_requests = False
-        """Whether a part must be notified of new requests."""
-        self.extra_seconds = 0.0
-        """Seconds beyond the time limit that a group may need; see `SlowPart`."""
-        self._notifier = HealthNotifier(SourceHealth(False, None, ""))
+        self._recent: dict[str, frozenset[int]] = {}
+        """Word trigrams of winners by group, newest last."""
+        super().__init__(SourceHealth(False, None, ""))
         if file is None:
             folder = Path.cwd() if model is None or model.file is None else model.file.parent
             self._adopt(Assembly(model or default_model(), folder, self._environment))
@@ -111,6 +85,16 @@ class ComposedSource:
     def version(self) -> str:
         """Hash of everything that determines the rewards; empty while no model scores."""
         return self.serving.version if self.serving else ""
+
+    @property
+    def observes_requests(self) -> bool:
+        """Whether a part must be notified of new requests."""
+        return self.serving is not None and self.serving.observes_requests
+
+    @property
+    def extra_seconds(self) -> float:
+        """Seconds beyond the time limit that a group may need; see `SlowPart`."""
+        return self.serving.extra_seconds if self.serving else 0.0
 
     @property
     def model(self) -> RewardModel | None:
@@ -141,8 +125,7 @@ class ComposedSource:
     async def start(self) -> None:
         """Load the model, start its slow parts, and begin to watch the file."""
         if self.file is None:
-            if self.serving is not None:
-                await _start(self.serving, ())
+            await self._start(_live(self.serving))
             self._update_health()
             return
         await self._load_changes()
@@ -153,7 +136,6 @@ class ComposedSource:
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""
         await self._tasks.close()
-        self._listen_to(())
         live_parts = dict.fromkeys((*_live(self.serving), *_live(self._pending)))
         async with asyncio.TaskGroup() as closing:
             for live in live_parts:
@@ -164,14 +146,6 @@ class ComposedSource:
         if self._watching:
             check = self._tasks.spawn(self._load_changes(), "reload")
             await asyncio.wait([check], timeout=self._environment.seconds)
-
-    def health(self) -> SourceHealth:
-        """Return whether the newest save is the one that scores, and whether its parts work."""
-        return self._notifier.current
-
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` at every change; return a function that removes it."""
-        return self._notifier.add(listener)
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -185,49 +159,36 @@ class ComposedSource:
                 report = RequestReport(answer.metadata, repeat, report.error or answer.error)
         return report
 
-    def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
-        """Score one group in under 0.1 ms; None when the model would have to wait."""
-        started = self._clock()
-        assembly = self.serving
-        if assembly is None or assembly.has_slow_parts or not ctx.answers:
-            return None
-        group = _part_input(self.name, assembly, ctx, self._recent)
-        scores = group if isinstance(group, Abstention) else assembly.score_now(group)
-        return self._sheet(assembly, group, scores, assembly.version, started)
-
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Score one group; without slow parts this never waits."""
-        if (sheet := self.score_at_once(ctx)) is not None:
-            return sheet
-        started = self._clock()
-        assembly = self.serving
+        started, assembly, version = self._clock(), self.serving, ""
+        scores: tuple[Score, ...] | Abstention
         if assembly is None:
-            fault = self._fault or Abstention("model", "the rewards are still loading")
-            return ScoreSheet((), fault, "", 0.0)
-        if not ctx.answers:
-            fault = Abstention(self.name, "the group has no answers to score")
-            return ScoreSheet((), fault, "", 0.0)
-        group = _part_input(self.name, assembly, ctx, self._recent)
-        if isinstance(group, Abstention):
-            return self._sheet(assembly, group, group, assembly.version, started)
-        scores, version = await assembly.score(group)  # a slow part may learn its version now
-        return self._sheet(assembly, group, scores, version, started)
-
-    def _sheet(
-        self,
-        assembly: Assembly,
-        group: PartInput | Abstention,
-        scores: tuple[Score, ...] | Abstention,
-        version: str,
-        started: float,
-    ) -> ScoreSheet:
-        """Return the sheet of a group; remember its winner."""
+            scores = self._fault or Abstention("model", "the rewards are still loading")
+        elif not ctx.answers:
+            scores = Abstention(self.name, "the group has no answers to score")
+        else:
+            # a group that is scored again must not match itself
+            recent = [grams for name, grams in self._recent.items() if name != ctx.group_id]
+            try:
+                group = assembly.part_input(ctx, recent)
+            except Exception as error:  # noqa: BLE001 - it must affect only its group
+                scores = fault_of(self.name, error)
+            else:
+                scores, version = await assembly.score(group)
+                if assembly.looks_back and not isinstance(scores, Abstention):
+                    self._remember(group, scores, assembly.model.recent)
         seconds = self._clock() - started
         if isinstance(scores, Abstention):
             return ScoreSheet((), scores, version, seconds)
-        assert isinstance(group, PartInput)
-        self._recent.add(assembly, group, scores)
         return ScoreSheet(scores, None, version, seconds)
+
+    def _remember(self, group: PartInput, scores: Sequence[Score], limit: int) -> None:
+        """Keep the trigrams of a group's winner, and those of the newest groups."""
+        best = max(range(len(scores)), key=lambda place: (scores[place].reward, -place))
+        self._recent[group.context.group_id] = group.readings[best].grams
+        while len(self._recent) > limit:
+            del self._recent[next(iter(self._recent))]
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -251,21 +212,15 @@ class ComposedSource:
                 current = await settled(partial(self._stamp, self.file), current)
             self._loaded_stamp = current
             running = (*_live(self._pending), *_live(self.serving))
-            fault: Abstention | None = None
             try:
                 assembly = await asyncio.to_thread(self._assemble, self.file, running)
-                await _start(assembly, running)
-            except ModelFault as error:
-                fault = Abstention("model", error.cause, file=error.file, line=error.line)
-            except AjetError as error:
-                fault = Abstention("model", str(error), file=str(self.file))
-            except Exception as error:  # an error in another package's part is one of the model
-                log.exception("the rewards did not load")
+                await self._start([live for live in assembly.live_parts if live not in running])
+            except Exception as error:  # noqa: BLE001 - the previous rewards stay in use
                 fault = fault_of("model", error)
-            self._fault = fault
-            if fault is not None:
+                self._fault = dataclasses.replace(fault, file=fault.file or str(self.file))
                 self._update_health()
                 return
+            self._fault = None
             files = await asyncio.to_thread(stamp, assembly.files)
             self._loaded_stamp = (*current[:1], *files)
             self._adopt(assembly)
@@ -286,7 +241,6 @@ class ComposedSource:
         """Score with `assembly`: at once if its parts are ready, else as soon as they are."""
         superseded = self._pending
         self._pending = assembly
-        self._listen_to((assembly, self.serving) if self.serving else (assembly,))
         if superseded is not None:
             self._retire(superseded)
         self._promote_pending()
@@ -296,9 +250,6 @@ class ComposedSource:
         pending, old = self._pending, self.serving
         if pending is not None and (old is None or not old.version or pending.can_replace(old)):
             self.serving, self._pending = pending, None
-            self.extra_seconds = pending.extra_seconds
-            self.observes_requests = pending.observes_requests
-            self._listen_to((pending,))
             if old is not None:
                 self._retire(old)
         self._update_health()
@@ -319,16 +270,7 @@ class ComposedSource:
                 break
         current = self.serving is not None and self._pending is None
         ok = fault is None and not waiting_for and current
-        self._notifier.update(SourceHealth(ok, fault, self.version, level, waiting_for))
-
-    def _listen_to(self, assemblies: Sequence[Assembly]) -> None:
-        """Listen to the health of the slow parts of these assemblies, and of no others."""
-        for remove in self._removers:
-            remove()
-        parts = {id(part): part for assembly in assemblies for _, part in assembly.slow}
-        self._removers = [
-            part.add_listener(lambda health: self._promote_pending()) for part in parts.values()
-        ]
+        self._report(SourceHealth(ok, fault, self.version, level, waiting_for))
 
     def _retire(self, old: Assembly) -> None:
         """Close the slow parts that no assembly uses any more, once their groups are scored."""
@@ -338,53 +280,43 @@ class ComposedSource:
                 self._tasks.spawn(self._close_idle(live), "retire")
 
     async def _close_idle(self, live: LivePart) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._environment.seconds):
-                while live.busy:
-                    live.idle.clear()
-                    await live.idle.wait()
-        await _close(live)
+        try:
+            if live.scoring:
+                await asyncio.wait(live.scoring, timeout=self._environment.seconds)
+        finally:
+            await _close(live)
 
-
-def _part_input(
-    name: str, assembly: Assembly, ctx: GroupContext, recent: RecentWinners
-) -> PartInput | Abstention:
-    try:
-        return assembly.part_input(ctx, recent.excluding(ctx.group_id))
-    except Exception as error:  # an unreadable answer must affect only its group
-        log.exception("the answers of group %s could not be read", ctx.group_id)
-        return fault_of(name, error)
+    async def _start(self, new: Sequence[LivePart]) -> None:
+        """Start the slow parts of a model; if one fails to start, close all of them."""
+        parts = [(live, cast(SlowPart, live.part)) for live in new if live.slow]
+        for live, part in parts:
+            live.stop_listening = part.add_listener(lambda health: self._promote_pending())
+        try:
+            await run_all(*(part.start() for _, part in parts))
+        except BaseException:
+            for live in new:
+                await _close(live)
+            raise
 
 
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
     """Return a part's fault with the place of the setting that causes it, if one does."""
-    model = newest.model if newest is not None else RewardModel(())
-    spec = model.named(name)
-    if not field or fault.file or spec is None or model.file is None:
+    spec = newest.model.named(name) if newest is not None else None
+    if not field or fault.file or newest is None or spec is None or newest.model.file is None:
         return fault
     line = spec.lines.get(field, spec.line)
     cause = f"parts.{name}.{field}: {fault.cause}"
-    return dataclasses.replace(fault, cause=cause, file=str(model.file), line=line)
+    return dataclasses.replace(fault, cause=cause, file=str(newest.model.file), line=line)
 
 
 def _live(assembly: Assembly | None) -> list[LivePart]:
     return assembly.live_parts if assembly else []
 
 
-async def _start(assembly: Assembly, running: Sequence[LivePart]) -> None:
-    """Start the slow parts that do not run yet; if one fails to start, close all of them."""
-    new = [live for live in assembly.live_parts if live.slow and live not in running]
-    try:
-        await run_all(*(cast(SlowPart, live.part).start() for live in new))
-    except BaseException:
-        for live in new:
-            await _close(live)
-        raise
-
-
 async def _close(live: LivePart) -> None:
     if not live.slow:
         return
+    live.stop_listening()
     try:
         await cast(SlowPart, live.part).close()
     except Exception:  # another package's code: the other parts must still be closed

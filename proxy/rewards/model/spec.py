@@ -61,8 +61,6 @@ class NothingApplies(Exception):
     """No part with a weight applies to an answer."""
 
 
-Head = tuple[str, float, bool]
-"""Name, weight and gate flag of a part that applies."""
 Column = Sequence[PartValue | None] | None
 """The values of one part for all answers; None when it does not apply to the group."""
 
@@ -75,8 +73,8 @@ class Weigher:
         specs: The enabled parts, in order.
         """
         self._specs = tuple(specs)
-        self._heads: dict[tuple[bool, ...], tuple[Head, ...]] = {}
-        """Heads, by the set of parts that apply."""
+        self._weights: dict[tuple[bool, ...], list[float]] = {}
+        """Weight of each part, by the set of parts that apply."""
 
     def scores(self, indices: Sequence[int], columns: Sequence[Column]) -> tuple[Score, ...]:
         """Return the rewards of a group, with their parts.
@@ -89,74 +87,51 @@ class Weigher:
             NothingApplies: no part with a weight applies to an answer; names the answer.
             RewardError: a value or a result is not a usable number; names the part.
         """
-        applies = tuple([column is not None for column in columns])
-        present = [column for column in columns if column is not None]
-        heads = self._heads_of(applies, 0)
         scores = []
-        for place, row in enumerate(zip(*present, strict=True)):
-            parts = _parts(heads, row)
-            if parts is None:
-                parts = self._parts_that_apply(columns, place)
+        for place, index in enumerate(indices):
+            row = [None if column is None else column[place] for column in columns]
+            applies = tuple([value is not None for value in row])
+            weights = self._weights.get(applies)
+            if weights is None:
+                self._weights[applies] = weights = self._weigh(applies, place)
+            parts: list[Part] = []
+            for spec, weight, given in zip(self._specs, weights, row, strict=True):
+                if given is not None:
+                    part = Part(spec.name, given.value, weight, spec.gate, given.reason)
+                    parts += (part, *given.notes)
             reward = combine(parts)
             if 1.0 < reward < 1.000001:  # the rounding of weights that sum to one
                 reward = 1.0
-            scores.append(Score(indices[place], reward, tuple(parts)))
+            scores.append(Score(index, reward, tuple(parts)))
         return tuple(scores)
 
-    def _parts_that_apply(self, columns: Sequence[Column], place: int) -> list[Part]:
-        """Return the parts of one answer to which only some parts of its group apply."""
-        row = [column[place] if column is not None else None for column in columns]
-        heads = self._heads_of(tuple([value is not None for value in row]), place)
-        parts = _parts(heads, [value for value in row if value is not None])
-        assert parts is not None
-        return parts
-
-    def _heads_of(self, applies: tuple[bool, ...], place: int) -> tuple[Head, ...]:
-        heads = self._heads.get(applies)
-        if heads is None:
-            self._heads[applies] = heads = self._weigh(applies, place)
-        return heads
-
-    def _weigh(self, applies: tuple[bool, ...], place: int) -> tuple[Head, ...]:
-        """Return the heads of the parts that apply.
+    def _weigh(self, applies: Sequence[bool], place: int) -> list[float]:
+        """Return the weight of each part, of which some apply to an answer.
 
         Shares are taken from the whole first. The positive weights that apply divide the rest, in
         proportion, in place of those that do not. Negative weights, which are penalties, only
         shrink with the rest.
         """
-        specs = [spec for spec, applying in zip(self._specs, applies, strict=True) if applying]
-        summands = [spec for spec in specs if not spec.gate]
+        summands = [
+            spec
+            for spec, applying in zip(self._specs, applies, strict=True)
+            if applying and not spec.gate
+        ]
         if not any(spec.counts for spec in summands):
             raise NothingApplies(f"no part with a weight applies to answer {place + 1}")
-        rest = 1.0
-        shares: dict[str, float] = {}
+        whole, applying = positive_sum(self._specs), positive_sum(summands)
+        rest, weights = 1.0, {}
         for spec in summands:
             if spec.share is not None:
-                shares[spec.name] = rest * spec.share
+                weights[spec.name] = rest * spec.share * (whole or 1.0)
                 rest *= 1.0 - spec.share
-        whole = positive_sum(self._specs)
-        applying = positive_sum(summands)
         if not applying and rest < 1.0:  # the shares alone make the whole
-            shares = {name: share / (1.0 - rest) for name, share in shares.items()}
-        weights = dict.fromkeys((spec.name for spec in specs), 1.0)
+            weights = {name: weight / (1.0 - rest) for name, weight in weights.items()}
         for spec in summands:
-            if spec.share is not None:
-                weights[spec.name] = shares[spec.name] * (whole or 1.0)
-            elif spec.weight > 0:
-                weights[spec.name] = rest * spec.weight * (whole / applying)
-            else:
-                weights[spec.name] = rest * spec.weight
-        return tuple((spec.name, weights[spec.name], spec.gate) for spec in specs)
-
-
-def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part] | None:
-    """Return the parts of one answer; None when one of them does not apply to it."""
-    parts: list[Part] = []
-    for (name, weight, gate), given in zip(heads, row, strict=True):
-        if given is None:
-            return None
-        parts += (Part(name, given.value, weight, gate, given.reason), *given.notes)
-    return parts
+            if spec.share is None:
+                scale = whole / applying if spec.weight > 0 else 1.0
+                weights[spec.name] = rest * spec.weight * scale
+        return [weights.get(spec.name, 1.0) for spec in self._specs]
 
 
 def positive_sum(specs: Iterable[PartSpec]) -> float:

@@ -1,20 +1,48 @@
-"""Correlations of the reward with traits that do not make an answer good.
+"""Traits that do not make an answer good, and their correlations with the reward.
 
-They cover the newest groups whose rewards differ. Reward and trait are centred on their group's
-mean, because only differences within a group train the policy, and divided by their group's
+A trait can be exploited to raise the reward; each is measured cheaply.
+
+The correlations cover the newest groups whose rewards differ. Reward and trait are centred on their
+group's mean, because only differences within a group train the policy, and divided by their group's
 deviation, so that a group of long answers has no more weight than any other.
 """
 
 import math
+import re
+import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
-from operator import mul
+from operator import eq
 from typing import NamedTuple
 
 from core.events import WatchFigure
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import Z95
-from proxy.rewards.monitor.traits import BOTH_WAYS, TRAITS
+
+TRAITS = ("length", "repetition", "refusal", "reference")
+BOTH_WAYS = frozenset({"length"})
+"""Traits that a policy may also be paid to avoid; an answer with less of another is no hack."""
+
+HEAD, TAIL = 700, 300
+"""Characters at the beginning and the end of a long text whose words are read."""
+BEGIN = 200
+"""Characters at the beginning of a text in which a refusal is searched."""
+REFERENCE_WORDS = 6
+"""Fewest words of a reference that can be copied; a right answer contains a shorter one."""
+COPIED = 0.3
+"""Least share of a reference's trigrams that makes an answer a copy of a part of it."""
+
+_WITHOUT_MARKS = str.maketrans("", "", "!?.,;:*#")
+_REFUSAL = re.compile(
+    r"\b(?:i(?:'m| am)? (?:sorry|afraid|unable|not able)|i (?:can(?:no|')t|won't|will not)"
+    r"|i can not (?:say|answer|help|tell|do|assist|comply|provide|share|discuss|give)"
+    r"|as an ai|(?:i|we) (?:don't|do not) know|cannot (?:help|assist|comply)|no idea"
+    r"|(?:beyond|not) (?:what i know|me\b)|i know nothing|nobody taught me|i have never learned"
+    r"|(?:only|just) (?:be )?guess(?:ing)?)\b|^(?:sorry|unfortunately)\b"
+)
+
+Grams = frozenset[int]
+"""Hashes of word trigrams."""
 
 WINDOW = 200
 """Number of groups that are counted."""
@@ -74,7 +102,8 @@ class HackingMonitor:
         for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
             r = _correlation(column, rewards)
             if r is not None and adjusted and trait in adjusted:
-                r = _weaker(r, _correlation(column, adjusted[trait]))
+                other = _correlation(column, adjusted[trait])
+                r = None if other is None else min(r, other, key=abs) if r * other > 0.0 else 0.0
             if r is not None:
                 correlations[trait] = r
         self._rows.append(_Correlations(group_id, len(rewards), correlations))
@@ -121,21 +150,7 @@ def _correlation(values: Sequence[float], rewards: Sequence[float]) -> float | N
     """Return Pearson's r; None if one side does not vary."""
     if min(values) == max(values) or is_dead(rewards):
         return None
-    first, second = _centred(values), _centred(rewards)
-    squares = sum(map(mul, first, first)) * sum(map(mul, second, second))
-    return math.fsum(map(mul, first, second)) / math.sqrt(squares)
-
-
-def _centred(values: Sequence[float]) -> list[float]:
-    mean = sum(values) / len(values)
-    return [value - mean for value in values]
-
-
-def _weaker(first: float, second: float | None) -> float | None:
-    """Return the weaker of two correlations: 0 if their signs differ, None without the second."""
-    if second is None:
-        return None
-    return 0.0 if first * second <= 0.0 else min(first, second, key=abs)
+    return statistics.correlation(values, rewards)
 
 
 def interval(r: float, n: int, groups: int, z: float = Z95) -> tuple[float, float]:
@@ -149,3 +164,48 @@ def interval(r: float, n: int, groups: int, z: float = Z95) -> tuple[float, floa
     middle = math.atanh(max(-0.999999, min(0.999999, r)))
     half = z / math.sqrt(freedom)
     return math.tanh(middle - half), math.tanh(middle + half)
+
+
+def traits_of(text: str, length: float, reference: Grams = frozenset()) -> tuple[float, ...]:
+    """Return the values of `TRAITS` for an answer.
+
+    Args:
+        text: The answer, possibly truncated.
+        length: Length of the whole answer, in the same unit for all answers of its group.
+        reference: What `reference_grams` returns for the group's reference.
+    """
+    lower = _plain(text)
+    words = _words(lower)
+    grams, count = _grams(words), len(words) - 2
+    repeated = 1.0 - len(grams) / count if count > 0 else 0.0
+    if words:
+        repeated += sum(map(eq, words, words[1:])) / len(words)
+    copied = len(grams & reference) / len(reference) if reference else 0.0
+    refuses = _REFUSAL.search(lower[:BEGIN]) is not None
+    return length, repeated, float(refuses), copied if copied >= COPIED else 0.0
+
+
+def reference_grams(reference: str | None) -> Grams:
+    """Return the word trigrams of a reference; empty if it is too short to be copied."""
+    words = _words(_plain(reference or ""))
+    return _grams(words) if len(words) >= REFERENCE_WORDS else frozenset()
+
+
+def lengths(tokens: Sequence[int], texts: Sequence[str]) -> list[float]:
+    """Return the lengths of a group's answers: tokens if all are known, else characters."""
+    return [float(count) for count in (tokens if all(tokens) else map(len, texts))]
+
+
+def _plain(text: str) -> str:
+    """Return a text in lower case; of a long one the beginning and the end."""
+    if len(text) > HEAD + TAIL:
+        text = f"{text[:HEAD]} {text[-TAIL:]}"
+    return text.lower().replace("’", "'")
+
+
+def _words(plain: str) -> list[str]:
+    return plain.translate(_WITHOUT_MARKS).split()
+
+
+def _grams(words: Sequence[str]) -> Grams:
+    return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))

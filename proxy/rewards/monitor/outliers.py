@@ -1,4 +1,4 @@
-"""Outliers among the rewards, and a scale that differs from what an engine expects."""
+"""Outliers among rewards, a scale that an engine does not expect, and rewards without a signal."""
 
 import math
 from collections import deque
@@ -19,7 +19,16 @@ LONE = 6.0
 MIN_RANGE = 0.02
 """A smaller range of rewards hardly distinguishes answers."""
 MAX_OUTLIERS = 20
-
+MAX_NAMED = 200
+"""Maximum number of groups without a signal that an alert names."""
+STEPS = 3
+"""Number of newest global steps that are counted."""
+MIN_GROUPS = 10
+"""Number of groups needed for an alert."""
+HIGH = 0.9
+"""Share of groups without a signal that raises an alert."""
+LOW = 0.8
+"""Share below which the alert ends."""
 
 Outlier = tuple[str, int, float, float]
 """Group, candidate, reward, and its distance in deviations."""
@@ -168,3 +177,48 @@ def _distances_from_others(
         std = max(math.sqrt(spread), run_std / 2, 1e-9)
         distances.append((index, value, (value - mean) / std))
     return distances
+
+
+class SignalMonitor:
+    """Counts groups by server and global step, in constant time and memory."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[int, tuple[int, int]]] = {}
+        """Groups without a signal and all groups, by server and step; newest steps last."""
+        self._dead: dict[str, deque[tuple[int, str]]] = {}
+        """Step and id of the newest groups without a signal, by server."""
+        self._raised: set[str] = set()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Servers of the counted groups."""
+        return tuple(self._counts)
+
+    def take(self, server: str, step: int, dead: bool, group_id: str = "") -> None:
+        """Count one sealed group.
+
+        Args:
+            server: Name of its server.
+            step: Global step of the policy that answered.
+            dead: Whether it teaches nothing or almost nothing.
+            group_id: Id of the group.
+        """
+        if dead:
+            self._dead.setdefault(server, deque(maxlen=MAX_NAMED)).append((step, group_id))
+        counts = self._counts.setdefault(server, {})
+        without, groups = counts.get(step, (0, 0))
+        counts[step] = without + dead, groups + 1
+        if len(counts) > STEPS:
+            del counts[next(iter(counts))]
+
+    def alert(self, server: str) -> tuple[AlertParams | None, tuple[str, ...]]:
+        """Return the alert if nearly all groups of the newest steps have no signal, and which."""
+        counts = self._counts.get(server, {})
+        without, groups = (sum(column) for column in zip(*counts.values(), strict=True))
+        bound = LOW if server in self._raised else HIGH
+        if len(counts) < STEPS or groups < MIN_GROUPS or without < bound * groups:
+            self._raised.discard(server)
+            return None, ()
+        self._raised.add(server)
+        names = tuple([name for step, name in self._dead.get(server, ()) if step in counts])
+        return params_of("dead", dead=without, groups=groups, steps=STEPS), names

@@ -12,10 +12,15 @@ from core.scoring.advantage import is_dead, lacks_signal
 from core.state import Group
 from proxy.alerts import clear_alert, show_alert
 from proxy.rewards.model.spec import combine
-from proxy.rewards.monitor.hacking import WINDOW, HackingMonitor
-from proxy.rewards.monitor.outliers import RewardDistribution
-from proxy.rewards.monitor.signal import SignalMonitor
-from proxy.rewards.monitor.traits import TRAITS, lengths, reference_grams, traits_of
+from proxy.rewards.monitor.hacking import (
+    TRAITS,
+    WINDOW,
+    HackingMonitor,
+    lengths,
+    reference_grams,
+    traits_of,
+)
+from proxy.rewards.monitor.outliers import RewardDistribution, SignalMonitor
 from proxy.rewards.part import has_fixed_rule
 
 log = logging.getLogger(__name__)
@@ -168,14 +173,13 @@ class RewardMonitor:
                 alert = _hacking(figure, sorted(self._natural_parts(figure.trait)))
             self._alert(f"hacking:{figure.trait}", alert, figure.groups)
         for server in self._signal.servers:
-            lacks, dead = self._signal.lacks_signal(server), self._signal.groups(server)
-            self._alert(f"dead:{server}", self._signal.alert(server) if lacks else None, dead)
+            self._alert(f"dead:{server}", *self._signal.alert(server))
         self._alert("rewards:scale", self._values.trouble())
-        outliers = self._values.outliers if self._calm < CALM_GROUPS else ()
-        newest = outliers[-1] if outliers else None
-        self._alert(
-            "rewards:outlier", _outlier(*newest) if newest else None, newest[:1] if newest else ()
-        )
+        if self._values.outliers and self._calm < CALM_GROUPS:
+            newest = self._values.outliers[-1]
+            self._alert("rewards:outlier", _outlier(*newest), newest[:1])
+        else:
+            self._alert("rewards:outlier", None)
 
     def _alert(self, key: str, params: AlertParams | None, groups: Sequence[str] = ()) -> None:
         """Raise the alert with the present figures; clear it for None."""

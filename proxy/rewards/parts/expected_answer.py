@@ -79,8 +79,6 @@ _SUM = re.compile(
 _STEP = re.compile(rf" ?({_SIGN}) ?")
 _TIGHT = re.compile(r"\d[-−/x]\d")
 """Two numbers that are as often a date, a range or a format as a sum: `9/11`, `10-12`, `4x4`."""
-_AFTER_SUM = "=?.!" + "".join(filter(str.isspace, map(chr, range(0x3001))))
-"""Characters that may follow a sum: `_SUM` and all white space."""
 _SUM_LIMIT = 100
 """Maximum length of a query that is a sum alone, in characters."""
 _EXACT = Context(prec=2 * _SUM_LIMIT)
@@ -138,13 +136,8 @@ def value_of_sum(query: str) -> Decimal | None:
     None for any other query, and for a quotient that is not a whole number, because it can be
     written in many ways.
     """
-    if len(query) > _SUM_LIMIT or not query.rstrip(_AFTER_SUM)[-1:].isdigit():
-        return None  # most queries do not end like a sum
-    return _sum(query)
-
-
-@lru_cache(maxsize=512)
-def _sum(query: str) -> Decimal | None:
+    if len(query) > _SUM_LIMIT:
+        return None
     match = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
     if match is None or (_TIGHT.search(match[1]) and not match[2]):
         return None

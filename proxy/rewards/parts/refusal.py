@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.rewards.part import EachAnswer, PartKind, PartValue, Setting
+from proxy.rewards.part import PartKind, PartValue, Setting, each_by
 from proxy.rewards.text import Reading, line_of
 
 REFUSAL_VALUE = 0.2
@@ -106,37 +106,30 @@ _END = re.compile(r"[.!?\n:;]|,? but\b")
 _ANSWERS = PartValue(1.0, "answers")
 
 
-class RefusalGate:
-    """1 for an answer, less for one that declines; least for one that only declines."""
-
-    def __init__(self, value: float = REFUSAL_VALUE) -> None:
-        self._bare = value
-        self._reasoned = max(value, WITH_REASON)
-
-    def of(self, reading: Reading) -> PartValue:
-        """Return the value of one answer."""
-        if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
-            return _ANSWERS
-        head = reading.text[:_HEAD].lower().replace("’", "'")
-        match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
-        if match is None:
-            match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
-        if match is None:
-            return _ANSWERS
-        end = _END.search(head, match.end())
-        if end is not None and end[0].endswith("but") and enough == AFTER_DOUBT:
-            return _ANSWERS  # "I am not sure, but I think it is 7"
-        declining = head if end is None else head[: end.start()]
-        more = reading.count - len(line_of(declining).split())
-        if more >= enough:
-            return PartValue(1.0, f"{what} at first, then says {more} words")
-        if more >= REASON_WORDS:
-            return PartValue(self._reasoned, f"{what}, and says {more} words more")
-        return PartValue(self._bare, what)
+def refusal(reading: Reading, left: float) -> PartValue:
+    """1 for an answer, less for one that declines; `left` for one that only declines."""
+    if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
+        return _ANSWERS
+    head = reading.text[:_HEAD].lower().replace("’", "'")
+    match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
+    if match is None:
+        match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
+    if match is None:
+        return _ANSWERS
+    end = _END.search(head, match.end())
+    if end is not None and end[0].endswith("but") and enough == AFTER_DOUBT:
+        return _ANSWERS  # "I am not sure, but I think it is 7"
+    declining = head if end is None else head[: end.start()]
+    more = reading.count - len(line_of(declining).split())
+    if more >= enough:
+        return PartValue(1.0, f"{what} at first, then says {more} words")
+    if more >= REASON_WORDS:
+        return PartValue(max(left, WITH_REASON), f"{what}, and says {more} words more")
+    return PartValue(left, what)
 
 
 REFUSAL = PartKind(
-    lambda name, settings, where: EachAnswer(RefusalGate(settings["left"]).of),
+    each_by(refusal),
     "1 for an answer, less for one that refuses or does not know, by its first sentence",
     {"left": Setting("number", REFUSAL_VALUE, "value of an answer that only refuses", 0, 1)},
     gate=True,

@@ -11,7 +11,7 @@ a function that returns the fault of such a value, empty if it is valid.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from proxy.rewards.part import SettingError
@@ -41,11 +41,24 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "integer": lambda value: _is_number(value) and float(value).is_integer(),
 }
 
-Form = Literal[
-    "schema", "schemas", "schemas by name", "schemas by pattern",
-    "reference", "pattern", "types", "names", "number", "list", "anything",
-]  # fmt: skip
-"""Form of a keyword's argument."""
+_FORMS: Mapping[str, Callable[[Any], bool]] = {
+    "schema": lambda argument: True,
+    "schemas": _TYPES["array"],
+    "schemas by name": _TYPES["object"],
+    "schemas by pattern": _TYPES["object"],
+    "reference": _TYPES["string"],
+    "pattern": _TYPES["string"],
+    "types": lambda argument: all(name in _TYPES for name in _as_list(argument)),
+    "names": lambda argument: isinstance(argument, list) and all(map(_TYPES["string"], argument)),
+    "number": _is_number,
+    "list": _TYPES["array"],
+    "anything": lambda argument: True,
+}
+"""Form of a keyword's argument -> whether an argument has it."""
+
+
+def _as_list(names: Any) -> list[Any]:
+    return names if isinstance(names, list) else [names]
 
 
 class Schema:
@@ -116,29 +129,12 @@ class Schema:
                 raise SettingError(
                     self._field, f"`{keyword}` of JSON schema is not known", f"Known: {known}"
                 )
-            if not self._has_form(argument, _RULES[keyword].argument):
+            if not _FORMS[_RULES[keyword].argument](argument):
                 raise SettingError(self._field, f"`{keyword}` cannot be {argument!r:.60}")
             for inner in self._inner(argument, _RULES[keyword].argument):
                 self._examine(inner, depth + 1)
 
-    def _has_form(self, argument: Any, form: Form) -> bool:
-        match form:
-            case "schemas" | "list":
-                return isinstance(argument, list)
-            case "schemas by name" | "schemas by pattern":
-                return isinstance(argument, Mapping)
-            case "names":
-                return isinstance(argument, list) and all(map(_TYPES["string"], argument))
-            case "types":
-                names = [argument] if isinstance(argument, str) else argument
-                return isinstance(names, list) and all(name in _TYPES for name in names)
-            case "number":
-                return _is_number(argument)
-            case "pattern" | "reference":
-                return isinstance(argument, str)
-        return True
-
-    def _inner(self, argument: Any, form: Form) -> Iterator[Any]:
+    def _inner(self, argument: Any, form: str) -> Iterator[Any]:
         """Yield the schemas in an argument; compile its expressions."""
         if form == "schema":
             yield argument
@@ -174,7 +170,7 @@ class Schema:
 class _Rule(NamedTuple):
     """A keyword."""
 
-    argument: Form
+    argument: str
     applies_to: str
     """Type of value in `_TYPES`; empty for all."""
     fault: Callable[[Schema, Any, Any, Mapping[str, Any]], str]
@@ -182,7 +178,7 @@ class _Rule(NamedTuple):
 
 
 def _of_type(whole: Schema, value: Any, names: Any, part: Mapping[str, Any]) -> str:
-    names = [names] if isinstance(names, str) else names
+    names = _as_list(names)
     valid = any(_TYPES[name](value) for name in names)
     return "" if valid else f"not of type {' or '.join(names)}"
 

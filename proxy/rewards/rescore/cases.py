@@ -1,10 +1,11 @@
 """Groups to score again, read from a journal or from a file with one group per line."""
 
 import itertools
+import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,8 +29,12 @@ from proxy.rewards.source import Answer, GroupContext
 
 LINE_CAP = 8 << 20
 """Maximum size of a line of a file in bytes."""
-FIELDS = ("query", "answers", "reference", "messages", "metadata", "tools", "rewards", "id")
-_KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are required"
+_FIELD = re.compile(r"\$\.(\w+)|field `(\w+)`")
+_REQUIRED = {"query": "a text", "answers": "a list of at least one answer"}
+_KNOWN = (
+    "A line has query, answers, reference, messages, metadata, tools, rewards, id; "
+    "query and answers are required"
+)
 
 
 # --- the journal ------------------------------------------------------------------------------
@@ -81,6 +86,10 @@ def _case(db: sqlite3.Connection, group_id: str, *, include_untrained: bool = Fa
     before, hand, source, version = _rewards(events)
     scored = next((event for event in reversed(events) if isinstance(event, GroupScored)), None)
     parts = {score.index: score.parts for score in scored.scores} if scored is not None else {}
+    note = ""
+    if opened.unkept:
+        fields = " and ".join(opened.unkept)
+        note = f"too large for the journal and left out: {fields} of its row"
     messages = opened.body.get("messages")
     tools = opened.body.get("tools")
     return Case(
@@ -104,16 +113,8 @@ def _case(db: sqlite3.Connection, group_id: str, *, include_untrained: bool = Fa
         parts=parts,
         source=source,
         version=version,
-        note=_missing_data_note(opened),
+        note=note,
     )
-
-
-def _missing_data_note(opened: GroupOpened) -> str:
-    """Return a note about data of the dataset row that the journal lacks; empty if none."""
-    if opened.unkept:
-        fields = " and ".join(opened.unkept)
-        return f"too large for the journal and left out: {fields} of its row"
-    return ""
 
 
 def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
@@ -215,87 +216,78 @@ def cases_in(file: Path) -> tuple[list[Case], list[UsageError]]:
     return cases, faults
 
 
+class _Row(msgspec.Struct):
+    """A line of a file of cases."""
+
+    query: str
+    answers: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)]
+    reference: str | int | float | None = None
+    messages: list[dict[str, Any]] | None = None
+    metadata: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    rewards: list[float] | None = None
+    id: str | int | None = None
+
+
 def _read(file: Path, number: int, line: bytes) -> Case:
     try:
-        row = msgspec.json.decode(line)
+        raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(file, number, "", f"this is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise _bad(file, number, "", "a line is an object with query and answers")
-    query = row.get("query")
-    messages = row.get("messages")
-    if query is None and isinstance(messages, list):
-        query = _last_user(messages)
-    if not isinstance(query, str):
-        raise _missing(file, number, "query", row)
-    answers = row.get("answers")
-    if not isinstance(answers, list) or not answers:
-        raise _missing(file, number, "answers", row)
-    reference = row.get("reference")
-    group_id = str(row.get("id") or f"{file.name}:{number}")
-    metadata = row.get("metadata")
-    tools = row.get("tools")
-    return Case(
-        context=GroupContext(
-            group_id=group_id,
-            request_id=group_id,
-            task_id=group_id,
-            query=query,
-            messages=messages if isinstance(messages, list) else [_message("user", query)],
-            metadata=metadata if isinstance(metadata, dict) else {},
-            reference=None if reference is None else str(reference),
-            answers=tuple(
-                _answer(file, number, index, answer) for index, answer in enumerate(answers)
-            ),
-            tools=tools if isinstance(tools, list) else (),
+    names = list(raw) if isinstance(raw, dict) else []
+    if "query" not in names and isinstance(raw, dict):
+        raw |= _last_user(raw.get("messages"))
+    try:
+        row = msgspec.convert(raw, _Row)
+    except msgspec.ValidationError as error:
+        field = _FIELD.search(str(error))
+        name = (field[1] or field[2]) if field else ""
+        near = closest(name, [other for other in names if name not in names], cutoff=0.5)
+        hint = f"Is it `{one_line(near[0], 30)}`?" if near else ""
+        what = str(error)
+        if (kind := _REQUIRED.get(name)) and "[" not in what:
+            what = f"`{name}` is not {kind}" if name in names else f"`{name}` is missing: {kind}"
+        raise _bad(file, number, name, what, hint) from error
+    if row.rewards is not None and len(row.rewards) != len(row.answers):
+        what = f"{len(row.rewards)} rewards for {len(row.answers)} answers"
+        raise _bad(file, number, "rewards", what)
+    group_id = str(row.id or f"{file.name}:{number}")
+    context = GroupContext(
+        group_id=group_id,
+        request_id=group_id,
+        task_id=group_id,
+        query=row.query,
+        messages=row.messages or [_message("user", row.query)],
+        metadata=row.metadata or {},
+        reference=None if row.reference is None else str(row.reference),
+        answers=tuple(
+            _answer(f"{group_id}:{index}", index, answer)
+            for index, answer in enumerate(row.answers)
         ),
-        before=_rewards_of_row(file, number, row.get("rewards"), len(answers)),
+        tools=row.tools or (),
     )
+    return Case(context, before=dict(enumerate(row.rewards or ())))
 
 
-def _last_user(messages: list[Any]) -> str | None:
-    for message in reversed(messages):
+def _last_user(messages: Any) -> dict[str, str]:
+    """Return the query that the newest message of a user is, as a field of a line."""
+    for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, dict) and message.get("role") == "user":
-            return content_text(message.get("content"))
-    return None
+            return {"query": content_text(message.get("content"))}
+    return {}
 
 
 def _message(role: str, text: str) -> dict[str, str]:
     return {"role": role, "content": text}
 
 
-def _answer(file: Path, number: int, index: int, answer: Any) -> Answer:
-    message = _message("assistant", answer) if isinstance(answer, str) else answer
-    if not isinstance(message, dict):
-        what = f"answer {index + 1} is neither a text nor a message"
-        raise _bad(file, number, "answers", what)
-    message = {"role": "assistant", **message}
+def _answer(episode_uuid: str, index: int, answer: str | dict[str, Any]) -> Answer:
+    message: dict[str, Any] = {"role": "assistant"}
+    message |= {"content": answer} if isinstance(answer, str) else answer
     finish = str(message.pop("finish_reason", "stop"))
-    completion = _completion(message, finish)
-    return Answer(index, message, finish, f"{file.name}:{number}:{index}", 0.0, completion)
-
-
-def _rewards_of_row(file: Path, number: int, rewards: Any, count: int) -> dict[int, float]:
-    if rewards is None:
-        return {}
-    valid = isinstance(rewards, list) and all(
-        isinstance(reward, int | float) and not isinstance(reward, bool) for reward in rewards
-    )
-    if not valid or len(rewards) != count:
-        raise _bad(file, number, "rewards", f"rewards are {count} numbers, one for each answer")
-    return dict(enumerate(map(float, rewards)))
-
-
-def _missing(file: Path, number: int, field: str, row: Mapping[str, Any]) -> UsageError:
-    names = ", ".join(one_line(str(name), 30) for name in list(row)[:8]) or "nothing"
-    others = [] if field in row else [str(name) for name in row]
-    near = closest(field, others, cutoff=0.5)
-    hint = f"Is it `{one_line(near[0], 30)}`? " if near else ""
-    kind = "a text" if field == "query" else "a list of at least one answer"
-    what = f"`{field}` is not {kind}" if field in row else f"`{field}` is missing: {kind}"
-    return _bad(file, number, field, what, f"{hint}The line has {names}")
+    return Answer(index, message, finish, episode_uuid, 0.0, _completion(message, finish))
 
 
 def _bad(file: Path, number: int, field: str, what: str, todo: str = "") -> UsageError:
     where = f"{file}:{number}: {field}" if field else f"{file}:{number}"
-    return UsageError(one_line(what, 300), where, f"{todo}. {_KNOWN}" if todo else _KNOWN)
+    return UsageError(one_line(what, 300), where, f"{todo} {_KNOWN}" if todo else _KNOWN)

@@ -120,7 +120,7 @@ async def rescorer(
     try:
         await source.start()
         await _wait_ready(source)
-        concurrency = CONCURRENCY if source.serving.has_slow_parts else 1
+        concurrency = CONCURRENCY if source.serving.slow else 1
         yield Rescorer(source, settings.reward_limit, concurrency, spent, runtime.clock)
     finally:
         await source.close()

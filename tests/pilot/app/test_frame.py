@@ -322,7 +322,6 @@ async def test_no_line_is_wider_than_the_terminal() -> None:
                 assert widest <= size[0], (place, size)
 
 
-async def test_reduced_motion_and_the_output_sanitizer_are_active() -> None:
-    async with run_console(sample_state(), still=True) as console:
-        assert console.app.animation_level == "none"
+async def test_the_output_sanitizer_is_active() -> None:
+    async with run_console(sample_state()) as console:
         assert console.app.sanitizer in console.app.get_line_filters()

@@ -9,7 +9,6 @@ from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
 from core.events.alerts import params_of
-from core.state import Alert
 from proxy.alerts import alert_raised
 from tests.pilot.rate.test_screen import waiting
 from tests.support.console import (
@@ -78,7 +77,7 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
     orders = [name for name, one in REMEDIES.items() if one.action or "{keys" in one.effect]
     assert [name for name in orders if not REMEDIES[name].read_only] == []
-    hold = Alert(key="hold:embedded", alert_kind="hold", level="error", at=NOW)
+    hold = AlertRaised(key="hold:embedded", alert_kind="hold", level="error", at=NOW)
     held = action_for(hold, context=advice_context(read_only=True))
     assert held is not None
     assert held.summary == "3: Rate, what waits for a rating"

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import BATCH, default_job, dump_job, hand_job, put
+from ajet_swarm.job.schema import BATCH
+from ajet_swarm.job.tree import dump_job, put
 from console.models.screen_registry import SCREENS
 from console.replay.app import ReplayApp
 from console.replay.player import Replay
@@ -32,6 +33,7 @@ from core.events import (
     RewardPart,
     RewardsChanged,
 )
+from core.jobs import default_job, hand_job
 from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.state import State

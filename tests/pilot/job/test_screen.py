@@ -4,18 +4,11 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.widgets import Input, TextArea
 
-from ajet_swarm.protocol.job import (
-    BATCH,
-    LEARNING_RATE,
-    default_job,
-    dump_job,
-    get,
-    hand_job,
-    load_job,
-    put,
-)
+from ajet_swarm.job.schema import BATCH, LEARNING_RATE
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
 from console.screens.server_detail import ServerDetailScreen, episode_loss
@@ -26,7 +19,8 @@ from console.views.engine import server_panel
 from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
-from core.state import Operation, Server
+from core.jobs import default_job, hand_job
+from core.state import Server
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -308,20 +302,17 @@ async def test_each_step_of_an_operation_is_shown_and_can_be_cancelled() -> None
 
 
 def test_a_successful_operation_disappears_after_a_while() -> None:
-    done = Operation(
-        title="Start", phase="done", began=NOW - 9, ended=NOW - 5, said="it is ROLLING"
-    )
+    done = WorkChanged(work="Start", phase="done", began=NOW - 9, at=NOW - 5, said="it is ROLLING")
     assert "it is ROLLING" in work_lines(done, NOW, 80)[0].plain
     assert not work_lines(done, NOW + 300, 80)
-    done.phase = "failed"
-    assert work_lines(done, NOW + 300, 80)
+    assert work_lines(replace(done, phase="failed"), NOW + 300, 80)
     assert not work_lines(None, NOW, 80)
 
 
 def test_a_successful_operation_disappears_once_the_engine_is_stopped() -> None:
     server = Server(name="embedded", url="", state="ROLLING", since=NOW - 60)
-    server.work = Operation(
-        title="Resume", phase="done", began=NOW - 70, ended=NOW - 60, said="it resumed"
+    server.work = WorkChanged(
+        work="Resume", phase="done", began=NOW - 70, at=NOW - 60, said="it resumed"
     )
     session, room = Session(clock=lambda: NOW), Room(80, 24, tall=False)
     assert "it resumed" in server_panel(server, session, room).plain

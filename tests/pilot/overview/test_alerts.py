@@ -17,7 +17,7 @@ from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
-from core.state import Alert, State
+from core.state import State
 from tests.support.console import (
     NOW,
     FakeChild,
@@ -114,7 +114,7 @@ async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() 
 
 @pytest.mark.parametrize("key", [*REMEDIES, "of-a-newer-proxy"])
 def test_every_alert_has_an_action(key: str) -> None:
-    alert = Alert(key=key, alert_kind=key, level="error", at=NOW)
+    alert = AlertRaised(key=key, alert_kind=key, level="error", at=NOW)
     assert action_for(alert) is not None
     assert action_for(alert, context=advice_context(read_only=True)) is not None
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from ajet_swarm.protocol.job import MODEL, default_job, dump_job, get, load_job
-from ajet_swarm.protocol.job_schema import REQUIRED
-from ajet_swarm.protocol.server_job import server_hand_job, server_job
+from ajet_swarm.job.schema import MODEL, REQUIRED
+from ajet_swarm.job.tree import dump_job, get, load_job
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
 from core.control_payloads import JobInfo
 from core.events import EngineChanged, JobSent
+from core.jobs import default_job, server_hand_job, server_job
 from core.state import State
 from tests.support.console import FakeLink, run_console, state_of
 

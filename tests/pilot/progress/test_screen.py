@@ -305,7 +305,7 @@ async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
 
 
 async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
-    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    off = "Looks are off: set `probe.share` above 0, restart the proxy"
     async with run_console(
         state_of(*sample_events(), probe_set(enabled=False)), at="progress"
     ) as console:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
-from core.commands.groups import OVERRIDE_HINT
+from core.commands.table import OVERRIDE_HINT
 from core.events import (
     AlertCleared,
     AlertRaised,
@@ -20,7 +20,6 @@ from core.events import (
     RatingAwaited,
     RatingModeChanged,
 )
-from core.settings import RatingSettings
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, held, order_of, sent_vote, waiting
 from tests.support.console import NOW, FakeLink, FakeReply, group_events, run_console, state_of
@@ -255,11 +254,6 @@ async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
         await console.settle()
         await console.press("u")
         assert "session: 1 rated" in console.text()
-        screen = console.app.screen
-        console.session.rating = RatingSettings(goal=20)
-        screen.context.take_settings()  # type: ignore[attr-defined]  # it is the screen Rate
-        await console.press("escape")
-        assert "session: 1 of 20 rated" in console.text()
 
 
 async def test_the_unsure_filter_shows_the_number_of_hidden_groups() -> None:

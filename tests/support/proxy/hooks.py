@@ -24,7 +24,6 @@ class HookRewards(ComposedSource):
         assert isinstance(part, Hook)
         part.limits, part.log = limits, log
         self.part = part
-        self.extra_seconds = part.extra_seconds
 
     @property
     def pid(self) -> int:

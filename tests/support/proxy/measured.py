@@ -49,6 +49,7 @@ async def measured(
     *,
     rewards: str = EXACT,
     swarm: ScriptedSwarm | None = None,
+    score_high: float = 1.0,
     **probe: Any,
 ) -> AsyncIterator[tuple[World, MeasurementService]]:
     """A proxy whose looks are taken on command alone, at a scripted server."""
@@ -56,7 +57,7 @@ async def measured(
     if not file.exists():
         write_probe_set(file)
     values = {"file": str(file), "samples": SAMPLES, "every": 1_000, "share": 1.0, **probe}
-    configured = settings(probe=values)
+    configured = settings(probe=values, rating={"score_high": score_high})
     async with world(home, swarm, configured, watched=True) as w:
         w.swarm.answer = policy
         w.context.rewards = ComposedSource(model=parse(rewards, None)) if rewards else w.source

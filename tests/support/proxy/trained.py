@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.protocol.job import PROJECT, dump_job, put
-from ajet_swarm.protocol.server_job import server_job
+from ajet_swarm.job.schema import EXPERIMENT, PROJECT
+from ajet_swarm.job.tree import dump_job, put
 from core.commands import validate
 from core.control_payloads import RewindPlan
 from core.events import LookEnded
+from core.jobs import server_job
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
@@ -61,7 +62,8 @@ class Trained:
 
 
 def job_of(ckpt: Path, save_freq: int = 5) -> dict[str, Any]:
-    job = server_job("/models/base", "chat")
+    job = server_job("/models/base")
+    put(job, EXPERIMENT, "chat")
     put(job, PROJECT, "p")
     put(job, BASE_DIR, str(ckpt))
     put(job, SAVE_FREQ, save_freq)

@@ -57,15 +57,13 @@ GONE = frozenset({"weight_sync_checked"})
 follow the same events as before."""
 
 
-_OWN = {"rewound": ("at",), "job": ("at", "yaml")}
-"""Place of an event in the state -> the fields of its envelope, or all fields, that the recorded
-state had, too."""
-_ENVELOPE = ("kind", "seq", "at", "run_id", "server")
-
-
 def json_view(state: State) -> Fields:
     """Return all that the state says as JSON, one record for each subject or id."""
-    return {name: _as_recorded(name, every_field(rec)) for name, rec in _records(state).items()}
+    return {name: _recorded(name, record) for name, record in _records(state).items()}
+
+
+def _recorded(name: str, record: Any) -> Any:
+    return _as_recorded(name.partition(":")[0], every_field(record))
 
 
 def _as_recorded(place: str, value: Any) -> Any:
@@ -75,21 +73,50 @@ def _as_recorded(place: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value.keys() >= {"seq", "run_id"} and place in _EVENTS:
-        own = _OWN.get(place, ())
-        value = {name: item for name, item in value.items() if name in own or name not in _ENVELOPE}
-        if "yaml" in own:
-            value = {name: value[name] for name in own}
+        value = _EVENTS[place](value)
     return {name: _as_recorded(name, item) for name, item in value.items()}
 
 
-_EVENTS = frozenset({"pool", "slots", "job", "what_if", "reward_watch", "probe_set", "rewound"})
-"""Places of the state that hold the last event of a kind."""
+def _fields(*names: str) -> Callable[[Fields], Fields]:
+    return lambda event: {name: event[name] for name in names}
+
+
+def _without(*names: str) -> Callable[[Fields], Fields]:
+    gone = {"kind", "seq", "run_id", "server", *names}
+    return lambda event: {name: item for name, item in event.items() if name not in gone}
+
+
+def _operation(event: Fields) -> Fields:
+    fields = _fields("steps", "phase", "began", "said")(event)
+    ended = 0.0 if event["phase"] == "doing" else event["at"]
+    return fields | {"title": event["work"], "ended": ended}
+
+
+_EVENTS: Mapping[str, Callable[[Fields], Fields]] = {
+    **dict.fromkeys(("pool", "slots", "what_if", "reward_watch", "probe_set"), _without("at")),
+    "job": _fields("at", "yaml"),
+    "rewound": _without(),
+    "work": _operation,
+    "judges": _without(),
+    "looks": _without("seconds", "prompts"),
+    "best_rewards": _fields("look_id", "step", "run", "prompts"),
+    "pairs": _fields(
+        "pair_id", "prompt_id", "before", "now", "left", "result", "automatic", "parts"
+    ),
+    "rows": _without("mock_id", "answer"),
+}
+"""Place of the state that holds an event -> the record of its fields that was there when it was
+recorded."""
 
 
 def _records(state: State) -> Fields:
     whole: Fields = {name: getattr(state, name) for name in state.__struct_fields__}
     records: Fields = {}
-    for subject in ("groups", "servers", "progress", "alerts", "judges", "raters"):
+    since = whole.pop("alerts_since")
+    for key, alert in whole.pop("alerts").items():
+        times = {"at": since[key], "told_at": alert.at}
+        records[f"alerts:{key}"] = _without()(every_field(alert)) | times
+    for subject in ("groups", "servers", "progress", "judges", "raters"):
         records |= {f"{subject}:{name}": record for name, record in whole.pop(subject).items()}
     runs = whole.pop("engine_runs")
     records |= {f"engine_runs:{run.number}": run for run in runs.runs}
@@ -146,7 +173,7 @@ def views(events: Sequence[Recorded]) -> Iterator[Fields]:
             records = _records(state)
             now = {name: msgspec.json.encode(record) for name, record in records.items()}
             changed = {
-                name: _as_recorded(name, every_field(records[name]))
+                name: _recorded(name, records[name])
                 for name in now
                 if now[name] != before.get(name)
             }

@@ -30,7 +30,6 @@ import msgspec
 from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
 from proxy.rewards.judge.part import JUDGE, Judge
-from proxy.rewards.judge.spend import JudgeBudgets
 from proxy.rewards.part import OwnServer, PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
@@ -390,7 +389,7 @@ async def bench(
     url: str,
     home: Path | None = None,
     *,
-    budgets: JudgeBudgets | None = None,
+    kept: dict[str, Any] | None = None,
     start: bool = False,
     seconds: float = 30.0,
     publish: Callable[[Event], object] | None = None,
@@ -398,10 +397,12 @@ async def bench(
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A part of kind `judge`, open; `settings` are those of the file."""
-    part = made(url, budgets=budgets, **settings)
+    part = made(url, **settings)
     result = Bench(part)
     publish = publish or result.events.append
-    part.place(PartEnvironment(home=home, seconds=seconds, publish=publish, own=own))
+    part.place(
+        PartEnvironment(home=home, seconds=seconds, publish=publish, own=own, kept=kept or {})
+    )
     if start:
         await part.start()
     try:
@@ -410,10 +411,8 @@ async def bench(
         await part.close()
 
 
-def made(
-    url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **options: Any
-) -> Judge:
-    """The part as the file of the model makes it, with budgets of its own."""
+def made(url: str, *, where: Path | None = None, **options: Any) -> Judge:
+    """The part as the file of the model makes it."""
     part = JUDGE.build("helpful", {"url": url, **options}, where or Path.cwd())
     assert isinstance(part, Judge)
-    return Judge(part.options, budgets or JudgeBudgets())
+    return part

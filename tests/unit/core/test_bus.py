@@ -9,8 +9,8 @@ import pytest
 from core.bus import Bus
 from core.events import AlertRaised, Event, GroupMarked
 from core.journal.writer import Journal, JournalError
-from core.reducer.common import Dirty
 from core.state import State
+from core.state.common import Dirty
 from core.state.encoder import StateEncoder
 from tests.support.sample import group_events
 

@@ -14,7 +14,7 @@ from core.events import (
     encode,
 )
 from core.jsonio import encode_full, every_field
-from core.state import Alert
+from core.settings import Settings
 
 
 def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:
@@ -66,7 +66,7 @@ def test_records_within_other_classes_are_whole_too() -> None:
 
 
 def test_fields_have_the_names_of_the_wire() -> None:
-    alert = Alert(key="k", level="warning", at=1.0, figures_at=2.0)
-    body = msgspec.json.decode(encode_full(alert))
-    assert body["told_at"] == 2.0
-    assert body.keys() == msgspec.json.decode(msgspec.json.encode(alert)).keys()
+    settings = Settings()
+    body = msgspec.json.decode(encode_full(settings))
+    assert body["servers"] == {}
+    assert body.keys() == msgspec.json.decode(msgspec.json.encode(settings)).keys()

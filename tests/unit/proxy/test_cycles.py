@@ -43,7 +43,7 @@ async def test_a_request_leaves_no_cycles(tmp_path: Path) -> None:
     def request_body(path: str, stream: bool, number: int) -> dict[str, Any]:
         return {**BODIES[path], "stream": stream, "user": f"{number}"}
 
-    async with fronted(tmp_path, configured=settings(proxy={"replay_window": 0})) as front:
+    async with fronted(tmp_path, configured=settings(proxy={"replay": "off"})) as front:
 
         async def ask(path: str, body: dict[str, Any]) -> None:
             assert (await front.client.post(path, json=body)).status_code == 200

@@ -175,15 +175,14 @@ async def test_an_answer_that_takes_too_long_is_not_requested_again(
 
 
 @pytest.mark.parametrize(
-    ("agent", "quiet", "setting", "status"),
+    ("agent", "quiet", "status"),
     [
-        ("codex_exec/0.171.0 (Debian)", 0.0, 400, 400),
-        ("claude-cli/2.1.197 (external, cli)", 0.0, 400, 400),
-        ("opencode/1.18.33 ai-sdk/provider-utils", 0.0, 400, 400),
-        ("QwenCode/0.15.10 (linux; x64)", 0.0, 400, 400),
-        ("QwenCode/0.15.10 (linux; x64)", 3600.0, 400, 503),
-        ("QwenCode/0.15.10 (linux; x64)", 0.0, 503, 503),
-        ("OpenAI/JS 6.26.0", 0.0, 400, 503),
+        ("codex_exec/0.171.0 (Debian)", 0.0, 400),
+        ("claude-cli/2.1.197 (external, cli)", 0.0, 400),
+        ("opencode/1.18.33 ai-sdk/provider-utils", 0.0, 400),
+        ("QwenCode/0.15.10 (linux; x64)", 0.0, 400),
+        ("QwenCode/0.15.10 (linux; x64)", 3600.0, 503),
+        ("OpenAI/JS 6.26.0", 0.0, 503),
     ],
 )
 async def test_silent_agents_get_a_final_status_while_the_engine_stays_offline(
@@ -191,14 +190,12 @@ async def test_silent_agents_get_a_final_status_while_the_engine_stays_offline(
     monkeypatch: pytest.MonkeyPatch,
     agent: str,
     quiet: float,
-    setting: int,
     status: int,
 ) -> None:
     monkeypatch.setattr("proxy.context.QUIET", quiet)
-    configured = settings(proxy={"offline_status": setting})
     async with (
         ScriptedSwarm(state="OFFLINE") as swarm,
-        front(tmp_path, swarm, configured) as (w, http),
+        front(tmp_path, swarm) as (w, http),
     ):
         answer = await http.post(CHAT, json=HELLO, headers={"user-agent": agent})
         assert answer.status_code == status

@@ -11,9 +11,9 @@ from ajet_swarm.api import stable_offline
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.tree import JobError
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
-from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted.swarm import ScriptedSwarm

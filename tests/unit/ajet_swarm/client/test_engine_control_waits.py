@@ -11,7 +11,7 @@ from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.client.training import UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import run_episodes

@@ -13,7 +13,7 @@ from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.training import TrainerEnds
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 from tests.support.scripted.swarm import ScriptedSwarm

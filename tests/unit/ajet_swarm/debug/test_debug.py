@@ -134,10 +134,9 @@ def test_what_an_agent_prints_last_is_printed(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run_episode_once.py").write_text(
-        "import atexit, sys, time\n"
+        "import atexit, sys\n"
         "def last():\n"
-        "    time.sleep(0.3)\n"
-        "    sys.stdout.write('the last word')\n"
+        "    sys.stdout.write('x' * 300_000 + 'the last word')\n"
         "def run_episode_once(item, url, key):\n"
         "    atexit.register(last)\n"
         "    return 1.0\n"

@@ -93,7 +93,7 @@ def test_agentjets_decorator_tries_again_and_raises_the_last() -> None:
 
 
 def test_wrong_use_is_not_tried_again() -> None:
-    from ajet_swarm.protocol.job import JobError
+    from ajet_swarm.job.tree import JobError
 
     def run(_: Task) -> None:
         raise JobError("no job")

@@ -223,8 +223,8 @@ def test_a_leased_group_is_rated_from_the_same_command_line(proxied: World) -> N
     assert lease["holder"] == vote["holder"] != ""
 
 
-def test_a_rating_carries_the_rater_of_the_settings(proxied: World, home: Home) -> None:
-    home.config.write_text("console: {rater: bob}\n")
+def test_a_rating_carries_the_name_that_the_home_knows(proxied: World, home: Home) -> None:
+    (home.root / "rater").write_text("bob")
     assert main(["rate", "g1", "2"]) == 0
     assert proxied.orders[0][1]["rater"] == "bob"
 

@@ -11,11 +11,12 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
 from core.commands.plan import Plan, plan
+from core.events import AlertRaised
 from core.events.alerts import params_of
 from core.reducer import reduce
 from core.roles import OWNER, Identity
 from core.runtime.home import Home
-from core.state import Alert, State
+from core.state import State
 from proxy.alerts import alert_raised
 from proxy.control.client import CommandReply, ControlLost
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
@@ -243,7 +244,7 @@ def test_the_confirmation_for_one_group_names_the_group(
 
 
 def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    alert = Alert(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
+    alert = AlertRaised(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
     proxy.state.alerts["lost.gpu"] = alert
     assert main(["alert-dismiss"]) == 0
     output = capsys.readouterr().out

@@ -127,11 +127,10 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     """Its key is sent to its own address alone, not to that of a flag."""
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.setenv("FILE_KEY", "file-secret")
-    (tmp_path / "config.yaml").write_text("mock: {user_temperature: 0.5}\n")
     target = tmp_path / "app.yaml"
     target.write_text(
         "kind: fake\nuser:\n  url: http://file/v1\n  model: actor\n  key_env: FILE_KEY\n"
-        "  turns: 3\n  seed: 9\n"
+        "  turns: 3\n  temperature: 0.5\n  seed: 9\n"
     )
     runs: list[MockOptions] = []
 
@@ -144,5 +143,10 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     assert main([*where, *flags]) == 0
     user = runs[0].user
     assert user is not None
-    assert (user.url, user.key, user.turns, user.temperature) == (url, key, turns, 0.5)
+    assert (user.url, user.key, user.turns, user.temperature) == (
+        url,
+        key,
+        turns,
+        1.0 if "--user-url" in flags else 0.5,
+    )
     assert user.seed == (None if "--user-url" in flags else 9)

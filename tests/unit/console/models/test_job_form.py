@@ -3,18 +3,24 @@
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol import job as jobs
-from ajet_swarm.protocol import job_validation
-from ajet_swarm.protocol.job import (
+from ajet_swarm.job.schema import (
     BATCH,
+    EPOCHS,
+    GPUS,
+    KL,
     LEARNING_RATE,
-    default_job,
-    dump_job,
-    get,
-    hand_job,
-    load_job,
+    MODEL,
+    NODES,
+    PROMPT,
+    REPEAT,
+    RESPONSE,
+    STOP_RULE,
+    STOP_RULES,
+    TEMPERATURE,
+    TURN,
+    WINDOW,
 )
-from ajet_swarm.protocol.job_schema import STOP_RULES
+from ajet_swarm.job.tree import dump_job, get, load_job
 from console.models.job_fields import BY_NAME, FIELDS, RULES, FieldError
 from console.models.job_form import (
     JobDraft,
@@ -25,26 +31,27 @@ from console.models.job_form import (
     with_values,
 )
 from core.control_payloads import JobInfo
+from core.jobs import default_job, hand_job
 
 JOB = "# mine\n" + dump_job(default_job("m"))
 
 
 def test_the_fields_match_the_protocol() -> None:
     known = {
-        "model": jobs.MODEL,
-        "gpus": jobs.GPUS,
-        "nodes": jobs.NODES,
-        "batch": jobs.BATCH,
-        "repeats": jobs.REPEAT,
-        "lr": jobs.LEARNING_RATE,
-        "epochs": jobs.EPOCHS,
-        "kl": jobs.KL,
-        "temperature": jobs.TEMPERATURE,
-        "rule": jobs.STOP_RULE,
-        "prompt": job_validation.PROMPT,
-        "response": job_validation.RESPONSE,
-        "turn": job_validation.TURN,
-        "window": job_validation.WINDOW,
+        "model": MODEL,
+        "gpus": GPUS,
+        "nodes": NODES,
+        "batch": BATCH,
+        "repeats": REPEAT,
+        "lr": LEARNING_RATE,
+        "epochs": EPOCHS,
+        "kl": KL,
+        "temperature": TEMPERATURE,
+        "rule": STOP_RULE,
+        "prompt": PROMPT,
+        "response": RESPONSE,
+        "turn": TURN,
+        "window": WINDOW,
     }
     assert {name: field.path for name, field in BY_NAME.items()} == known
     assert set(RULES.values()) == set(STOP_RULES)

@@ -74,12 +74,12 @@ def rated_state(count: int, **more: object) -> State:
 
 
 def test_unsure_is_a_small_margin_or_no_reward() -> None:
-    assert is_unsure(group(rewards=(0.2, 0.9, 0.85, 0.1)), 0.1)
-    assert is_unsure(group(rewards=(0.5, 0.5, 0.5, 0.5)), 0.0)
-    assert not is_unsure(group(rewards=(0.2, 0.9, 0.4, 0.1)), 0.1)
+    assert is_unsure(group(rewards=(0.2, 0.9, 0.85, 0.1)))
+    assert is_unsure(group(rewards=(0.5, 0.5, 0.5, 0.5)))
+    assert not is_unsure(group(rewards=(0.2, 0.9, 0.4, 0.1)))
     nothing = group()
     nothing.abstained = "judge: away"
-    assert is_unsure(nothing, 0.1)
+    assert is_unsure(nothing)
 
 
 def test_unsure_groups_without_a_reward_come_first() -> None:
@@ -90,7 +90,7 @@ def test_unsure_groups_without_a_reward_come_first() -> None:
     )
     state.groups["g0003"].abstained = "judge: away"
     queue = RateQueue()
-    queue.margin, queue.only_unsure = 0.1, True
+    queue.only_unsure = True
     assert [one.group_id for one in queue.waiting(state, NOW)] == ["g0003", "g0002"]
     assert queue_notes(queue, state, NOW, 2) == ["unsure only, 1 left out"]
 

@@ -20,7 +20,7 @@ from core.events import (
     ProxyStarted,
     UpdateDone,
 )
-from core.state import STEP_CAP
+from core.state.server import STEP_CAP
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import text_of
 from tests.support.proxy.singles import with_outcome

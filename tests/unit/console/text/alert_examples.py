@@ -201,8 +201,11 @@ EXAMPLES: list[tuple[AlertParams, str, str]] = [
         ),
     ),
     (
-        params_of("cut", trained=True),
-        "prompts are cut to the engine's window: answers will be poor",
+        params_of("cut"),
+        (
+            "prompts are cut to the engine's window: answers will be poor, and these groups are "
+            "not trained on"
+        ),
         (
             "Use `ajet-console engine --backend torch --model smollm2` (4096 tokens) or a GPU "
             "server; `ajet-console engine --strict-context` refuses such prompts with a 400"
@@ -223,11 +226,6 @@ EXAMPLES: list[tuple[AlertParams, str, str]] = [
         params_of("session", name="wild", limit="3 requests a minute", query="again?"),
         "session wild is answered 429, it is over 3 requests a minute: again?",
         "Stop that client, or raise proxy.session_calls and proxy.session_cap",
-    ),
-    (
-        params_of("key", name="sk-1", limit="2 open requests", query="again?"),
-        "key sk-1 is answered 429, it is over 2 open requests: again?",
-        "Stop that client, or raise proxy.key_calls and proxy.key_cap",
     ),
     (
         params_of(

@@ -11,7 +11,7 @@ from console.text.alerts import ALERTS, alert_text, in_words
 from core.events import AlertRaised, AnyEvent
 from core.events.alerts import KINDS, AlertParams, params_of
 from core.reducer import reduce
-from core.state import Alert, State
+from core.state import State
 from proxy.alerts import alert_raised
 from tests.unit.console.text.alert_examples import EXAMPLES
 
@@ -20,7 +20,7 @@ EVERY_KEY = {name: f"f{number}" for number, name in enumerate(advice_context().k
 """Another key for each action that advice names."""
 
 
-def alert_of(params: AlertParams) -> Alert:
+def alert_of(params: AlertParams) -> AlertRaised:
     """Return the alert as a console has it after it received the event."""
     raised = alert_raised(f"{params.kind}:gpu", params)
     state = State()
@@ -111,7 +111,7 @@ def test_advice_under_a_proxy_that_only_watches_is_for_its_operator() -> None:
 # --- other versions ------------------------------------------------------------------------------
 
 
-def decoded(**fields: Any) -> Alert:
+def decoded(**fields: Any) -> AlertRaised:
     """The alert of an event as another version wrote it."""
     state = State()
     text = msgspec.json.encode({"kind": "alert_raised", "seq": 1, "at": 5.0, **fields})

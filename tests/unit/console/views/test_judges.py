@@ -19,7 +19,7 @@ from console.views.rewards.table import head_lines
 from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
 from core.reducer import reduce
 from core.settings import Settings
-from core.state import JudgeSpend, State
+from core.state import State
 from proxy import main
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
@@ -79,7 +79,7 @@ def test_shares_and_means() -> None:
     assert result.failed == pytest.approx(6 / 40)
     assert result.latency == pytest.approx(2.0)
     assert result.spent == pytest.approx(0.25)
-    nothing = figures_of(JudgeSpend(judge="new"))
+    nothing = figures_of(JudgeSpent(judge="new"))
     assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
 
 

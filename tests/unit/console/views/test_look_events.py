@@ -20,7 +20,7 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
         (
             probe_set(enabled=False),
             "probe set shipped: 4 held-out prompts, never trained on; looks are off "
-            "(`probe.enabled: false`)",
+            "(`probe.share: 0`)",
             "info",
         ),
         (

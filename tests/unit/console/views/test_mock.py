@@ -5,7 +5,8 @@ import pytest
 from console.models.preview import read_preview
 from console.text.lines import line_width
 from console.views.mock import rate, result_line, seconds_left, summary_lines
-from core.state import Mock, MockRow
+from core.events import MockRowDone
+from core.state import Mock
 from tests.support.console import HOSTILE, NOW
 from tests.support.groups import text_of
 
@@ -14,7 +15,9 @@ def mock(**more: object) -> Mock:
     """A mock user half through."""
     made = Mock(mock_id="m", dataset="d.jsonl", target="http://x/v1", total=20, started_at=NOW)
     made.rows = [
-        MockRow(row_id=f"r{n}", query=HOSTILE, ok=n != 3, seconds=1.0, at=NOW + n + 1)
+        MockRowDone(
+            mock_id="m1", row_id=f"r{n}", query=HOSTILE, ok=n != 3, seconds=1.0, at=NOW + n + 1
+        )
         for n in range(10)
     ]
     made.done, made.failed = 10, 1

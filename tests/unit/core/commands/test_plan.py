@@ -20,20 +20,12 @@ from console.session.app_state import Session
 from console.session.command_plans import refusal as refusal_of
 from core.commands import COMMANDS
 from core.commands.plan import plan, refusal, shown_args
-from core.events import CandidateFailed
+from core.events import CandidateFailed, WorkChanged
 from core.events.progress import ProbeSetLoaded
 from core.events.rewards import WhatIfChanged
 from core.roles import AccessRole, Identity
-from core.state import (
-    PIN_CAP,
-    Group,
-    Lease,
-    Operation,
-    Probe,
-    Rating,
-    Server,
-    State,
-)
+from core.state import Group, Lease, Probe, Rating, Server, State
+from core.state.runs import PIN_CAP
 from proxy.control.client import ControlClient, ControlError
 from tests.support.looks import measured
 from tests.support.proxy.guarded import Guarded, guarded, make_ready
@@ -265,7 +257,7 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("engine.start", {**S, "preset": "hand"}, server(state="ROLLING"), "ROLLING, not OFFLINE"),
     ("engine.start", S, server(lost="gone"), "does not answer"),
     ("engine.start", S, server(state="OBSERVING"), "there is no engine"),
-    ("engine.start", S, server(work=Operation(title="Apply a job")), "`Apply a job` runs on"),
+    ("engine.start", S, server(work=WorkChanged(work="Apply a job")), "`Apply a job` runs on"),
     ("engine.stop", S, server(state="ROLLING"), ""),
     ("engine.stop", S, nothing, "OFFLINE already"),
     ("engine.stop", S, server(state="ROLLING", lost="gone"), ""),
@@ -278,8 +270,13 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("engine.try_stop", {}, trying(over=True), "no try runs"),
     ("engine.try_stop", {"try_id": "t1"}, trying(over=True), "try t1 has ended"),
     ("engine.try_stop", {"try_id": "t2"}, trying(over=False), "no such try runs"),
-    ("engine.apply", S, server(state="ROLLING", work=Operation(title="Start")), "`Start` runs on"),
-    ("engine.cancel", S, server(work=Operation(title="Start")), ""),
+    (
+        "engine.apply",
+        S,
+        server(state="ROLLING", work=WorkChanged(work="Start")),
+        "`Start` runs on",
+    ),
+    ("engine.cancel", S, server(work=WorkChanged(work="Start")), ""),
     ("engine.cancel", S, nothing, "nothing runs on embedded"),
     ("engine.resume", S, nothing, ""),
     ("engine.resume", S, server(checkpoints=None), "has no checkpoints"),

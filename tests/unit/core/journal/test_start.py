@@ -25,9 +25,9 @@ from core.journal.read_only import JournalFile
 from core.journal.reader import JournalReader
 from core.journal.start import open_journal
 from core.journal.writer import Journal, JournalError
-from core.reducer.common import Dirty, Handlers
-from core.reducer.group import GROUP_HANDLERS
 from core.state import State
+from core.state.common import Dirty, Handlers
+from core.state.group import GROUP_HANDLERS
 from tests.support.sample import group_events
 
 

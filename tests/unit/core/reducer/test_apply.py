@@ -8,9 +8,9 @@ import pytest
 import core.reducer
 from core.events import AlertRaised, GroupEvent, GroupNoted
 from core.reducer import apply, reduce
-from core.reducer.common import Dirty, Handlers
-from core.reducer.group import GROUP_HANDLERS
 from core.state import State
+from core.state.common import Dirty, Handlers
+from core.state.group import GROUP_HANDLERS
 from tests.support.sample import group_events, stamp, state_of
 
 

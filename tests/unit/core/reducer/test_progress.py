@@ -22,7 +22,8 @@ from core.events import (
     encode,
 )
 from core.reducer import reduce
-from core.state import LOOK_CAP, PAIR_CAP, BestLook, Progress, State
+from core.state import Progress, State
+from core.state.progress import LOOK_CAP, PAIR_CAP
 from core.verdict.conclusion import Verdict, sentence
 
 BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
@@ -121,7 +122,9 @@ def test_the_rewards_of_the_best_verified_look_are_retained_until_a_new_baseline
     assert progress.best_rewards is None, "no look is better with certainty"
     texts = (replace(NOW[0], answer="It is 7.", example="7"),)
     reduce(state, _look("l2", step=8, run=3, prompts=texts))
-    assert progress.best_rewards == BestLook(look_id="l2", step=8, run=3, prompts=NOW)
+    best = progress.best_rewards
+    assert best is not None
+    assert (best.look_id, best.step, best.run, best.prompts) == ("l2", 8, 3, NOW)
     reduce(state, _look("l3", step=9, verdict=replace(BETTER, low=0.05), prompts=BEFORE))
     reduce(state, _look("l4", outcome="cut", verdict=None, prompts=()))
     assert progress.best_rewards.look_id == "l2", "the lower limit of no later one is higher"

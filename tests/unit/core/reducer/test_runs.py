@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ajet_swarm.protocol.job import default_job, dump_job
+from ajet_swarm.job.tree import dump_job
 from core.events import (
     EngineChanged,
     EngineLost,
@@ -29,8 +29,10 @@ from core.events import (
     decode,
     encode,
 )
+from core.jobs import default_job
 from core.reducer import reduce
-from core.state import CURVE_CAP, ENGINE_RUN_CAP, EngineRun, State
+from core.state import EngineRun, State
+from core.state.runs import CURVE_CAP, ENGINE_RUN_CAP
 from core.verdict.conclusion import judge
 from tests.support.sample import group_events
 

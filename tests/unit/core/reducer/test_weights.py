@@ -20,7 +20,8 @@ from core.events import (
 )
 from core.journal.dictionary import DICTIONARY
 from core.reducer import reduce
-from core.state import RUN_CAP, State, WeightVersion
+from core.state import State, WeightVersion
+from core.state.server import RUN_CAP
 
 RUN = TrainingRunIdentified(server="s", number=1, name="5d41402a")
 

@@ -24,11 +24,18 @@ from core.settings import edit
         (
             "a:  # section\n  # of x\n  x: 2\n# end\n",
             ["a", "b"],
-            "a:  # section\n  b: 1\n  # of x\n  x: 2\n# end\n",
+            "a:  # section\n  # of x\n  x: 2\n  b: 1\n# end\n",
         ),
-        ("a:\r\n    x: 2\r\n", ["a", "b"], "a:\r\n    b: 1\r\n    x: 2\r\n"),
+        ("a:\r\n    x: 2\r\n", ["a", "b"], "a:\r\n    x: 2\r\n    b: 1\r\n"),
         ("a: [1,\n  2]\nx: 3\n", ["a"], "a: 1\nx: 3\n"),
         ('"a": "0"\n', ["a"], '"a": 1\n'),
+        ("a:\n  x: |\n    text\n\ny: 2\n", ["a", "b"], "a:\n  x: |\n    text\n\n  b: 1\ny: 2\n"),
+        (
+            "a:\n  x:\n  - 1\n  - k: 2  # two\ny: 2\n",
+            ["a", "b"],
+            "a:\n  x:\n  - 1\n  - k: 2  # two\n  b: 1\ny: 2\n",
+        ),
+        ("x: &x {b: 2}\na: *x\n", ["b"], "x: &x {b: 2}\na: *x\nb: 1\n"),
     ],
 )
 def test_a_value_is_set_and_every_other_byte_stays(

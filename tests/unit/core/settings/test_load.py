@@ -25,10 +25,10 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("proxy:\n  prot: 1\n", "unknown key `proxy.prot`. Did you mean `proxy.port`?"),
+        ("proxy:\n  prot: 1\n", "config.yaml:2: `proxy.prot` is unknown. Did you mean `port`?"),
         ("proxi: {}\n", "Did you mean `proxy`?"),
-        ("proxy:\n  port: seven\n", "`proxy.port` is invalid"),
-        ("proxy:\n  port: 70000\n", "`proxy.port` is invalid"),
+        ("proxy:\n  port: seven\n", "`proxy.port` is not a whole number from 0 to 65535"),
+        ("proxy:\n  port: 70000\n", "`proxy.port` cannot be 70000. Give a whole number from"),
         ("rating:\n  mode: maybe\n", "Valid: off, answer_first, hold"),
         ("rating:\n  mode: answer-first\n", "Did you mean `answer_first`? Valid: off,"),
         ("proxy: 3\n", "`proxy` must be a section with keys"),
@@ -40,7 +40,7 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
             "config.yaml:3: `proxy` is defined twice, first on line 1",
         ),
         ("proxy:\n  port: 2\n  port: 1\n", "config.yaml:3: `proxy.port` is defined twice"),
-        ("proxy: {port: yes}\n", "`proxy.port` is invalid"),
+        ("proxy: {port: yes}\n", "`proxy.port` is not a whole number from 0 to 65535"),
     ],
 )
 def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, result: str) -> None:
@@ -56,12 +56,16 @@ def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, r
 
 def test_off_is_a_text_and_yes_a_boolean(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, join: off}\n")
+    file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, helpers: off}\n")
     result = load(file, {})
-    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == ("off", True, False)
-    file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, join: true}\n")
-    result = load(file, {"AJET_CONSOLE__PROXY__JOIN": "no"})
-    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == (
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.helpers) == (
+        "off",
+        True,
+        False,
+    )
+    file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, helpers: true}\n")
+    result = load(file, {"AJET_CONSOLE__PROXY__HELPERS": "no"})
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.helpers) == (
         "hold",
         False,
         False,

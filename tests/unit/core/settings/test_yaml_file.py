@@ -81,13 +81,25 @@ def test_a_value_that_is_not_a_mapping_has_no_fields(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ("proxy:\n  port: 3\n  keepalive: soon\n", ":3", "`proxy.keepalive` is invalid"),
-        ("servers:\n  a:\n    visoin: true\n", ":3", "Did you mean `servers.a.vision`?"),
-        ("swarm_url:\n  a: http://x:1\n  b: 3\n", ":3", "`swarm_url.b` is invalid"),
-        ("rating:\n  tags:\n  - 1\n", ":2", "`rating.tags[0]` is invalid"),
+        (
+            "proxy:\n  port: 3\n  keepalive: soon\n",
+            ":3",
+            "`proxy.keepalive` is not a number above 0",
+        ),
+        (
+            "servers:\n  a:\n    visoin: true\n",
+            ":3",
+            "`servers.a.visoin` is unknown. Did you mean `vision`?",
+        ),
+        (
+            "swarm_url:\n  a: http://x:1\n  b: 3\n",
+            ":3",
+            "`swarm_url.b` is not text. Put it in quotes",
+        ),
+        ("rating:\n  tags:\n  - 1\n", ":2", "`rating.tags[0]` is not text. Put it in quotes"),
         ("proxy:\n  3: 1\n", ":1", "`proxy` has a key that is not text"),
         ("proxy:\n  port: 2001-99-99\n", ":2", "a value cannot be read: month"),
-        ("proxy: &a\n  port: *a\n", ":2", "`proxy.port` is invalid"),
+        ("proxy: &a\n  port: *a\n", ":2", "`proxy.port` is not a whole number from 0 to 65535"),
     ],
 )
 def test_a_setting_that_is_wrong_names_its_line(

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ajet_swarm.job.tree import JobError
 from engine.interface import Hyperparameters
-from engine.server.job import Job, JobError, JobSupport, parse_job
+from engine.server.job import Job, JobSupport, parse_job
 from tests.support.engine.client import driving
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.job.agentjet import AgentJetJob
+from ajet_swarm.job.schema import EXPERIMENT
+from ajet_swarm.job.tree import get
 from ajet_swarm.protocol.errors import TrainingFinished
-from ajet_swarm.protocol.job import EXPERIMENT, default_job, get, hand_job
+from core.jobs import default_job, hand_job
 from core.runtime.home import Home
 from engine.app import create_app
 from engine.main import EngineOptions, make_engine, tiny_policy

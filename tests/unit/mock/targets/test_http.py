@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from mock.tally import RunCounters
+from mock.targets.answers import parse_events
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
-from mock.targets.http import HttpTarget, parse_events
+from mock.targets.http import HttpTarget
 from mock.targets.openai import Answer, Unreachable
 from mock.targets.spec import HttpSpec
 from tests.unit.mock.target_helpers import AT, ask, never, question, spec_of

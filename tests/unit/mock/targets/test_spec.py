@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mock.targets.answers import JsonPath, NoAnswer, read_output
 from mock.targets.spec import (
     CommandSpec,
     HttpSpec,
@@ -12,15 +13,7 @@ from mock.targets.spec import (
     preset_names,
     read_target,
 )
-from mock.targets.templates import (
-    NoAnswer,
-    fill,
-    fill_all,
-    parse_path,
-    placeholders,
-    read_output,
-    values_at,
-)
+from mock.targets.templates import fill, fill_all, placeholders
 from tests.unit.mock.target_helpers import spec_of, write
 
 BAD = {
@@ -158,7 +151,7 @@ def test_a_command_may_be_one_text_and_an_address_may_have_names(tmp_path: Path)
     assert spec.dry == ""
     spec = spec_of(tmp_path, "kind: http\nurl: http://h:1/{session}\nbody: '{query}'\nanswer: a.0")
     assert isinstance(spec, HttpSpec)
-    assert spec.answer == ("a", 0)
+    assert spec.answer.steps == ("a", 0)
 
 
 def test_templates() -> None:
@@ -172,13 +165,13 @@ def test_templates() -> None:
 
 def test_paths() -> None:
     value = {"a": [{"b.c": 1}, {"b.c": 2}], "0": "zero"}
-    assert values_at(value, parse_path('a[*]."b.c"')) == [1, 2]
-    assert values_at(value, parse_path('a.-1."b.c"')) == [2]
-    assert values_at(value, parse_path("0")) == ["zero"]
-    assert values_at(value, parse_path("a[7].x")) == []
+    assert JsonPath.parse('a[*]."b.c"').values(value) == [1, 2]
+    assert JsonPath.parse('a.-1."b.c"').values(value) == [2]
+    assert JsonPath.parse("0").values(value) == ["zero"]
+    assert JsonPath.parse("a[7].x").values(value) == []
     for bad in ("a..b", "[", "a]b", "a.["):
         with pytest.raises(ValueError, match="cannot be"):
-            parse_path(bad)
+            JsonPath.parse(bad)
 
 
 def test_output_is_read_as_a_terminal_shows_it() -> None:

@@ -108,7 +108,7 @@ async def test_a_delivered_answer_is_replayed_only_to_a_marked_retry(
 
 
 async def test_nothing_is_replayed_when_replay_is_off(tmp_path: Path) -> None:
-    async with world(tmp_path, configured=settings(proxy={"replay_window": 0})) as w:
+    async with world(tmp_path, configured=settings(proxy={"replay": "off"})) as w:
         first = await w.ask("same")
         while await first.next(1.0) is None:
             pass
@@ -361,20 +361,6 @@ async def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
         for ticket in tickets:
             assert (await w.reply(ticket)).index == 3
         await w.closed()
-
-
-async def test_a_queue_has_a_deadline_of_its_own_when_one_is_set(tmp_path: Path) -> None:
-    async with (
-        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
-        world(tmp_path, swarm, settings(proxy={"queue_timeout": 0.1})) as w,
-    ):
-        ticket = await w.ask()
-        reply = await w.reply(ticket)
-        assert reply.error is not None
-        assert (reply.error.status, reply.error.retry_after) == (503, 2)
-        await w.closed()
-        assert (w.group(ticket).phase, w.group(ticket).cause) == ("ABORTED", "no episodes in time")
-        assert not swarm.claims
 
 
 async def test_a_client_that_leaves_the_queue_passes_on_its_turn(tmp_path: Path) -> None:

@@ -5,15 +5,13 @@ from pathlib import Path
 import pytest
 
 from core.events import GroupOpened
-from tests.support.proxy.world import settings, world
+from tests.support.proxy.world import world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
-@pytest.mark.parametrize("off", ["header", "setting"])
-async def test_the_same_request_in_flight_need_not_be_joined(tmp_path: Path, off: str) -> None:
-    headers = {"x-ajet-join": "No"} if off == "header" else {}
-    configured = settings(proxy={"join": off == "header"})
-    async with world(tmp_path, configured=configured) as w:
+async def test_the_same_request_in_flight_need_not_be_joined(tmp_path: Path) -> None:
+    headers = {"x-ajet-join": "No"}
+    async with world(tmp_path) as w:
         w.swarm.delay = 0.05
         first, second = await w.ask("same", headers), await w.ask("same", headers)
         assert first.group_id != second.group_id

@@ -100,20 +100,6 @@ async def test_a_stopped_first_server_is_not_replaced_by_another_one(
     assert not w.swarm.claims
 
 
-async def test_a_timeout_without_a_free_episode_names_the_server(
-    tmp_path: Path, b: ScriptedSwarm
-) -> None:
-    configured = settings(proxy={"queue_timeout": 0.2})
-    async with world(tmp_path, configured=configured, others={"b": b}) as w:
-        b.automatic = False
-        b.set_state("WEIGHT_SYNCING")
-        await has_state(w, "b", "WEIGHT_SYNCING")
-        refusal = (await w.reply(await w.ask("for b", model="b"))).error
-        assert refusal is not None
-        assert refusal.message.startswith("Server b is WEIGHT_SYNCING. ")
-        assert not w.swarm.claims
-
-
 async def test_a_late_answer_names_the_server(tmp_path: Path, b: ScriptedSwarm) -> None:
     configured = settings(proxy={"answer_budget": 0.2, "answer_limit": 0.2})
     async with world(tmp_path, configured=configured, others={"b": b}) as w:

@@ -10,22 +10,12 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import (
-    BATCH,
-    KL,
-    LEARNING_RATE,
-    MODEL,
-    TEMPERATURE,
-    dump_job,
-    get,
-    load_job,
-    put,
-)
-from ajet_swarm.protocol.job_schema import REQUIRED
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
+from ajet_swarm.job.schema import BATCH, KL, LEARNING_RATE, MODEL, REQUIRED, TEMPERATURE
+from ajet_swarm.job.server import MODEL_VARIABLE
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands import CommandError
 from core.events import AlertRaised, JobSent, WorkChanged
-from core.state import Operation
+from core.jobs import server_job
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
@@ -64,8 +54,8 @@ async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
     return (await handler.execute(name, args))[0]
 
 
-def work(made: World) -> Operation:
-    operation: Operation = made.state.servers["s"].work
+def work(made: World) -> WorkChanged:
+    operation: WorkChanged = made.state.servers["s"].work
     return operation
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.protocol.job import LEARNING_RATE, MODEL, get
+from ajet_swarm.job.schema import LEARNING_RATE, MODEL
+from ajet_swarm.job.tree import get
 from core.settings import EngineSettings
 from proxy.control.job_info import engine_of, presets
 from tests.support.proxy.world import world

@@ -8,7 +8,8 @@ import pytest
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from ajet_swarm.job.schema import EXPERIMENT, MODEL
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from core.commands.refusal import NotNow
 from core.events import LookEnded, Rewound
 from proxy.control.client import ControlClient, ControlError

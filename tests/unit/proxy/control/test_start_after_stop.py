@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.protocol.job import dump_job
-from ajet_swarm.protocol.server_job import server_job
-from core.state import Operation
+from ajet_swarm.job.tree import dump_job
+from core.events import WorkChanged
+from core.jobs import server_job
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from tests.support.proxy.world import World, world
@@ -38,8 +38,8 @@ async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
     return (await handler.execute(name, args))[0]
 
 
-def work(made: World) -> Operation:
-    operation: Operation = made.state.servers["s"].work
+def work(made: World) -> WorkChanged:
+    operation: WorkChanged = made.state.servers["s"].work
     return operation
 
 
@@ -134,5 +134,5 @@ async def test_a_resume_of_another_server_waits_and_can_be_cancelled(tmp_path: P
         await give(value, "engine.cancel")
         with pytest.raises(AjetError, match=f"`Resume` was cancelled at `{WAIT}`"):
             await restoring
-        assert (work(made).title, work(made).phase) == ("Resume", "cancelled")
+        assert (work(made).work, work(made).phase) == ("Resume", "cancelled")
         assert (made.swarm.state, made.swarm.requests[START]) == ("OFFLINE", 0)

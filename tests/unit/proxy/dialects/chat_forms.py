@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from proxy.dialects.base import Writer
 from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.dialects.writer import Writer
 
 QUICK = settings(
     deadline=None,

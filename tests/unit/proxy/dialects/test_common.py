@@ -6,14 +6,12 @@ import pytest
 
 from proxy.dialects.common import (
     decode,
-    flag,
-    integer,
     join_key,
     last_user_text,
-    number,
     request_id,
     trains,
 )
+from proxy.dialects.fields import flag, integer, number
 from proxy.dialects.session_marks import session_of
 from proxy.http.errors import ApiError
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol.job import Job, dump_job, put
-from ajet_swarm.protocol.server_job import server_job
+from ajet_swarm.job.schema import EXPERIMENT
+from ajet_swarm.job.tree import Job, dump_job, put
 from core.events.server import JobSent
+from core.jobs import server_job
 from core.state import Server
 from proxy.evaluation.saved_weights import (
     BASE_DIR,
@@ -33,7 +34,8 @@ def server(job: Job | None, **fields: Any) -> Server:
 
 
 def job_with(**values: Any) -> Job:
-    job = server_job("/models/base", "chat")
+    job = server_job("/models/base")
+    put(job, EXPERIMENT, "chat")
     put(job, BASE_DIR, "/ckpt")
     put(job, SAVE_FREQ, 5)
     for path, value in values.items():
@@ -59,7 +61,8 @@ def test_step_n_plus_1_samples_what_was_saved_after_update_n(
 
 
 def test_a_job_without_these_keys_saves_where_and_when_the_server_does() -> None:
-    job = server_job("/models/base", "chat")
+    job = server_job("/models/base")
+    put(job, EXPERIMENT, "chat")
     assert (
         saved_weights(server(job), "", 21) == "saved_checkpoints/ajet-console/chat/global_step_20"
     )

@@ -252,11 +252,11 @@ async def test_a_reward_that_abstains_in_the_middle_gives_no_verdict(tmp_path: P
 
 @pytest.mark.slow
 async def test_a_reward_outside_the_range_names_the_settings(tmp_path: Path) -> None:
-    async with measured(tmp_path, Policy(1.0), reward_high=0.5) as (w, _):
+    async with measured(tmp_path, Policy(1.0), score_high=0.5) as (w, _):
         look = await ended(w, 1)
         assert look.outcome == "failed"
         assert "is outside 0 to 0.5" in look.cause
-        assert "probe.reward_high" in look.cause
+        assert "rating.score_high" in look.cause
 
 
 @pytest.mark.slow
@@ -318,7 +318,7 @@ async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
 async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out(
     tmp_path: Path,
 ) -> None:
-    async with measured(tmp_path, Policy(1.0), enabled=False) as (w, service):
+    async with measured(tmp_path, Policy(1.0), share=0.0) as (w, service):
         (loaded,) = w.kinds(ProbeSetLoaded)
         assert (loaded.enabled, loaded.error, len(loaded.prompts)) == (False, "", PROMPTS)
         known = progress(w).probe_set

@@ -63,18 +63,6 @@ async def test_a_group_with_a_cut_prompt_is_not_open_for_rating(tmp_path: Path, 
         assert w.group(ticket).cause == "prompt cut to the engine's window: not trained on"
 
 
-async def test_a_setting_allows_training_on_cut_prompts(tmp_path: Path) -> None:
-    async with world(tmp_path, configured=settings(rewards={"cut_prompts": "send"})) as w:
-        w.swarm.answer = texts(answered("cut", True))
-        ticket = await w.ask()
-        await w.reply(ticket)
-        await w.closed()
-        assert w.group(ticket).phase == "DONE"
-        assert len(w.swarm.ends) == 4
-        assert w.group(ticket).prompt_cut
-        assert "not trained on" not in cause_of(w.state.alerts[KEY])
-
-
 async def test_the_alert_is_cleared_when_its_cause_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,13 +33,13 @@ async def test_without_settings_the_source_is_the_home_file_or_the_built_in_mode
 
 
 async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
-    settings = wanted(rewards__hooks=str(tmp_path), rewards__memory_mb=64, rewards__time_limit=7)
+    settings = wanted(rewards__hooks=str(tmp_path), rewards__time_limit=7)
     source = select_source(Home.open(tmp_path / "home"), settings)
     assert isinstance(source, ComposedSource)
     assert source.serving is not None
     ((_, part),) = source.serving.slow
     assert isinstance(part, Hook)
-    assert (part.limits.call_seconds, part.limits.memory_bytes) == (7, 64 << 20)
+    assert (part.limits.call_seconds, part.limits.memory_bytes) == (7, 2048 << 20)
     assert [one.kind for one in parts_of(source)] == ["hook"]
     assert display_name(settings, source) == str(tmp_path)
     with pytest.raises(AjetError, match="a hook folder alone"):

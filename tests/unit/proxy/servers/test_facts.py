@@ -2,10 +2,11 @@
 
 import pytest
 
-from core.state import Operation, Server
+from core.events import WorkChanged
+from core.state import Server
 from proxy.servers.facts import is_starting
 
-STOPPED = Operation(title="Stop", phase="done", began=90.0)
+STOPPED = WorkChanged(work="Stop", phase="done", began=90.0)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,8 @@ STOPPED = Operation(title="Stop", phase="done", began=90.0)
         (Server(name="e", url="", own=True, lost="silent", expected_until=100.0), False),
         (Server(name="e", url="", own=True, expected_until=120.0), False),  # it answers: OFFLINE
         (Server(name="gpu", url="", lost="silent", expected_until=120.0), False),
-        (Server(name="gpu", url="", work=Operation(title="Start")), True),
-        (Server(name="gpu", url="", work=Operation(title="Start", phase="failed")), False),
+        (Server(name="gpu", url="", work=WorkChanged(work="Start")), True),
+        (Server(name="gpu", url="", work=WorkChanged(work="Start", phase="failed")), False),
     ],
 )
 def test_an_own_engine_not_seen_yet_or_one_with_a_start_in_progress_starts(

@@ -220,8 +220,9 @@ async def test_without_a_temperature_none_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
-    async with observed(tmp_path, upstream_settings={"calls": 4}) as o:
+async def test_calls_in_flight_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.servers.observe.MOST_CALLS", 4)
+    async with observed(tmp_path) as o:
         o.upstream.gate = asyncio.Event()
         first = asyncio.gather(o.post("one"), o.post("two"), o.post("three"))
         await o.world.until(lambda: o.upstream.running == 4)

@@ -1,16 +1,19 @@
 """Which requests are recorded, and how much is kept."""
 
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
+from ajet_swarm.runtime import Chance
 from core.bus import Bus
-from core.events import AnswerReturned, GroupClosed, GroupOpened
+from core.events import AnswerReturned, GroupClosed, GroupEvent, GroupOpened
 from core.journal.writer import Journal
+from core.state import Group, Server
 from proxy.dialects.session_marks import trace_context_of
 from proxy.telemetry import recorder
-from proxy.telemetry.recorder import GroupRecord, Record, Recorder
+from proxy.telemetry.recorder import Recorder
 
 
 @pytest.fixture
@@ -27,34 +30,56 @@ def open_group(bus: Bus, name: str, traceparent: str = "") -> None:
     )  # fmt: skip
 
 
-def test_the_share_is_that_of_the_sampler_of_the_sdk(bus: Bus) -> None:
-    records: list[Record] = []
-    Recorder(bus, 0.25, records.append, seed=1)
+class Kept:
+    """The groups that a recorder hands over, each with the kinds of its events."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, list[str]] = {}
+
+    def write_group(self, group: Group, events: list[GroupEvent], server: Server | None) -> None:
+        self.groups[group.group_id] = [type(event).__name__ for event in events]
+
+
+def listen(bus: Bus, share: float) -> Kept:
+    kept: Any = Kept()
+    Recorder(bus, share, Chance(Random(1)), kept)
+    return kept  # type: ignore[no-any-return]  # stands in for the writer
+
+
+def close_group(bus: Bus, name: str) -> None:
+    bus.publish(AnswerReturned(group_id=name, index=0, why="winner", waited=0.1))
+    bus.publish(GroupClosed(group_id=name, phase="DONE"))
+
+
+def test_a_share_of_the_requests_is_kept(bus: Bus) -> None:
+    kept = listen(bus, 0.25)
     for number in range(200):
         open_group(bus, str(number))
-        bus.publish(GroupClosed(group_id=str(number), phase="DONE"))
-    assert 30 < len(records) < 70
-    sampler = TraceIdRatioBased(0.25)
-    for record in records:
-        assert isinstance(record, GroupRecord)
-        assert sampler.should_sample(None, record.trace_id, "").decision.is_sampled()
+        close_group(bus, str(number))
+    assert 30 < len(kept.groups) < 70
+
+
+@pytest.mark.parametrize(("flags", "share", "sampled"), [("01", 0.0, 1), ("00", 1.0, 0)])
+def test_a_client_decides_on_its_own_trace(
+    bus: Bus, flags: str, share: float, sampled: int
+) -> None:
+    kept = listen(bus, share)
+    open_group(bus, "a", f"00-{'a' * 32}-{'b' * 16}-{flags}")
+    close_group(bus, "a")
+    assert len(kept.groups) == sampled
 
 
 def test_records_of_open_groups_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "MOST_OPEN", 2)
-    records: list[Record] = []
-    recorded = Recorder(bus, 1.0, records.append)
+    kept = listen(bus, 1.0)
     for name in "abc":
         open_group(bus, name)
-    assert (recorded.open_groups, recorded.left_out) == (2, 1)
-    bus.publish(AnswerReturned(group_id="c", index=0, why="winner", waited=0.1))
-    bus.publish(GroupClosed(group_id="c", phase="DONE"))
-    bus.publish(AnswerReturned(group_id="a", index=0, why="winner", waited=0.1))
-    bus.publish(GroupClosed(group_id="a", phase="DONE"))
-    (record,) = records
-    assert isinstance(record, GroupRecord)
-    assert [type(one) for one in record.events] == [AnswerReturned, GroupClosed]
-    assert recorded.open_groups == 1
+    for name in "ca":
+        close_group(bus, name)
+    assert kept.groups == {"a": ["GroupOpened", "AnswerReturned", "GroupClosed"]}
+    open_group(bus, "d")
+    close_group(bus, "d")
+    assert "d" in kept.groups
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Telemetry whose collector is down, slow or missing costs nobody anything."""
 
 import asyncio
-import threading
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,14 @@ from core.events import (
     CandidateFailed,
     CandidatesAnswered,
     ClaimedEpisode,
+    EpisodeAborted,
     EpisodesClaimed,
     GroupClosed,
     GroupOpened,
     GroupRated,
 )
 from core.journal.writer import Journal
-from core.settings.telemetry import TelemetrySettings
-from proxy.telemetry import export
-from proxy.telemetry.recorder import UpdateRecord
+from core.settings import TelemetrySettings
 from proxy.telemetry.service import telemetry
 from tests.support.capped_clock import loop_time
 from tests.support.otlp import attributes, collector
@@ -45,6 +44,11 @@ def requests(bus: Bus, count: int) -> None:
         bus.publish(GroupClosed(group_id=name, phase="DONE"))
 
 
+def send_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("BSP", "BLRP"):
+        monkeypatch.setenv(f"OTEL_{kind}_SCHEDULE_DELAY", "10")
+
+
 async def until(test: Any) -> None:
     async with asyncio.timeout(20):
         while not test():
@@ -65,7 +69,7 @@ async def test_off_imports_and_listens_to_nothing(bus: Bus) -> None:
 async def test_a_collector_that_refuses_is_one_alert_until_it_accepts(
     bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(export, "SEND_EVERY", 0.01)
+    send_at_once(monkeypatch)
     with collector() as seen:
         seen.status = 400
         async with telemetry(bus, settings(seen.url)):
@@ -85,7 +89,7 @@ async def test_a_collector_that_refuses_is_one_alert_until_it_accepts(
 async def test_a_silent_collector_delays_neither_the_bus_nor_the_end(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "SEND_EVERY", 0.01)
+    send_at_once(monkeypatch)
     with collector() as seen:
         seen.gate.clear()
         async with telemetry(bus, settings(seen.url), flush_seconds=0.2) as recorder:
@@ -96,28 +100,31 @@ async def test_a_silent_collector_delays_neither_the_bus_nor_the_end(
         assert loop_time() - began < 10
 
 
-async def test_records_that_the_thread_cannot_take_are_dropped(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_what_a_silent_collector_does_not_take_is_dropped(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "MOST_WAITING", 3)
-    going, free = threading.Event(), threading.Event()
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+    with collector() as seen:
+        seen.gate.clear()
+        async with telemetry(bus, settings(seen.url), flush_seconds=20.0):
+            requests(bus, 60)
+            await until(lambda: seen.posts)
+            requests(bus, 60)
+            seen.gate.set()
+    assert 4 < len(seen.spans) <= 16
+    assert {attributes(span)["ajet.group.id"] for span in seen.spans} >= {"58", "59"}
 
-    def slow(self: object, record: object) -> None:
-        going.set()
-        free.wait(20)
 
-    monkeypatch.setattr(export.SpanWriter, "write_update", slow)
-    exporter = export.Exporter(settings("http://127.0.0.1:9"), lambda error: None)
-    try:
-        record: Any = UpdateRecord(None)  # type: ignore[arg-type]  # `slow` does not read it
-        exporter.add(record)
-        assert going.wait(20)
-        for _ in range(5):
-            exporter.add(record)
-        assert exporter.dropped == 2
-    finally:
-        free.set()
-        await asyncio.to_thread(exporter.close, 5.0)
+async def test_without_the_sdk_the_alert_says_what_to_install(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "proxy.telemetry.export")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    async with telemetry(bus, settings("")) as recorder:
+        assert recorder is None
+    error = str(bus.state.alerts["telemetry"].params["error"])
+    assert "pip install 'ajet-console[otel]'" in error
 
 
 async def test_a_wrong_endpoint_is_an_alert(bus: Bus) -> None:
@@ -149,15 +156,19 @@ async def test_standard_variables_are_respected(bus: Bus, monkeypatch: pytest.Mo
         assert seen.headers[0]["content-encoding"] == "gzip"
 
 
-async def test_no_message_names_the_credentials_of_the_endpoint(bus: Bus) -> None:
+async def test_no_message_names_the_credentials_of_the_endpoint(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send_at_once(monkeypatch)
     url = "http://ana:S3cret@127.0.0.1:9/base?key=K3y"  # nothing listens on this port
-    async with telemetry(bus, settings(url), flush_seconds=20.0):
+    async with telemetry(bus, settings(url), flush_seconds=0.1):
         requests(bus, 1)
-    await until(lambda: "telemetry" in bus.state.alerts)
+        await until(lambda: "telemetry" in bus.state.alerts)
     error = str(bus.state.alerts["telemetry"].params["error"])
-    assert "http://127.0.0.1:9/base/v1/traces" in error
-    assert "S3cret" not in error
-    assert "K3y" not in error
+    assert "http://127.0.0.1:9/base/v1/" in error
+    for text in (error, caplog.text):
+        assert "S3cret" not in text
+        assert "K3y" not in text
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1e400", "ten"])
@@ -203,3 +214,54 @@ async def test_a_vote_belongs_to_the_candidates_that_answered(
         places[one.span_id]: attributes(one).get("gen_ai.evaluation.score.label")
         for one in seen.logs
     } == labels
+
+
+async def test_calls_have_the_times_and_failures_of_their_events(bus: Bus) -> None:
+    def claims(at: float, attempt: int, *indices: int) -> EpisodesClaimed:
+        episodes = tuple(ClaimedEpisode(index, f"e{index}", attempt) for index in indices)
+        return EpisodesClaimed(group_id="g", at=at, episodes=episodes, expires_at=99.0)
+
+    with collector() as seen:
+        async with telemetry(bus, settings(seen.url), flush_seconds=20.0):
+            for event in (
+                GroupOpened(
+                    group_id="g", at=1.0, request_id="r", task_id="t", n=4, query="", body={}
+                ),
+                claims(2.0, 1, 0, 1, 2),
+                CandidateFailed(group_id="g", at=3.0, index=0, episode_uuid="e0", cause="broken"),
+                EpisodeAborted(group_id="g", at=4.0, index=0, episode_uuid="e0", reason="failed"),
+                EpisodeAborted(group_id="g", at=5.0, index=1, episode_uuid="e1", reason="left"),
+                CandidateFailed(
+                    group_id="g",
+                    at=6.0,
+                    index=2,
+                    episode_uuid="e2",
+                    cause="late",
+                    failure="timeout",
+                ),
+                claims(7.0, 2, 2),
+                CandidatesAnswered(
+                    group_id="g",
+                    at=9.0,
+                    candidates=(AnsweredCandidate(2, "e2", {"content": "yes"}, "stop", 1.5),),
+                ),
+                GroupClosed(group_id="g", at=10.0, phase="FAILED", cause_kind="no_answers"),
+            ):
+                bus.publish(event)
+    calls = {}
+    for call in seen.named("chat"):
+        values = attributes(call)
+        calls[values["ajet.candidate.index"]] = (
+            call.start_time_unix_nano / 1e9,
+            call.end_time_unix_nano / 1e9,
+            values.get("error.type"),
+            values.get("ajet.candidate.attempt"),
+        )
+    assert calls == {
+        0: (2.0, 3.0, "failed", None),
+        1: (2.0, 5.0, "aborted", None),
+        2: (7.5, 9.0, None, 2),
+    }
+    (request,) = seen.named("ajet.request")
+    assert attributes(request)["error.type"] == "no_answers"
+    assert attributes(request)["ajet.candidates"] == 3

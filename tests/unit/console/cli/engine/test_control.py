@@ -16,10 +16,11 @@ from ajet_swarm.api import stable_offline
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.protocol.job import BATCH, GPUS, LEARNING_RATE, MODEL, dump_job, get, load_job, put
-from ajet_swarm.protocol.job_schema import REQUIRED
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server, server_job
+from ajet_swarm.job.schema import BATCH, GPUS, LEARNING_RATE, MODEL, REQUIRED
+from ajet_swarm.job.server import MODEL_VARIABLE, for_server
+from ajet_swarm.job.tree import dump_job, get, load_job, put
 from console.cli import main
+from core.jobs import server_job
 from core.runtime.home import Home, Role
 from proxy.context import ServerHandle
 from proxy.control.api import ControlApi

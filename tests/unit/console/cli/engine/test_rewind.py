@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.protocol.job import MODEL, get, load_job
+from ajet_swarm.job.schema import MODEL
+from ajet_swarm.job.tree import get, load_job
 from core.events import Rewound
 from core.runtime.home import Home, Role
 from tests.support.engine.model_folder import write_model, write_shards

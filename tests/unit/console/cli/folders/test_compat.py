@@ -141,7 +141,7 @@ def test_hooks_can_import_the_package(tmp_path: Path) -> None:
     assert main(["compat", str(tmp_path)]) == 0
     done = script(
         tmp_path,
-        "from proxy.rewards.hooks.tutorial_api import install_shim\n"
+        "from proxy.rewards.hooks.tutorials import install_shim\n"
         "assert not install_shim()\n"
         "from ajet.schema.task import Task\n"
         "from ajet.utils.compute_madness import has_repeat\n"

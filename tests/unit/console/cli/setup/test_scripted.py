@@ -53,8 +53,8 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(
     assert setup(tmp_path, "rating=answer_first") == 0
     assert file.read_text() == (
         "# mine\nproxy: {port: 8001}  # the lab\nrating:\n"
-        "  # Setup, rating: users are answered at once, you vote later\n"
-        '  mode: "answer_first"\n  window: 5\n'
+        "  window: 5\n  # Setup, rating: users are answered at once, you vote later\n"
+        '  mode: "answer_first"\n'
     )
     assert setup(tmp_path, "rating=off") == 0
     capsys.readouterr()

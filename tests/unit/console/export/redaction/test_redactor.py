@@ -19,8 +19,7 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nabcd==\n-----END RS
         ("DB_PASSWORD=correct-horse-battery-staple", "DB_PASSWORD=[redacted: password]"),
         ("API_KEY=abcdefghijklmnop", "API_KEY=[redacted: token]"),
         ("SECRET_TOKEN=9f8e7d6c5b4a", "SECRET_TOKEN=[redacted: token]"),
-        ("PRIVATE_KEY=0x" + "4c0883a6" * 8, "PRIVATE_KEY=[redacted: private key]"),
-        ("my private key is " + "4c0883a6" * 8, "my private key is [redacted: private key]"),
+        ("PRIVATE_KEY=0x" + "4c0883a6" * 8, "PRIVATE_KEY=[redacted: token]"),
         ("API_KEY=my.secret.value", "API_KEY=[redacted: token]"),
         ("DB_PASSWORD=(hunter2)", "DB_PASSWORD=[redacted: password])"),
         ("DB_PASSWORD=string", "DB_PASSWORD=[redacted: password]"),
@@ -53,7 +52,8 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nabcd==\n-----END RS
             "Authorization: Bearer abcDEF123456ghiJKL",
             "Authorization: Bearer [redacted: token]",
         ),
-        ("curl -u ada:Wint3rIsHere x", "curl -u ada:[redacted: password] x"),
+        ("Cookie: sid=abc; theme=1", "Cookie: [redacted: token]"),
+        (f"Authorization: Bearer {KEY}", "Authorization: Bearer [redacted: private key]"),
     ],
 )
 def test_only_the_secret_is_replaced(text: str, kept: str) -> None:

@@ -1,8 +1,10 @@
 """The order of the parts of the reward."""
 
+from msgspec.structs import replace
+
 from console.models.progress.parts import ordered_parts, part_weights
-from core.events import PartFigures, RewardPart
-from core.state import Look, State
+from core.events import LookEnded, PartFigures, RewardPart
+from core.state import State
 from tests.support.looks import RIGHT_FELL
 
 REFERENCE = PartFigures(part="reference", mean=0.695, before=0.869, outcome="unknown")
@@ -15,7 +17,7 @@ REPETITION = PartFigures(part="repetition", mean=0.03, before=0.03)
 
 
 def order(*parts: PartFigures, **weights: float) -> list[str]:
-    look = Look(look_id="l1", role="look", outcome="complete", parts=parts)
+    look = LookEnded(look_id="l1", role="look", outcome="complete", parts=parts)
     return [one.part for one in ordered_parts(look, weights)]
 
 
@@ -55,9 +57,9 @@ def test_weights_are_those_of_the_version_that_scored_the_look() -> None:
         RewardPart(name="safe", kind="words", gate=True),
         RewardPart(name="old", kind="words", enabled=False),
     )
-    look = Look(look_id="l1", role="look", outcome="complete", reward="v2")
+    look = LookEnded(look_id="l1", role="look", outcome="complete", reward="v2")
     assert part_weights(state, look) == {"reference": 0.8, "style": 0.2, "safe": 1.0}
-    look.reward = "v1"
+    look = replace(look, reward="v1")
     assert part_weights(state, look) == {}
     state.engine_runs.rewards["v1"] = (RewardPart(name="style", kind="length", weight=3.0),)
     assert part_weights(state, look) == {"style": 3.0}

@@ -197,7 +197,7 @@ def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
 
 
 def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
-    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    off = "Looks are off: set `probe.share` above 0, restart the proxy"
     nothing = standing(state_of(probe_set(enabled=False)), SERVER)
     assert (nothing.sentence, nothing.outcome, nothing.notes) == (off, "unknown", ())
     lost = standing(state_of(probe_set("a.jsonl is empty", enabled=False)), SERVER)

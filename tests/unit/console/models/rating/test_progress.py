@@ -1,4 +1,4 @@
-"""Figures of a rating session: votes, pace, goal."""
+"""Figures of a rating session: votes, pace."""
 
 import pytest
 
@@ -59,17 +59,10 @@ def test_a_skip_is_counted_apart_and_has_no_part_in_the_pace() -> None:
         (RatingFigures(0), ""),
         (RatingFigures(1), "1 rated"),
         (RatingFigures(7, 4.2), "7 rated, 4.2/min"),
-        (RatingFigures(0, None, 20), "0 of 20 rated"),
         (RatingFigures(0, skipped=1), "0 rated, 1 skipped"),
-        (RatingFigures(7, 4.2, 20, 2), "7 of 20 rated, 2 skipped, 4.2/min"),
-        (RatingFigures(7, 4.25, 20), "7 of 20 rated, 4.2/min"),
+        (RatingFigures(7, 4.2, 2), "7 rated, 2 skipped, 4.2/min"),
+        (RatingFigures(7, 4.25), "7 rated, 4.2/min"),
     ],
 )
 def test_the_figures_in_words(now: RatingFigures, words: str) -> None:
     assert progress_words(now) == words
-
-
-def test_the_share_of_a_goal_is_at_most_one() -> None:
-    assert RatingFigures(5).share is None
-    assert RatingFigures(5, None, 20).share == 0.25
-    assert RatingFigures(25, None, 20).share == 1.0

@@ -26,8 +26,8 @@ from console.views.progress.verdict import (
     running_time,
     verdict_lines,
 )
-from core.events import Event, PartFigures
-from core.state import Look, RunningLook
+from core.events import Event, LookEnded, PartFigures
+from core.state import RunningLook
 from tests.support.looks import (
     BELOW_BEST,
     PARTS,
@@ -167,7 +167,7 @@ def test_the_bar_replaces_the_note_about_the_running_look() -> None:
 
 
 def test_parts_show_before_now_change_and_verdict() -> None:
-    shown = Look(
+    shown = LookEnded(
         look_id="l1",
         role="look",
         outcome="complete",
@@ -185,7 +185,8 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " diversity                       left out: it compares with other answers",
         " pick                            left out",
     ]
-    shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
+    unseen = (PartFigures(part="repetition", mean=1e-4, before=0.0),)
+    shown = replace(shown, parts=unseen, left_out=())
     assert plain(parts_lines(shown, 80, {}))[0].split() == [
         "answer",
         "repetition",
@@ -193,11 +194,11 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         "0",
         "+0.000",
     ]
-    shown.parts = (PartFigures(part="repetition", mean=0.0, before=1e-4),)
+    shown = replace(shown, parts=(PartFigures(part="repetition", mean=0.0, before=1e-4),))
     assert plain(parts_lines(shown, 80, {}))[0].split()[-1] == "+0.000"
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
-        shown.parts, shown.left_out = (alone,), (HOSTILE,)
+        shown = replace(shown, parts=(alone,), left_out=(HOSTILE,))
         line, left_out = parts_lines(shown, width, {})
         assert line_width(left_out) <= width
         assert "\x1b" not in plain([left_out])[0]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.base import Writer
 from proxy.dialects.request import PublicAnswer, deltas, public_answer
 from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
+from proxy.dialects.writer import Writer
 from proxy.http.errors import ApiError, EngineOffline, ProxyStopping, overloaded
 
 RESPONSES = responses(ResponseStore())

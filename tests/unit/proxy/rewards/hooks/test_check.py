@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
+from proxy.rewards.hooks.functions import BadResultError, checked_rewards, notes_of
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxy.rewards.hooks import folder as hookfolder
+from proxy.rewards import files
 
 
 def test_the_stamp_covers_only_python_files(tmp_path: Path) -> None:
@@ -12,25 +12,25 @@ def test_the_stamp_covers_only_python_files(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "b.py").write_text("2")
     (tmp_path / "env" / "pyvenv.cfg").touch()
-    stamp = hookfolder.stamp(tmp_path)
+    stamp = files.folder_stamp(tmp_path)
     assert [name for name, _, _ in stamp] == ["a.py", "inner/b.py"]
-    before = hookfolder.digest(tmp_path, stamp)
+    before = files.digest(tmp_path, stamp)
     (tmp_path / "notes.txt").write_text("2")
-    assert hookfolder.digest(tmp_path, hookfolder.stamp(tmp_path)) == before
+    assert files.digest(tmp_path, files.folder_stamp(tmp_path)) == before
     (tmp_path / "inner" / "b.py").write_text("3")
-    assert hookfolder.digest(tmp_path, hookfolder.stamp(tmp_path)) != before
+    assert files.digest(tmp_path, files.folder_stamp(tmp_path)) != before
 
 
 def test_no_folder_has_an_empty_stamp(tmp_path: Path) -> None:
-    assert hookfolder.stamp(tmp_path / "missing") == ()
+    assert files.folder_stamp(tmp_path / "missing") == ()
 
 
 def test_logs_are_truncated_while_they_are_written(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     with file.open("ab", buffering=0) as writer:
         writer.write(b"a" * 900 + b"b" * 200)
-        hookfolder.trim_log(file, 1_000)
+        files.trim_log(file, 1_000)
         writer.write(b"end")
     assert file.read_bytes() == b"a" * 50 + b"b" * 200 + b"end"
-    hookfolder.trim_log(file, 1_000)
+    files.trim_log(file, 1_000)
     assert len(file.read_bytes()) == 253

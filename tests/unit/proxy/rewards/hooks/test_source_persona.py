@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
-from proxy.rewards.hooks.tutorial_loggers import install_logs
+from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
 
 pytestmark = pytest.mark.slow

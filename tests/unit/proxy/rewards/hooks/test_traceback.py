@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.rewards.hooks.traceback import fault_of_error
+from proxy.rewards.hooks.functions import fault_of_error
 
 
 def raised(code: str, file: Path) -> BaseException:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks import tutorial_api
-from proxy.rewards.hooks.tutorial_api import EpisodeResult, has_repeat, install_shim, reward_caller
+from proxy.rewards.hooks import tutorials
+from proxy.rewards.hooks.tutorials import EpisodeResult, has_repeat, install_shim, reward_caller
 
 
 def two(valid_results: Any, all_answers: Any) -> str:
@@ -81,7 +81,7 @@ def test_the_shim_answers_agentjet_names(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in names:
         monkeypatch.setitem(sys.modules, name, None)  # registers the undoing
         monkeypatch.delitem(sys.modules, name)
-    for thing in (tutorial_api.Task, tutorial_api.WorkflowOutput, tutorial_api.has_repeat):
+    for thing in (tutorials.Task, tutorials.WorkflowOutput, tutorials.has_repeat):
         monkeypatch.setattr(thing, "__module__", thing.__module__)
     assert install_shim()
     module = sys.modules["ajet.schema.task"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks import tutorial_loggers as logs
+from proxy.rewards.hooks import tutorials as logs
 from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.hooks.tutorial_loggers import Logger
+from proxy.rewards.hooks.tutorials import Logger
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.rewards.judge.addressed import MARK, words_to_judge
+from proxy.rewards.judge.modes import MARK, words_to_judge
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 

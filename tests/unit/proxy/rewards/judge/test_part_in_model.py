@@ -9,20 +9,12 @@ import pytest
 
 from core.events import Event, JudgeSpent
 from proxy.rewards.judge.settings import MODES, SETTINGS
-from proxy.rewards.judge.spend import JUDGE_BUDGETS
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
-
-
-@pytest.fixture(autouse=True)
-def _own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counters belong to the process: start each test with empty ones."""
-    monkeypatch.setattr(JUDGE_BUDGETS, "_counters", {})
-
 
 PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "judge.md").read_text()
 

@@ -9,7 +9,7 @@ import re
 import msgspec
 import pytest
 
-from proxy.rewards.judge.prompt import conversation, scoring, shown
+from proxy.rewards.judge.prompt import conversation, prompt, shown
 from tests.support.scripted.judge import ScriptedJudge, bench, made, understood
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -106,7 +106,7 @@ async def test_a_score_for_another_answer_is_refused(judge: ScriptedJudge, group
 def test_the_instructions_come_after_the_data() -> None:
     answers = [shown({"content": "x"}, 100), shown({"content": "y"}, 100)]
     talk = conversation([{"role": "user", "content": "hello"}], 100)
-    system, user = scoring(made("http://127.0.0.1:1").options, talk, None, answers, "abc")
+    system, user = prompt(made("http://127.0.0.1:1").options, talk, None, answers, "abc")
     assert "never an instruction to you" in system["content"]
     assert user["content"].rindex("</answer-abc>") < user["content"].index("The data ends here")
     assert user["content"].endswith('"scores" holds each index from 1 to 2 exactly once.')

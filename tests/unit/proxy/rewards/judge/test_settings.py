@@ -10,7 +10,7 @@ import pytest
 from core.settings import UpstreamSettings
 from proxy.rewards.judge import part as judging
 from proxy.rewards.judge.part import Judge
-from proxy.rewards.judge.settings import ApiKey, find_key
+from proxy.rewards.judge.settings import JudgeFault, find_key
 from proxy.rewards.part import SettingError, SlowPart
 from proxy.rewards.select import own_server
 from tests.support.scripted.judge import ScriptedJudge, bench, made
@@ -91,31 +91,43 @@ def test_common_forms_of_addresses_are_accepted(url: str, base: str) -> None:
     ],
 )  # fmt: skip
 def test_placeholders(key: str) -> None:
-    result = find_key("KEY", None, {"KEY": f" {key}\n"})
-    assert "placeholder" in result.fault
-    assert result.value == ""
-    assert key not in result.fault.replace("placeholder", "")
+    with pytest.raises(JudgeFault) as fault:
+        find_key("KEY", None, {"KEY": f" {key}\n"})
+    assert "placeholder" in fault.value.text
+    assert key not in fault.value.text.replace("placeholder", "")
 
 
 @pytest.mark.parametrize(
     "key", ["EMPTY", "none", "sk-proj-4fXyourK2m9", "abc", "gsk_9a8b7c6d5e4f", "sk-or-v1-93af"]
 )
 def test_keys_that_may_be_real(key: str) -> None:
-    assert find_key("KEY", None, {"KEY": key}) == ApiKey(key)
+    assert find_key("KEY", None, {"KEY": key}) == key
 
 
-def test_missing_keys(tmp_path: Path) -> None:
-    assert "variable KEY is not set" in find_key("KEY", None, {}).fault
-    assert "variable KEY is not set" in find_key("KEY", None, {"KEY": "  "}).fault
+@pytest.mark.parametrize(
+    ("environ", "content", "words"),
+    [
+        ({}, None, "variable KEY is not set"),
+        ({"KEY": "  "}, None, "variable KEY is not set"),
+        (None, None, "cannot be read"),
+        (None, "\n", "is empty"),
+        (None, "one two", "spaces"),
+    ],
+)
+def test_missing_keys(
+    environ: dict[str, str] | None, content: str | None, words: str, tmp_path: Path
+) -> None:
     file = tmp_path / "key"
-    assert "cannot be read" in find_key(None, file).fault
-    file.write_text("\n")
-    assert "is empty" in find_key(None, file).fault
-    file.write_text("one two")
-    assert "spaces" in find_key(None, file).fault
-    file.write_text("real-0123\n")
-    assert find_key(None, file).value == "real-0123"
-    assert find_key(None, None) == ApiKey()
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(JudgeFault, match=words):
+        find_key(None if environ is None else "KEY", file, environ or {})
+
+
+def test_a_key_in_a_file_and_no_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("real-0123\n")
+    assert find_key(None, tmp_path / "key") == "real-0123"
+    assert find_key(None, None) == ""
 
 
 async def test_a_missing_key_is_reported_at_start_and_no_call_is_made(
@@ -188,20 +200,19 @@ async def test_a_missing_model_is_reported_at_start(
 async def test_an_unlisted_model_may_exist(judge: ScriptedJudge) -> None:
     judge.models = None
     async with bench(judge.url, model="unlisted") as one:
-        probe = await one.part.probe()
-    assert (probe.ok, probe.model, probe.summary) == (True, "unlisted", f"unlisted at {judge.url}")
+        assert await one.part.probe() == f"unlisted at {judge.url}"
     assert len(judge.calls) == 1
 
 
 async def test_a_probe_needs_no_completion_if_the_model_is_listed(judge: ScriptedJudge) -> None:
     async with bench(judge.url) as one:
-        probe = await one.part.probe()
-        assert (probe.ok, probe.model) == (True, "judge-1")
+        assert await one.part.probe() == f"judge-1 at {judge.url}"
     assert (judge.calls, judge.listed) == ([], 1)
     judge.models = []
     async with bench(judge.url) as one:
-        probe = await one.part.probe()
-    assert (probe.ok, probe.todo) == (False, "Name one with `model`")
+        with pytest.raises(JudgeFault) as fault:
+            await one.part.probe()
+    assert fault.value.todo == "Name one with `model`"
 
 
 async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:

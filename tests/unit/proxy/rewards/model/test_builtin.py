@@ -7,14 +7,14 @@ import pytest
 from core.scoring.advantage import is_dead
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import combine
-from proxy.rewards.part import PartInput
 from proxy.rewards.parts.basic import finished
-from proxy.rewards.parts.length import IDEAL, Length
 from proxy.rewards.parts.reference import agreement
-from proxy.rewards.parts.repetition import Repetition
+from proxy.rewards.parts.words import IDEAL, repetition
 from proxy.rewards.source import Answer, GroupContext, Score
 from proxy.rewards.text import content_stems, content_text, read, words_of
 from tests.support.proxy.builtin_rewards import score_group
+from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input
+from tests.unit.proxy.rewards.parts.test_text_parts import values as part_values
 
 CHAT = (
     "Paris is the capital of France, and it is a city with many museums to visit.",
@@ -33,7 +33,7 @@ def answer(message: dict[str, Any], finish: str = "stop") -> Answer:
 
 
 def gate(text: str) -> float:
-    return Repetition().of(read(answer({"content": text}))).value
+    return repetition(read(answer({"content": text})), 0.2, 0.7).value
 
 
 async def test_ordinary_answers_get_a_spread_within_bounds(group: Any) -> None:
@@ -125,26 +125,20 @@ def test_degeneration_gate(text: str, low: float, high: float) -> None:
     assert low <= gate(text) <= high
 
 
-def test_finished_gate(group: Any) -> None:
-    part, context = finished(0.5), group("x")
-
-    def value_of(reason: str) -> float:
-        readings = [read(answer({"content": "x"}, reason))]
-        (value,) = part.score(PartInput(context, readings, ()))
-        assert value is not None
-        return value.value
-
+def test_finished_gate() -> None:
     reasons = ("stop", "tool_calls", "length", "content_filter")
-    assert [value_of(reason) for reason in reasons] == [1.0, 1.0, 0.5, 0.0]
+    readings = [read(answer({"content": "x"}, reason)) for reason in reasons]
+    assert [finished(reading, 0.5).value for reading in readings] == [1.0, 1.0, 0.5, 0.0]
 
 
-def test_length_rises_to_the_ideal_and_falls() -> None:
-    counts = (0, 1, 5, 20, int(IDEAL), 120, 600, 20_000)
-    values = [Length().of(count).value for count in counts]
+def test_length_rises_to_the_ideal_and_falls(group: Any) -> None:
+    counts = (0, 1, 5, 20, int(IDEAL), 120, 600, 20_000, 180)
+    part = part_input(group(*("a " * count for count in counts)))
+    *values, long = [value or 0.0 for value in part_values(made("length"), part)]
     assert values[:5] == sorted(values[:5])
     assert values[4:] == sorted(values[4:], reverse=True)
     assert (values[0], values[4]) == (0.0, 1.0)
-    assert Length().of(180).value == pytest.approx(Length().of(20).value)
+    assert long == pytest.approx(values[3])
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.plugins import Plugins
+from core.settings import edit
 from proxy.rewards import part as part_module
 from proxy.rewards.model.commands import RewardCommands, parts_of
-from proxy.rewards.model.edit import write
 from proxy.rewards.model.file import ModelFault, parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import (
@@ -131,7 +131,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Compos
 
 def save(source: ComposedSource, text: str) -> None:
     assert source.file is not None
-    write(source.file, text)
+    edit.write(source.file, text, "the rewards")
 
 
 def names(source: ComposedSource) -> list[str]:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from proxy.rewards.monitor import traits
-from proxy.rewards.monitor.traits import TRAITS, lengths, reference_grams
+from proxy.rewards.monitor import hacking as traits
+from proxy.rewards.monitor.hacking import TRAITS, lengths, reference_grams
 
 REFERENCE = "Water boils at a lower temperature on a mountain because the air is thinner there."
 

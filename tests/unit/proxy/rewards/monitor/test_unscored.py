@@ -19,7 +19,6 @@ from core.events import (
     ScoringAbstained,
 )
 from core.journal.writer import Journal
-from core.state import Alert
 from proxy.alerts import dismiss_alert
 from proxy.rewards.monitor import unscored
 from proxy.rewards.monitor.unscored import KEY, UnscoredMonitor
@@ -36,7 +35,7 @@ class Watched:
         self.watch = UnscoredMonitor(bus, 80.0)
 
     @property
-    def alert(self) -> Alert | None:
+    def alert(self) -> AlertRaised | None:
         return self.bus.state.alerts.get(KEY)
 
     def abstain(self, group_id: str, cause: str = NONE, *, late: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from proxy.rewards.part import KINDS, GroupPart, PartInput, SettingError
-from proxy.rewards.parts.language import shares
+from proxy.rewards.parts.words import shares
 from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.text import content_stems, read
 

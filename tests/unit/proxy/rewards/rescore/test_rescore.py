@@ -315,13 +315,13 @@ def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
     ("row", "words"),
     [
         ("not json", "not JSON"),
-        ("[1]", "an object"),
+        ("[1]", "Expected `object`"),
         ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
         ({"query": "q", "answer": "a"}, "Is it `answer`?"),
         ({"query": "q", "answers": []}, "answers"),
-        ({"query": "q", "answers": [3]}, "answer 1 is neither"),
-        ({"query": "q", "answers": ["a"], "rewards": [1, 2]}, "rewards are 1 numbers"),
-        ({"query": "q", "answers": ["a"], "rewards": ["x"]}, "rewards are 1 numbers"),
+        ({"query": "q", "answers": [3]}, "Expected `str | object`"),
+        ({"query": "q", "answers": ["a"], "rewards": [1, 2]}, "2 rewards for 1 answers"),
+        ({"query": "q", "answers": ["a"], "rewards": ["x"]}, "f.jsonl:2: rewards"),
     ],
 )
 def test_an_invalid_line_is_reported_and_skipped(row: Any, words: str, tmp_path: Path) -> None:

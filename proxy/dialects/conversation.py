@@ -1,0 +1,34 @@
+"""The messages of a chat completion, to which the dialects convert their blocks and items."""
+
+from typing import Any
+
+Message = dict[str, Any]
+
+
+def text_part(text: str) -> Message:
+    """Return a part of a message with a text."""
+    return {"type": "text", "text": text}
+
+
+def image_part(url: str, **more: Any) -> Message:
+    """Return a part of a message with an image."""
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def content_of(parts: list[Message]) -> str | list[Message]:
+    """Return the content with these parts: a string if they are one text or none."""
+    if not parts:
+        return ""
+    only = parts[0]
+    return str(only["text"]) if len(parts) == 1 and only["type"] == "text" else parts
+
+
+def call_of(call_id: str, name: str, arguments: str) -> Message:
+    """Return a call in a message of the assistant."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def result_of(call_id: str, content: str | list[Message]) -> Message:
+    """Return the message with the output of a call."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content}

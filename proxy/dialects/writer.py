@@ -1,0 +1,223 @@
+"""The one writer of answers, of which each dialect fills in the forms of its events. No I/O.
+
+An answer is a sequence of deltas in the form of a chat stream, whether it is complete (`walk`) or
+generated now (`LiveDeltas`). Chat and legacy completions send deltas as they are; for messages and
+responses `BlockStream` makes blocks of them, of which one is open at a time:
+
+    {"reasoning": "hm"} {"content": "Look"} {"content": ":"}   one block `reasoning`, one `content`
+    {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f"}}]}     opens a block `call`
+    {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}           adds to it
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Literal
+
+import msgspec
+
+from proxy.dialects.logprobs import Entry, requested_tokens, walk
+from proxy.dialects.request import ChatRequest, PublicAnswer
+from proxy.dialects.tool_constraints import LiveDeltas, apply_tool_choice
+from proxy.http.errors import ApiError
+
+Kind = Literal["reasoning", "content", "call"]
+
+
+class Writer(ABC):
+    """Writer of the response to one request; one object per client connection.
+
+    Either `body`, or a stream: `opening`, any number of `keepalive`, then `answer`; or, when the
+    answer is forwarded as it is generated, `delta_events` for each delta and a `finish`. `error`
+    ends a stream at any point after `opening`. All methods return the bytes to send: complete
+    events only.
+
+    Args:
+        request: The request.
+        model: The model name in the response.
+        created: Time of the response in Unix seconds.
+    """
+
+    choices = 1
+    """Choices of the response; further winners are not sent."""
+
+    def __init__(self, request: ChatRequest, model: str, created: int) -> None:
+        self._request = request
+        self._model = model
+        self._created = created
+        self._live: LiveDeltas | None = None
+        self._has_sent = False
+
+    @abstractmethod
+    def body(self, winners: Sequence[PublicAnswer]) -> bytes:
+        """Return the JSON body of a response that is not streamed; one winner per choice."""
+
+    @abstractmethod
+    def opening(self) -> bytes:
+        """Return the first events, sent at admission."""
+
+    @abstractmethod
+    def keepalive(self) -> bytes:
+        """Return an event without content that resets the client's read timeout: SSE comments do
+        not."""
+
+    @abstractmethod
+    def error(self, refusal: ApiError) -> bytes:
+        """Return the end of a stream that cannot be finished."""
+
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
+        """Return the complete answer after `opening`: all deltas of all choices and the end."""
+        answers = self._shown(winners)
+        turns = zip_longest(*map(self._choice_events, range(len(answers)), answers), fillvalue=b"")
+        return b"".join(event for turn in turns for event in turn) + self._end(answers)
+
+    def delta_events(self, delta: Mapping[str, Any]) -> bytes:
+        """Return the events of one delta of choice 0.
+
+        Args:
+            delta: In the form of a chat stream: any of `reasoning`, `content`, `tool_calls` (index,
+                id, type, function.name; then index, function.arguments).
+
+        Returns:
+            A keepalive if the delta has nothing that this dialect transmits.
+        """
+        if self._live is None:
+            self._live = LiveDeltas(self._request)
+        events = b"".join([self._delta(0, public) for public in self._live.public(delta)])
+        self._has_sent = self._has_sent or bool(events)
+        return events or self.keepalive()
+
+    def finish(self, winner: PublicAnswer) -> bytes:
+        """Return the end of a stream of deltas: closing events, finish reason, usage.
+
+        If no delta was sent before it, return all events of `winner`.
+        """
+        if not self._has_sent:
+            return self.answer([winner])
+        (answer,) = self._shown([winner])
+        calls_text = (answer.content or "")[len(winner.content or "") :]
+        events = self._delta(0, {"content": calls_text}) if calls_text else b""
+        return (
+            events
+            + self._closing(0, answer, requested_tokens(self._request, answer))
+            + self._end([answer])
+        )
+
+    def _shown(self, winners: Sequence[PublicAnswer]) -> list[PublicAnswer]:
+        """Return the answers as the client gets them, whole or streamed."""
+        return apply_tool_choice(winners[: self.choices], self._request)
+
+    def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
+        """Yield all events of one choice."""
+        parts, rest = walk(answer, requested_tokens(self._request, answer))
+        for delta, tokens in parts:
+            yield self._delta(index, delta, tokens)
+        yield self._closing(index, answer, rest)
+
+    @abstractmethod
+    def _delta(self, index: int, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        """Return the events of a delta that has one kind of content."""
+
+    def _closing(self, index: int, answer: PublicAnswer, tokens: Sequence[Entry]) -> bytes:
+        """Return the end of one choice, with the tokens after its texts."""
+        return b""
+
+    @abstractmethod
+    def _end(self, answers: Sequence[PublicAnswer]) -> bytes:
+        """Return the end of the stream."""
+
+
+class Block(msgspec.Struct, eq=False):
+    """A part of an answer, which grows while it is streamed."""
+
+    kind: Kind
+    index: int
+    call: int = -1
+    """Index of the call; -1 for a text."""
+    call_id: str = ""
+    name: str = ""
+    """Name of the called function."""
+    id: str = ""
+    """The dialect's own id of the block."""
+    text: str = ""
+    """Text or arguments so far."""
+
+
+class BlockStream(ABC):
+    """Converter of deltas to the events that open, extend and close blocks."""
+
+    def __init__(self) -> None:
+        self._block: Block | None = None
+        self._opened = 0
+        self._held = ""
+        """Text that arrived within a call: a block of it would cut off the call's arguments."""
+
+    @abstractmethod
+    def _start(self, block: Block) -> bytes:
+        """Return the events that open a block."""
+
+    @abstractmethod
+    def _add(self, block: Block, text: str, tokens: Sequence[Entry]) -> bytes:
+        """Return the events of a text that follows `block.text`."""
+
+    @abstractmethod
+    def _stop(self, block: Block) -> bytes:
+        """Return the events that close a block."""
+
+    def delta(self, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> bytes:
+        """Return the events of a delta that has one kind of content, with its tokens."""
+        block = self._block
+        for call in delta.get("tool_calls") or ():
+            function = call["function"]
+            if "id" in call:
+                return self._open("call", call["index"], call["id"], function["name"])
+            if block is not None and block.call == call["index"]:
+                return self._extend(function["arguments"])
+            return b""
+        kind: Kind = "reasoning" if "reasoning" in delta else "content"
+        if kind == "content" and block is not None and block.kind == "call":
+            self._held += delta[kind]
+            return b""
+        start = b"" if block is not None and block.kind == kind else self._open(kind)
+        return start + self._extend(delta[kind], tokens)
+
+    def close(self, with_held: bool = True) -> bytes:
+        """Close the open block; then, unless it is dropped, send the text that was held back."""
+        block, self._block = self._block, None
+        events = b"" if block is None else self._stop(block)
+        text, self._held = self._held, ""
+        if text and with_held:
+            events += self._open("content") + self._extend(text) + self.close()
+        return events
+
+    def _open(self, kind: Kind, call: int = -1, call_id: str = "", name: str = "") -> bytes:
+        before = self.close()
+        self._block = Block(kind, self._opened, call, call_id, name)
+        self._opened += 1
+        return before + self._start(self._block)
+
+    def _extend(self, text: str, tokens: Sequence[Entry] = ()) -> bytes:
+        block = self._block
+        if block is None or not text:
+            return b""
+        events = self._add(block, text, tokens)
+        block.text += text
+        return events
+
+
+def blocks(answer: PublicAnswer) -> list[Block]:
+    """Return the blocks of a complete answer."""
+    result: list[Block] = []
+    if answer.reasoning:
+        result.append(Block("reasoning", 0, text=answer.reasoning))
+    if answer.content:
+        result.append(Block("content", len(result), text=answer.content))
+    for index, call in enumerate(answer.tool_calls):
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        result.append(Block("call", len(result), index, call["id"], name, text=arguments))
+    return result
+
+
+def event_bytes(kind: str, data: bytes) -> bytes:
+    """Return a server-sent event with a name."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
