@@ -290,8 +290,9 @@ class TextOutput:
             shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
             lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
         context = advice_context(self._keys, watch_only=state.watch_only)
-        for alert in current_alerts(state).values():
-            lines.append(_line(alert.at, "! alert", alert_text(alert, context).cause))
+        for key, alert in current_alerts(state).items():
+            since = state.alerts_since.get(key, alert.at)
+            lines.append(_line(since, "! alert", alert_text(alert, context).cause))
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:

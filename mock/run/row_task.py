@@ -19,9 +19,8 @@ from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.base import session_name
-from mock.targets.openai import Answer, Question, Target
-from mock.users.conversation import ConversationEnd, UserSide, user_for_row
-from mock.users.persona import UserModel
+from mock.targets.openai import Answer, Patience, Question, Target
+from mock.users.persona import ConversationEnd, UserModel, next_turn
 
 log = logging.getLogger("mock")
 
@@ -66,7 +65,7 @@ class RowTask:
     ) -> None:
         self._progress = progress
         self._target = target
-        self._pace = pace
+        self._patience = Patience(rest=gate.rest, seconds=pace.patience, counters=counters)
         self._gate = gate
         self._counters = counters
         self._control = control
@@ -115,7 +114,7 @@ class RowTask:
         finished = False
         turns: list[dict[str, Any]] = []
         try:
-            finished = await self._converse(place, self._user_of(place), obey, turns)
+            finished = await self._converse(place, obey, turns)
         except ControlRefused as error:
             if error.status in (401, 403):
                 raise
@@ -130,27 +129,24 @@ class RowTask:
             return None
         return await self._done(place, turns)
 
-    def _user_of(self, place: ScheduledRow) -> UserSide:
-        if place.row.persona and self._user is None and not self._warned:
+    async def _converse(
+        self, place: ScheduledRow, obey: OnDirective, turns: list[dict[str, Any]]
+    ) -> bool:
+        """Ask every turn; return False when a stop came between two."""
+        row = place.row
+        if row.persona and self._user is None and not self._warned:
             self._warned = True
             log.warning(
                 "rows have a persona, but no model plays the user: only their openings are asked "
                 "(--user-url URL --user-model NAME)"
             )
-        return user_for_row(place.row, self._user, place.sent_id, self._gate.rest, self._counters)
-
-    async def _converse(
-        self, place: ScheduledRow, user: UserSide, obey: OnDirective, turns: list[dict[str, Any]]
-    ) -> bool:
-        """Ask every turn; return False when a stop came between two."""
-        row = place.row
         messages = list(row.messages)
         session = self._session(place)
         number = 0
         while True:
             number += 1
             sent_id = place.sent_id if number == 1 else f"{place.sent_id}:t{number}"
-            turn = await user.next(number, messages)
+            turn = await next_turn(row, self._user, number, messages, place.sent_id, self._patience)
             if turn is None:
                 return False
             if isinstance(turn, ConversationEnd):
@@ -171,9 +167,7 @@ class RowTask:
                 session=session,
                 turn=number,
             )
-            answer = await self._target.ask(
-                question, self._gate.rest, self._pace.patience, self._counters
-            )
+            answer = await self._target.ask(question, self._patience)
             if answer is None:
                 return False
             turns.append(_result(turn.query, sent_id, answer, turn.reference))
@@ -236,7 +230,7 @@ class RowTask:
             "mock_id": self._progress.mock_id,
             "session": self._session(place) if self._target.in_session else "",
         }
-        deadline = time.monotonic() + self._pace.patience
+        deadline = time.monotonic() + self._patience.seconds
         delay = 0.1
         while not self._gate.stopping.is_set():
             try:

@@ -4,17 +4,15 @@ import asyncio
 import re
 import shutil
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from mock.tally import RunCounters
 from mock.targets.answers import NoAnswer, read_output
-from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, Question, Unreachable
-from mock.targets.process import NotStarted, ProcessResult, TooMuchOutput, environment, run
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint
+from mock.targets.openai import Question, Unreachable
+from mock.targets.process import ProcessResult, ProcessTarget, environment, run
 from mock.targets.spec import CommandSpec
 from mock.targets.templates import fill
 
@@ -22,8 +20,6 @@ _LINES = 4
 """Number of last lines of its errors and output to report on a failure."""
 _LINE = 100
 """Characters of each such line."""
-_MAX_ERROR = 900
-"""Characters of a failure's reason."""
 _PROMPT = re.compile(
     r"\bEOFError\b|EOF when reading|not a (tty|terminal)|no tty"
     r"|(password|passphrase|passcode|user ?name|login|api key|token|\by(es)?/no?\W?)"
@@ -32,7 +28,7 @@ _PROMPT = re.compile(
 )
 
 
-class CommandTarget(TargetBase):
+class CommandTarget(ProcessTarget):
     """The application's own command line.
 
     Each conversation has its own folder with the target's `files`; it is removed at the end of the
@@ -53,36 +49,17 @@ class CommandTarget(TargetBase):
         if (folder := self._folders.pop(session, None)) is not None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
-        """See `Target.ask`; a program that failed is not restarted for the same question."""
-        spec, began = self._spec, time.monotonic()
-        self.warn_dropped_messages(question)
-        argv = spec.command if question.turn == 1 else spec.then
+    async def answer(self, question: Question) -> str:
+        argv = self._spec.command if question.turn == 1 else self._spec.then
         if not argv:
-            return self.failed("it takes one question only: the file has no `then`", began)
+            raise NoAnswer("it takes one question only: the file has no `then`")
         try:
             folder = await asyncio.to_thread(self._folder, question)
-            values = self.values(question, folder=str(folder))
-            result = await self._run(argv, values, folder)
-            return await self._read(result, values, folder, began)
-        except NotStarted as error:
-            if error.always:
-                raise Unreachable(str(error), str(spec.path), "See its `command`") from error
-            return self.failed(str(error), began)
-        except TooMuchOutput:
-            return self.failed(f"it printed more than {OUTPUT_CAP >> 20} MB: killed", began)
-        except TimeoutError:
-            return self.failed(f"no answer within {spec.timeout:g} s: killed", began)
         except OSError as error:
-            raise Unreachable(
-                f"its folder cannot be used: {error.strerror or error}", str(spec.path)
-            ) from error
+            raise Unreachable(f"its folder cannot be used: {error.strerror or error}") from error
+        values = self.values(question, folder=str(folder))
+        result = await self._run(argv, values, folder)
+        return await self._read(result, values, folder)
 
     def _folder(self, question: Question) -> Path:
         """Return the conversation's folder, created with its files on the first turn."""
@@ -102,34 +79,30 @@ class CommandTarget(TargetBase):
         self, argv: tuple[str, ...], values: Mapping[str, Any], folder: Path
     ) -> ProcessResult:
         spec = self._spec
-        own = {name: self._env[name] for name in spec.env}
-        overrides = {name: fill(text, values) for name, text in spec.set.items()}
-        works_in = _expanded(fill(spec.folder, values))
+        variables = self.variables(values, spec.set)
+        works_in = Path(fill(spec.folder, values)).expanduser()  # noqa: ASYNC240 - it reads a variable
         return await run(
             [fill(word, values) for word in argv],
-            env=environment({**own, **overrides, "PWD": str(works_in)}),
+            env=environment({**variables, "PWD": str(works_in)}),
             folder=works_in,
             stdin=fill(spec.stdin, values).encode() if spec.stdin else None,
             limit=spec.timeout,
         )
 
-    async def _read(
-        self, ran: ProcessResult, values: Mapping[str, Any], folder: Path, began: float
-    ) -> Answer:
+    async def _read(self, ran: ProcessResult, values: Mapping[str, Any], folder: Path) -> str:
         if ran.code not in self._spec.codes:
-            return self.failed(f"{ran.fate}{self._failure_text(ran)}", began, _MAX_ERROR)
+            raise NoAnswer(f"{ran.fate}{self._failure_text(ran)}")
         reading = self._spec.answer
         try:
             data = ran.out
             if reading.file:
                 path = folder / fill(reading.file, values)
                 data = await asyncio.to_thread(_contents, path)
-            text = reading.find(read_output(data))
+            return reading.find(read_output(data))
         except NoAnswer as error:
             noise = self._tail(ran.err)
             printed = f"; it printed: {noise}" if noise else ""
-            return self.failed(f"{error}{printed}{self._prompt_hint(ran)}", began, _MAX_ERROR)
-        return Answer(text=text, seconds=time.monotonic() - began)
+            raise NoAnswer(f"{error}{printed}{self._prompt_hint(ran)}") from error
 
     def _failure_text(self, ran: ProcessResult) -> str:
         """Return the last lines of a program that failed, errors first."""
@@ -151,10 +124,6 @@ class CommandTarget(TargetBase):
         if self._spec.stdin:
             return "; it waited for more input than `stdin` has"
         return "; it waited for input but has none"
-
-
-def _expanded(path: str) -> Path:
-    return Path(path).expanduser()
 
 
 def _contents(path: Path) -> bytes:

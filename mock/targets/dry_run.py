@@ -18,7 +18,7 @@ from mock.targets.base import ModelEndpoint, TargetBase, session_name
 from mock.targets.command import CommandTarget
 from mock.targets.dialects import DIALECTS
 from mock.targets.http import HttpTarget
-from mock.targets.openai import Answer, OpenAITarget, Question, Target
+from mock.targets.openai import Answer, OpenAITarget, Patience, Question, Target
 from mock.targets.plugins import PLUGINS
 from mock.targets.python import PythonTarget
 from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PluginSpec, PythonSpec, Spec
@@ -123,8 +123,9 @@ async def try_target(target: Target, spec: Spec, control: Control | None) -> Dry
     try:
         announced = await _announce(control, question)
         began = time.monotonic()
+        patience = Patience(rest=_rest, seconds=DRY_PATIENCE, counters=RunCounters())
         try:
-            answer = await target.ask(question, _rest, DRY_PATIENCE, RunCounters())
+            answer = await target.ask(question, patience)
         finally:
             await target.end_conversation(question.session)
         where = str(spec.path)

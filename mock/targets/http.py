@@ -1,7 +1,6 @@
 """An application at an address as a target: JSON in; JSON, text or an event stream out."""
 
 import time
-from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 import httpx
@@ -9,10 +8,17 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from core.openai.api import ApiAnswer, OpenAIApi
-from mock.tally import RunCounters
 from mock.targets.answers import NoAnswer, parse_json
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import CONNECT_SECONDS, Answer, PatientCaller, Question, Unreachable, marks
+from mock.targets.openai import (
+    CONNECT_SECONDS,
+    Answer,
+    Patience,
+    PatientCaller,
+    Question,
+    Unreachable,
+    marks,
+)
 from mock.targets.spec import HttpSpec
 from mock.targets.templates import fill, fill_all
 
@@ -61,13 +67,7 @@ class HttpTarget:
         """Close the connections."""
         await self._api.close()
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
         self._local.warn_dropped_messages(question)
         if question.turn > 1 and not self._used & _TURNS:
             names = ", ".join(f"{{{name}}}" for name in sorted(_TURNS))
@@ -77,9 +77,7 @@ class HttpTarget:
             answer = await self._caller.ask(
                 lambda: self._call(question),
                 lambda answer: self._text(answer.body, question),
-                rest,
                 patience,
-                tally,
             )
         except Unreachable as error:
             what = self._local.hide(f"{error.what} ({self._spec.url})")

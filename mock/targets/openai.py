@@ -67,6 +67,18 @@ class Answer:
     """Duration of the question, with its retries."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How a question is sent again while its target is busy or unreachable."""
+
+    rest: Callable[[float], Awaitable[bool]]
+    """Waits for the given seconds between two attempts; returns True on a stop."""
+    seconds: float
+    """Seconds after which the target counts as unreachable."""
+    counters: RunCounters
+    """Counts each retry with its reason."""
+
+
 class Target(Protocol):
     """The application that answers questions."""
 
@@ -75,20 +87,12 @@ class Target(Protocol):
     in_session: bool
     """Whether each conversation needs a session, by which the proxy finds its row."""
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
         """Send a question, with retries, and return its answer or failure.
 
         Args:
             question: The question.
-            rest: Waits for the given seconds between two attempts; returns True on a stop.
-            patience: Seconds to retry while the target is busy or unreachable.
-            tally: Counts each retry with its reason.
+            patience: How long to retry.
 
         Returns:
             None when the run was stopped between two attempts: the question has no result.
@@ -129,9 +133,7 @@ class PatientCaller:
         self,
         call: Callable[[], Awaitable[ApiAnswer]],
         read_text: Callable[[ApiAnswer], str],
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
+        patience: Patience,
     ) -> Answer | None:
         """Call, with retries, and return the answer or failure; see `Target.ask`.
 
@@ -139,9 +141,7 @@ class PatientCaller:
             call: Makes one call; raises `CallFailed`.
             read_text: Extracts the text of a success; raises ValueError with the reason when there
                 is none.
-            rest: See `Target.ask`.
             patience: See `Target.ask`.
-            tally: See `Target.ask`.
         """
         began = time.monotonic()
         delay = _FIRST_DELAY
@@ -165,16 +165,16 @@ class PatientCaller:
                     requested = min(requested, _LAST_DELAY)
                 wait = max(delay, requested)
                 why = f"{self._label} answers {one_line(answer.fault, 300)}"
-            if time.monotonic() + wait - began > patience:
+            if time.monotonic() + wait - began > patience.seconds:
                 if answer is not None:
                     return _failed(why, began)
                 raise Unreachable(
-                    f"no answer for {patience:g} s ({why})",
+                    f"no answer for {patience.seconds:g} s ({why})",
                     self.url,
                     "Start it again, then the mock",
                 )
-            tally.retry(self._hide(why))
-            if await rest(wait):
+            patience.counters.retry(self._hide(why))
+            if await patience.rest(wait):
                 return None
             delay = min(delay * 2, _LAST_DELAY)
 
@@ -251,13 +251,7 @@ class OpenAITarget:
         """Close the connections."""
         await self._api.close()
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
         body = self._form.body(self._model, question.messages, question.tools) | self._params
         data = msgspec.json.encode(body)
 
@@ -266,7 +260,7 @@ class OpenAITarget:
                 "POST", self._form.path, data, seconds=self._timeout, headers=marks(question)
             )
 
-        return await self._caller.ask(call, self._text, rest, patience, tally)
+        return await self._caller.ask(call, self._text, patience)
 
     def _text(self, answer: ApiAnswer) -> str:
         text = read(self._form, answer.body)

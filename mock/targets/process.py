@@ -1,24 +1,42 @@
-"""One program, run to its end or killed together with its descendants."""
+"""One program, run to its end or killed together with its descendants.
+
+Its errors and the output of `run` go to files, so that nobody waits for a pipe that another process
+holds. Beside each program a shell waits on a pipe that only the mock user holds: after a word on
+the pipe it exits; when the pipe closes without a word, the mock user is gone and the shell kills
+the program's process group. This works wherever there is a shell, on Linux and macOS.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
+import tempfile
+import time
+from abc import abstractmethod
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
-from mock.targets.base import OUTPUT_CAP
-from mock.targets.guard import ProcessGroupGuard
+from ajet_swarm.common.text import one_line
+from mock.targets.answers import NoAnswer
+from mock.targets.base import OUTPUT_CAP, TargetBase
+from mock.targets.openai import Answer, Patience, Question, Unreachable
+from mock.targets.templates import fill
 
 GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL, and for a pipe that a leftover child holds open."""
+"""Seconds between SIGTERM and SIGKILL."""
+ERROR_CAP = 64 << 20
+"""Maximum size of a program's errors in bytes."""
 _POLL_INTERVAL = 0.01
 _ERROR_BYTES = 1 << 14
-_GUARDS: dict[asyncio.subprocess.Process, ProcessGroupGuard] = {}
+_MAX_ERROR = 900
+"""Characters of a failure's reason."""
+_GUARD = 'read -r word || kill -KILL "-$1"'
+_GUARD_PATIENCE = 2.0
 INHERITED = frozenset(
     (
         *("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"),
@@ -26,19 +44,6 @@ INHERITED = frozenset(
     )
 )
 """Environment variables that a program inherits; none of them can be a key."""
-
-
-class TooMuchOutput(Exception):
-    """The program printed more than `OUTPUT_CAP` bytes."""
-
-
-class NotStarted(Exception):
-    """The program does not exist or cannot be run; the text gives the reason."""
-
-    def __init__(self, text: str, *, always: bool) -> None:
-        self.always = always
-        """True when it will not start for other questions either."""
-        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,134 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 _LOCAL = "127.0.0.1,localhost,::1"
 
 
+class Program:
+    """A running program: its own session and process group, no terminal.
+
+    Args:
+        process: The program.
+        errors: The file of its errors; closed by `kill`.
+    """
+
+    def __init__(self, process: Process, errors: IO[bytes]) -> None:
+        self.process = process
+        self._file = errors
+        self._guard: Process | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        folder: Path,
+        stdin: int | IO[bytes] = PIPE,
+        stdout: int | IO[bytes] = PIPE,
+    ) -> "Program":
+        """Start a program.
+
+        Raises:
+            Unreachable: it can never be run.
+            NoAnswer: it did not start this time.
+        """
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                env=dict(env),
+                cwd=folder,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=errors,
+                start_new_session=True,
+                limit=OUTPUT_CAP,
+            )
+        except (OSError, ValueError) as error:
+            errors.close()
+            raise _not_started(error, argv[0], folder) from error
+        except BaseException:
+            errors.close()
+            raise
+        program = cls(process, errors)
+        try:
+            program._guard = await _guard(process.pid)
+        except BaseException:  # cancelled between the two
+            await program.kill()
+            raise
+        return program
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.process.returncode
+
+    @property
+    def error_size(self) -> int:
+        """Bytes of its errors so far."""
+        return os.fstat(self._file.fileno()).st_size
+
+    @property
+    def errors(self) -> bytes:
+        """The newest bytes of its errors, until `kill`."""
+        start = max(0, self.error_size - _ERROR_BYTES)
+        return os.pread(self._file.fileno(), _ERROR_BYTES, start)
+
+    async def wait(self) -> None:
+        """Wait for its exit, even while other processes hold its pipes."""
+        while self.code is None:  # noqa: ASYNC110 - `wait` would wait for the pipes, too
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    async def kill(self) -> None:
+        """End the program, its process group and all its descendants."""
+        descendants = _descendants(self.process)
+        if self.code is None:
+            _signal(self.process.pid, descendants, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self.wait()
+        _signal(self.process.pid, descendants, signal.SIGKILL)
+        await self.wait()
+        transport = getattr(self.process, "_transport", None)
+        if transport is not None:  # do not wait for a pipe that another process holds
+            transport.close()
+        self._file.close()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await _release(guard)
+
+
+class ProcessTarget(TargetBase):
+    """Common part of the targets that are processes; a failed one is not asked again."""
+
+    @abstractmethod
+    async def answer(self, question: Question) -> str:
+        """Return the answer to a question.
+
+        Raises:
+            NoAnswer: there is none; gives the reason.
+            TimeoutError: the time is up; the process was killed.
+            Unreachable: there will be none for any question.
+        """
+
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
+        began = time.monotonic()
+        self.warn_dropped_messages(question)
+        text, error = "", ""
+        try:
+            text = await self.answer(question)
+        except NoAnswer as reason:
+            error = one_line(self.hide(str(reason)), _MAX_ERROR)
+        except TimeoutError:
+            error = f"no answer within {self._shared.timeout:g} s: killed"
+        except Unreachable as fault:
+            raise Unreachable(self.hide(fault.what), str(self._shared.path), fault.todo) from fault
+        return Answer(text=text, error=error, seconds=time.monotonic() - began)
+
+    def variables(self, values: Mapping[str, Any], templates: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of `env`, and of `set` with its templates filled."""
+        own = {name: self._env[name] for name in self._shared.env}
+        return {**own, **{name: fill(text, values) for name, text in templates.items()}}
+
+
 async def run(
     argv: Sequence[str], *, env: Mapping[str, str], folder: Path, stdin: bytes | None, limit: float
 ) -> ProcessResult:
@@ -86,78 +219,43 @@ async def run(
         limit: Time limit in seconds.
 
     Raises:
-        NotStarted: it cannot be run.
-        TooMuchOutput: it printed without end.
+        Unreachable: it can never be run.
+        NoAnswer: it did not start this time, or printed without end.
         TimeoutError: it took too long and was killed.
     """
-    process = await start(argv, env=env, folder=folder, piped=stdin is not None)
-    try:
-        async with asyncio.timeout(limit):
-            return await _communicate(process, stdin)
-    finally:
-        await kill(process)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
+        given.write(stdin or b"")
+        given.seek(0)
+        source = DEVNULL if stdin is None else given
+        program = await Program.start(argv, env=env, folder=folder, stdin=source, stdout=out)
+        try:
+            async with asyncio.timeout(limit):
+                while program.code is None:
+                    await asyncio.sleep(_POLL_INTERVAL)
+                    size = os.fstat(out.fileno()).st_size
+                    if size > OUTPUT_CAP or program.error_size > ERROR_CAP:
+                        raise NoAnswer(f"it printed more than {OUTPUT_CAP >> 20} MB: killed")
+            errors = program.errors
+        finally:
+            await program.kill()
+        out.seek(0)
+        return ProcessResult(program.code or 0, out.read(), errors)
 
 
-async def start(
-    argv: Sequence[str], *, env: Mapping[str, str], folder: Path, piped: bool
-) -> asyncio.subprocess.Process:
-    """Start a program in its own session and process group, without a terminal.
-
-    Raises:
-        NotStarted: it cannot be run.
-    """
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env=dict(env),
-            cwd=folder,
-            stdin=pipe if piped else asyncio.subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,
-            limit=1 << 16,
-        )
-    except FileNotFoundError as error:
+def _not_started(error: OSError | ValueError, name: str, folder: Path) -> Exception:
+    if isinstance(error, FileNotFoundError):
         gone = str(error.filename) == str(folder)
-        what = f"there is no folder {folder}" if gone else f"there is no program `{argv[0]}`"
-        raise NotStarted(what, always=True) from error
-    except PermissionError as error:
-        raise NotStarted(f"`{argv[0]}` may not be run", always=True) from error
-    except ValueError as error:
-        raise NotStarted("a NUL byte cannot be in an argument", always=False) from error
-    except OSError as error:
-        what = f"`{argv[0]}` did not start: {error.strerror or error}"
-        raise NotStarted(what, always=False) from error
-    try:
-        guard = await ProcessGroupGuard.start(process.pid)
-    except BaseException:  # cancelled between the two
-        await kill(process)
-        raise
-    if guard is not None:
-        _GUARDS[process] = guard
-    return process
+        return Unreachable(
+            f"there is no folder {folder}" if gone else f"there is no program `{name}`"
+        )
+    if isinstance(error, PermissionError):
+        return Unreachable(f"`{name}` may not be run")
+    if isinstance(error, ValueError):
+        return NoAnswer("a NUL byte cannot be in an argument")
+    return NoAnswer(f"`{name}` did not start: {error.strerror or error}")
 
 
-async def kill(process: asyncio.subprocess.Process) -> None:
-    """End a program, its process group and all its descendants."""
-    descendants = _descendants(process)
-    if process.returncode is None:
-        _signal(process.pid, descendants, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                await wait_for_exit(process)
-    _signal(process.pid, descendants, signal.SIGKILL)
-    if process.returncode is None:
-        await wait_for_exit(process)
-    transport = getattr(process, "_transport", None)
-    if transport is not None:  # do not wait for a pipe that another process holds
-        transport.close()
-    if (guard := _GUARDS.pop(process, None)) is not None:
-        await guard.release()
-
-
-def _descendants(process: asyncio.subprocess.Process) -> list[psutil.Process]:
+def _descendants(process: Process) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).children(recursive=True)
     return []
@@ -171,52 +269,27 @@ def _signal(group: int, descendants: Sequence[psutil.Process], number: signal.Si
             child.send_signal(number)
 
 
-async def _communicate(process: asyncio.subprocess.Process, stdin: bytes | None) -> ProcessResult:
-    out, err = bytearray(), bytearray()
-    assert process.stdout is not None
-    assert process.stderr is not None
-    async with asyncio.TaskGroup() as group:
-        stdout_task: asyncio.Task[bool] = group.create_task(_read(process.stdout, out, OUTPUT_CAP))
-        stderr_task = group.create_task(_read(process.stderr, err, 0))
-        tasks: list[asyncio.Task[Any]] = [stdout_task, stderr_task]
-        if stdin is not None:
-            tasks.append(group.create_task(_write(process, stdin)))
-        exit_task = group.create_task(wait_for_exit(process))
-        tasks.append(exit_task)
-        while not exit_task.done() and not (stdout_task.done() and stdout_task.result()):
-            waited = (exit_task,) if stdout_task.done() else (exit_task, stdout_task)
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if process.returncode is not None:
-            await asyncio.wait((stdout_task, stderr_task), timeout=GRACE)
-        for task in tasks:
-            task.cancel()
-    if stdout_task.done() and not stdout_task.cancelled() and stdout_task.result():
-        raise TooMuchOutput
-    return ProcessResult(process.returncode or 0, bytes(out), bytes(err))
+async def _guard(group: int) -> Process | None:
+    """Start the guard of a process group; return None where there is no shell."""
+    with contextlib.suppress(OSError):
+        return await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", _GUARD, "sh", str(group)),
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+    return None
 
 
-async def wait_for_exit(process: asyncio.subprocess.Process) -> None:
-    """Wait for a program's exit, even while other processes hold its pipes."""
-    while process.returncode is None:  # noqa: ASYNC110 - `wait` would wait for the pipes, too
-        await asyncio.sleep(_POLL_INTERVAL)
-
-
-async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
-    pipe = process.stdin
-    assert pipe is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        pipe.write(data)
-        await pipe.drain()
-    pipe.close()
-
-
-async def _read(pipe: asyncio.StreamReader, into: bytearray, most: int) -> bool:
-    """Read to the end; return True when it was more than `most`. With 0, keep only the newest
-    bytes."""
-    while data := await pipe.read(1 << 16):
-        into += data
-        if most and len(into) > most:
-            return True
-        if not most:
-            del into[:-_ERROR_BYTES]
-    return False
+async def _release(guard: Process) -> None:
+    """End the guard of a group that has ended."""
+    try:
+        async with asyncio.timeout(_GUARD_PATIENCE):
+            await guard.communicate(b"over\n")
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            guard.kill()
+        await guard.wait()

@@ -6,20 +6,20 @@ a failure of the model ends the conversation with an error.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 import msgspec
 
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from core.openai.thoughts import THOUGHT_END
-from mock.dataset.rows import Row
-from mock.tally import RunCounters
+from mock.dataset.rows import Row, Turn
 from mock.targets.dialects import CHAT, read
-from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, PatientCaller, Unreachable
+from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, Patience, PatientCaller, Unreachable
 
 STOP = "[END]"
 """Text by which the model ends the conversation."""
@@ -27,8 +27,6 @@ TURNS = 6
 TOKENS = 1024
 _LIMIT = 16_000
 """Maximum length of a message of the user in characters."""
-
-Rest = Callable[[float], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +66,16 @@ class UserMessage:
     """Why the model gave no message; empty when it gave one or ended the conversation."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationEnd:
+    """The end of the user's turns."""
+
+    how: str = ""
+    """`goal` or `turns` (their limit) for a persona; empty for written turns."""
+    error: str = ""
+    """Why it ended early."""
+
+
 class UserModel:
     """Plays the users of all rows.
 
@@ -105,8 +113,7 @@ class UserModel:
         messages: Sequence[Mapping[str, Any]],
         turn: int,
         sent_id: str,
-        rest: Rest,
-        tally: RunCounters,
+        patience: Patience,
     ) -> UserMessage | None:
         """Return the next message of a row's user.
 
@@ -115,8 +122,7 @@ class UserModel:
             messages: The conversation so far, from the application's side.
             turn: Number of the user's message, from 1.
             sent_id: Id of the row in its pass.
-            rest: Waits for the given seconds between two attempts; returns True on a stop.
-            tally: Counts each retry with its reason.
+            patience: How long to retry; its seconds are those of the options.
 
         Returns:
             None when the run was stopped.
@@ -136,7 +142,9 @@ class UserModel:
             )
 
         try:
-            answer = await self._caller.ask(call, _message, rest, options.patience, tally)
+            answer = await self._caller.ask(
+                call, _message, replace(patience, seconds=options.patience)
+            )
         except Unreachable as error:
             if not self._caller.has_answered:
                 raise
@@ -146,6 +154,46 @@ class UserModel:
         if answer.error:
             return UserMessage(error=f"the user's model failed: {one_line(answer.error, 300)}")
         return parse_message(answer.text, options.stop)
+
+
+async def next_turn(
+    row: Row,
+    model: UserModel | None,
+    turn: int,
+    messages: Sequence[Mapping[str, Any]],
+    sent_id: str,
+    patience: Patience,
+) -> Turn | ConversationEnd | None:
+    """Return the user's turn number `turn`, from 1: as written in the row, or the model's.
+
+    Returns:
+        None when the run was stopped.
+
+    Raises:
+        UsageError: a persona must start the conversation and no model plays it.
+        Unreachable: see `UserModel.next_message`.
+    """
+    if turn == 1 and row.query:
+        return Turn(query=row.query, reference=row.reference)
+    if not row.query and not (row.persona and model):
+        raise UsageError(
+            "the row is a persona without an opening, and no model plays the user",
+            f"row {row.line}",
+            "Give --user-url URL --user-model NAME, or `user:` in the target file",
+        )
+    if model is None or not row.persona:
+        return row.then[turn - 2] if turn - 2 < len(row.then) else ConversationEnd()
+    if turn > model.options.turns:
+        return ConversationEnd(how="turns")
+    reply = await model.next_message(row, messages, turn, sent_id, patience)
+    if reply is None:
+        return None
+    if reply.finished and turn == 1:
+        return ConversationEnd(error="the user's model ended the conversation before it began")
+    if reply.finished or reply.error:
+        return ConversationEnd(how="goal" if reply.finished else "", error=reply.error)
+    # without an opening, the row's answer refers to the whole conversation
+    return Turn(query=reply.text, reference=None if row.query else row.reference)
 
 
 def parse_message(text: str, stop: str) -> UserMessage:

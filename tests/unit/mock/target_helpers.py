@@ -7,7 +7,7 @@ from typing import Any
 from mock.tally import RunCounters
 from mock.targets.base import ModelEndpoint
 from mock.targets.dry_run import open_target
-from mock.targets.openai import Answer, Question, Target
+from mock.targets.openai import Answer, Patience, Question, Target
 from mock.targets.spec import Spec, read_target
 
 APP = Path(__file__).parents[2] / "support" / "small_app.py"
@@ -42,10 +42,14 @@ async def never(seconds: float) -> bool:
     return False
 
 
+ONCE = Patience(rest=never, seconds=0.0, counters=RunCounters())
+"""No retry."""
+
+
 async def ask(target: Target, turn: Question | None = None) -> Answer:
     """One question; the target is closed."""
     try:
-        answer = await target.ask(turn or question(), never, 0.0, RunCounters())
+        answer = await target.ask(turn or question(), ONCE)
     finally:
         await target.close()
     assert answer is not None

@@ -164,7 +164,7 @@ def test_the_exit_code_and_the_data_say_whether_something_fails(
     home.config.write_text("prxy: 1\n")
     assert main(["doctor"]) == 1
     output = capsys.readouterr().out
-    assert "unknown key `prxy`" in output
+    assert "`prxy` is unknown" in output
     assert "1 failure\n" in output
     assert main(["doctor", "--swarm-url", "nonsense"]) == 2
     assert main(["doctor", "--url", "nonsense"]) == 2

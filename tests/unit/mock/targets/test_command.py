@@ -11,9 +11,8 @@ import pytest
 
 from mock.targets.command import CommandTarget
 from mock.targets.openai import Unreachable
-from mock.targets.process import _GUARDS
 from tests.unit.mock.helpers import Target, until
-from tests.unit.mock.target_helpers import ask, never, question, target_of
+from tests.unit.mock.target_helpers import ONCE, ask, question, target_of
 
 pytestmark = pytest.mark.slow
 
@@ -114,8 +113,9 @@ async def test_no_process_outlives_a_killed_mock_user(tmp_path: Path) -> None:
 
 
 async def test_no_guard_process_remains(tmp_path: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
     assert (await ask(echo(tmp_path, "print(q)"))).text == "hi"
-    assert not _GUARDS
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 async def test_a_cancelled_question_ends_its_program(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     target = target_of(tmp_path, text + 'files: {sub/said.json: \'{"at": "{base_url}"}\'}\n')
     folders = []
     for turn in (question("a"), question("b", 2), question("c", session="s2")):
-        answer = await target.ask(turn, never, 0.0, None)  # type: ignore[arg-type]
+        answer = await target.ask(turn, ONCE)
         assert answer is not None
         folder, _, value = answer.text.partition(" ")
         folders.append(Path(folder))
@@ -256,7 +256,7 @@ async def test_messages_that_the_target_does_not_receive_are_reported_once(
     target = echo(tmp_path, "print(q)")
     system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     for _ in range(2):
-        await target.ask(question(messages=system), never, 0.0, None)  # type: ignore[arg-type]
+        await target.ask(question(messages=system), ONCE)
     await target.close()
     assert caplog.text.count("only the queries of rows, not their system prompts") == 1
     caplog.clear()

@@ -1,6 +1,7 @@
 """Applications behind an address: the request, the place of the answer, the errors."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from mock.tally import RunCounters
 from mock.targets.answers import parse_events
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
 from mock.targets.http import HttpTarget
-from mock.targets.openai import Answer, Unreachable
+from mock.targets.openai import Answer, Patience, Unreachable
 from mock.targets.spec import HttpSpec
-from tests.unit.mock.target_helpers import AT, ask, never, question, spec_of
+from tests.unit.mock.target_helpers import AT, ONCE, ask, question, spec_of
 
 CHAT = "kind: http\nurl: http://app/chat\nbody: {words: '{query}'}\nanswer: reply.text\n"
 
@@ -144,7 +145,7 @@ async def test_the_reason_for_a_retry_has_no_secret(
         return True
 
     target = http(tmp_path, app, text)
-    assert await target.ask(question(), stop, 60.0, tally) is None
+    assert await target.ask(question(), Patience(rest=stop, seconds=60.0, counters=tally)) is None
     await target.close()
     assert tally.retries == 1
     assert tally.waiting.endswith("503: busy with [hidden]")
@@ -157,12 +158,12 @@ async def test_an_unreachable_application_is_retried(tmp_path: Path) -> None:
     app = App()
     target = http(tmp_path, app)
     app.then = lambda number: away(app.requests[-1]) if number < 3 else None
-    answer = await target.ask(question(), never, 60.0, RunCounters())
+    answer = await target.ask(question(), replace(ONCE, seconds=60.0))
     assert answer is not None
     assert (answer.text, len(app.requests)) == ("hello", 3)
     app.then = lambda number: away(app.requests[-1])
     with pytest.raises(Unreachable, match=r"no answer for 0 s .*http://app/chat"):
-        await target.ask(question(), never, 0.0, RunCounters())
+        await target.ask(question(), ONCE)
     await target.close()
 
 
@@ -172,9 +173,9 @@ async def test_turns_of_a_conversation(tmp_path: Path) -> None:
     text = CHAT.replace("{words:", "{chat: '{app_session}', words:") + "app_session: chat.id\n"
     target = http(tmp_path, app, text)
     for turn in (question("a"), question("b", 2), question("c", session="s2")):
-        assert await target.ask(turn, never, 0.0, RunCounters())
+        assert await target.ask(turn, ONCE)
     await target.end_conversation("s1")
-    assert await target.ask(question("d", 2), never, 0.0, RunCounters())
+    assert await target.ask(question("d", 2), ONCE)
     await target.close()
     assert [app.body(at)["chat"] for at in range(4)] == ["", "77", "", ""]
 

@@ -3,7 +3,6 @@
 import sys
 import time
 import types
-from collections.abc import Awaitable, Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 
 from ajet_swarm.common.errors import UsageError
 from core.plugins import MOCK_TARGETS, Plugins
-from mock.tally import RunCounters
 from mock.targets import dry_run
 from mock.targets import spec as spec_module
 from mock.targets.base import ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, Question
+from mock.targets.openai import Answer, Patience, Question
 from mock.targets.plugins import OWN_KINDS, TargetKind
 from mock.targets.spec import PluginSpec, TargetFileError
 from tests.unit.mock.target_helpers import ask, question, spec_of, target_of
@@ -30,13 +28,7 @@ class EchoTarget(TargetBase):
             raise UsageError("`mark` is missing", str(spec.path))
         self._mark = spec.options["mark"]
 
-    async def ask(
-        self,
-        question: Question,
-        rest: Callable[[float], Awaitable[bool]],
-        patience: float,
-        tally: RunCounters,
-    ) -> Answer | None:
+    async def ask(self, question: Question, patience: Patience) -> Answer | None:
         began = time.monotonic()
         values = self.values(question)
         text = f"{values['query']}{self._mark} {values['base_url']}"

@@ -6,7 +6,7 @@ import pytest
 
 from mock.targets.openai import Answer, Unreachable
 from mock.targets.python import PythonTarget
-from tests.unit.mock.target_helpers import ask, never, question, target_of
+from tests.unit.mock.target_helpers import ONCE, ask, question, target_of
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +147,7 @@ async def test_a_process_is_reused_only_if_requested(tmp_path: Path) -> None:
         target = made(tmp_path, "own_app:count", more)
         described = []
         for session in ("s1", "s2"):
-            answer = await target.ask(question(session=session), never, 0.0, None)  # type: ignore[arg-type]
+            answer = await target.ask(question(session=session), ONCE)
             assert answer is not None
             described.append(answer.text)
         await target.close()

@@ -20,6 +20,7 @@ from mock.run.pace import Pace
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
 from mock.tally import RunCounters
+from mock.targets.openai import Patience
 from mock.users.persona import STOP, UserModel, UserOptions, seed_of
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until
 
@@ -224,7 +225,8 @@ async def never(seconds: float) -> bool:
 
 
 async def say(user: UserModel, rest: Any = never) -> Any:
-    return await user.next_message(_parse(**ROW), (), 1, "p1", rest, RunCounters())
+    patience = Patience(rest=rest, seconds=0.0, counters=RunCounters())
+    return await user.next_message(_parse(**ROW), (), 1, "p1", patience)
 
 
 def _bare(text: Any, finish: str = "stop") -> Response:

@@ -388,6 +388,7 @@ async def test_an_alert_has_the_present_figures_and_groups(tmp_path: Path) -> No
             monitor.take(one)
             monitor.report()
         first = state.alerts["dead:s"]
+        since = state.alerts_since["dead:s"]
         assert "15 of the 15 groups" in cause_of(first)
         assert first.groups == tuple(f"g{number}" for number in range(5, 20))
         one = group(20, ["a", "b"], [0.5, 0.5])
@@ -396,7 +397,7 @@ async def test_an_alert_has_the_present_figures_and_groups(tmp_path: Path) -> No
         monitor.report()
         assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
         assert state.alerts["dead:s"].groups[-1] == "g20"
-        assert state.alerts["dead:s"].at == first.at
+        assert state.alerts_since["dead:s"] == since
     finally:
         journal.close()
 
