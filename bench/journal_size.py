@@ -22,7 +22,9 @@ import msgspec
 from bench.bars import Verdicts
 from core.bus import Bus
 from core.events import (
+    AnsweredCandidate,
     AnswerReturned,
+    CandidatesAnswered,
     CandidateScore,
     ClaimedEpisode,
     ClaimIntended,
@@ -113,6 +115,21 @@ def life(
             )
         ],
         [
+            CandidatesAnswered(
+                **names,
+                candidates=tuple(
+                    AnsweredCandidate(
+                        index=index,
+                        episode_uuid=uuids[index],
+                        message={"role": "assistant", "content": answer},
+                        finish_reason="stop",
+                        seconds=1.038,
+                        prompt_tokens=1_200,
+                        completion_tokens=130,
+                    )
+                    for index, answer in enumerate(answers)
+                ),
+            ),
             GroupScored(
                 **names,
                 scores=tuple(
@@ -160,18 +177,25 @@ def single(count: int, length: int) -> Iterator[list[list[Event]]]:
 
 
 def conversations(count: int, turns: int, length: int) -> tuple[list[list[list[Event]]], int]:
-    """Return the requests of conversations, and the bytes of their distinct texts."""
+    """Return the requests of conversations, and the bytes of their distinct texts.
+
+    Args:
+        count: Number of conversations.
+        turns: Requests of each.
+        length: Characters of a question; 0 for conversations without any text.
+    """
     texts, requests, distinct = Texts(1), [], 0
-    system = texts.of(4_000)
+    system, answer = (texts.of(4_000), 600) if length else ("", 0)
     tools = [{"type": "function", "function": {"name": "f", "description": texts.of(8_000)}}]
+    more = {"tools": tools} if length else {}
     for _ in range(count):
         messages: list[Message] = [{"role": "system", "content": system}]
         for _ in range(turns):
             messages = [*messages, {"role": "user", "content": texts.of(length)}]
-            answers = [texts.of(600) for _ in range(N)]
-            requests.append(life(texts, messages, answers, tools=tools))
+            answers = [texts.of(answer) for _ in range(N)]
+            requests.append(life(texts, messages, answers, **more))
             messages = [*messages, {"role": "assistant", "content": answers[0]}]
-            distinct += len(msgspec.json.encode(answers[1:]))
+            distinct += len(msgspec.json.encode(answers))
         distinct += len(msgspec.json.encode(messages[1:]))
     return requests, distinct + len(msgspec.json.encode([system, tools]))
 
@@ -202,21 +226,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for what, length, count, bar in (
-            ("1_5kB", 1_500, 400, 4_200),
+            ("1_5kB", 1_500, 400, 10_000),
             ("100kB", 100_000, 40, 45_000),
         ):
             taken = asyncio.run(size(folder / f"{what}.db", list(single(count, length)))) / count
             verdicts.at_most(f"journal_{what}", taken, bar, "bytes a request")
-        requests, distinct = conversations(10, 30, 1_500)
-        taken = asyncio.run(size(folder / "agent.db", requests))
-        verdicts.at_most("journal_agent", taken / len(requests), 5_500, "bytes a request")
-        verdicts.at_most("journal_agent_of_length", taken / distinct, 1.25, "times its length")
-        for length in (300, 1_100, 2_000):
-            what = f"journal_200_turns_of_{length}"
-            requests, distinct = conversations(2, 200, length)
+        requests, _ = conversations(2, 200, 0)
+        rest = asyncio.run(size(folder / "empty.db", requests)) / len(requests)
+        verdicts.at_most("journal_rest", rest, 7_000, "bytes a request without its texts")
+        for turns, length in ((30, 1_500), (200, 300), (200, 1_100), (200, 2_000)):
+            what = f"journal_{turns}_turns_of_{length}"
+            requests, distinct = conversations(2, turns, length)
             taken = asyncio.run(size(folder / f"{what}.db", requests))
             verdicts.info(what, taken / len(requests), "bytes a request")
-            verdicts.info(f"{what}_of_length", taken / distinct, "times its length")
+            texts = (taken - rest * len(requests)) / distinct
+            verdicts.at_most(f"{what}_texts", texts, 2.0, "times the bytes written")
     verdicts.close()
 
 

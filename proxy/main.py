@@ -24,9 +24,9 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
 from core.events.alerts import AlertParams, params_of
+from core.journal.damage import open_journal
+from core.journal.file import JournalError
 from core.journal.prune import Pruner, Retention
-from core.journal.start import open_journal
-from core.journal.writer import JournalError
 from core.runtime.access import AccessTokens
 from core.runtime.gc_tuning import tune_gc
 from core.runtime.home import Home, Role, running

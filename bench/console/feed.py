@@ -41,7 +41,7 @@ from core.events import (
     Event,
     encode,
 )
-from core.journal.history import HistoryPage
+from core.journal.reader import HistoryPage
 from core.reducer import reduce
 from core.runtime.home import Home
 from core.state import State

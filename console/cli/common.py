@@ -160,7 +160,7 @@ def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
     from core.journal.read_only import JournalFile
 
     with JournalFile(home.journal) as file:
-        return file.state(), False
+        return file.load_state(), False
 
 
 async def snapshot(args: argparse.Namespace, home: Home, url: str = "") -> State:

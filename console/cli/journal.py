@@ -43,7 +43,7 @@ _VERBS = (
         "show which of the oldest groups would be deleted, ask, and delete them; open groups "
         "stay, rated ones are deleted last",
     ),
-    ("check", "read every page, event and text; exit code 1 when something is damaged"),
+    ("check", "read every page, event and message; exit code 1 when something is damaged"),
 )
 
 
@@ -97,7 +97,7 @@ def journal(args: argparse.Namespace) -> int:
 
 def _read(path: Path) -> JournalStats:
     with JournalFile(path) as file:
-        pinned = file.state().engine_runs.pinned_spans()
+        pinned = file.load_state().engine_runs.pinned_spans()
         with file.reading() as db:
             return journal_stats(db, pinned)
 
@@ -124,7 +124,7 @@ def _stats(args: argparse.Namespace, home: Home) -> int:
         f"  including {_size(wal)} of write-ahead log (-wal), which SQLite removes when the proxy "
         "ends"
     )
-    say(f"  schema {stats.schema}, {stats.events} events, {stats.texts} texts")
+    say(f"  schema {stats.schema}, {stats.events} events, {stats.messages} messages")
     pinned = f", {stats.pinned} in pinned runs" if stats.pinned else ""
     say(
         f"  {stats.groups} groups: {stats.rated} rated, {stats.open} open{pinned}"
@@ -162,7 +162,7 @@ def _prune(args: argparse.Namespace, home: Home) -> int:
         raise UsageError("a limit is below 0", "journal prune", "0 means no limit")
     keep = Retention(days, size, args.rated)
     with JournalFile(home.journal) as file:
-        pinned = file.state().engine_runs.pinned_spans()
+        pinned = file.load_state().engine_runs.pinned_spans()
         with file.reading() as db:
             plan = plan_pruning(db, keep, pinned)
     if plan.nothing and not args.rewrite:
@@ -260,8 +260,8 @@ def _check(args: argparse.Namespace, home: Home) -> int:
         say(f"{home.journal}: ok, {result.events} events")
         return 0
     say(
-        f"{home.journal}: {result.events} events are readable, {result.unreadable} rows or events "
-        f"are not, {result.lost_texts} texts are missing"
+        f"{home.journal}: {result.events} events are readable, {result.unreadable} are not, "
+        f"{result.lost_messages} messages are missing"
     )
     return 1
 

@@ -127,7 +127,7 @@ def _span_of(file: "JournalFile", number: int, begin: int) -> tuple[int, int]:
     Raises:
         UsageError: there is no such run, or its events were pruned.
     """
-    run = file.state().engine_runs.numbered(number)
+    run = file.load_state().engine_runs.numbered(number)
     if run is None:
         todo = "`ajet-console runs` lists them"
         raise UsageError(f"there is no engine run {number}", str(file.path), todo)

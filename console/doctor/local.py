@@ -16,7 +16,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from console.backend.mock_package import REMEDY, mock_collision
 from console.doctor.finding import CheckContext, Finding, Level
 from core.journal.damage import check_in_background
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from core.runtime.home import running
 from core.runtime.sockets import is_loopback
 from core.runtime.tls import absolute_path, tls_requested

@@ -22,7 +22,7 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.events.rating import VoteEvent
-from core.journal.closed_groups import ClosedGroup
+from core.journal.reader import ClosedGroup
 from core.reducer import apply
 from core.state import Group, State, WeightVersion
 

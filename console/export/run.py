@@ -19,7 +19,6 @@ from console.export.selection import LOST, OPEN, Selection
 from console.export.split import Split
 from console.export.write import ExportFiles, RowWriter
 from console.session.filters import Filter
-from core.journal.closed_groups import closed_groups, survey
 from core.journal.read_only import JournalFile
 
 REPORT_SECONDS = 0.2
@@ -186,11 +185,11 @@ class _Export:
     def _write_groups(self, writers: dict[str, RowWriter]) -> None:
         until = self._journal.last_seq()
         self._tick(0, 0.0)
-        facts = survey(self._journal, until, lambda seq: self._tick(0, seq / max(until, 1)))
+        facts = self._journal.survey(until, lambda seq: self._tick(0, seq / max(until, 1)))
         self._damaged = facts.damaged
         selection = Selection(facts, self._options.where)
         builder = RecordBuilder(facts.runs)
-        for closed in closed_groups(self._journal, until):
+        for closed in self._journal.closed_groups(until):
             self._read += 1
             self._tick(facts.groups)
             if closed.lost_texts:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from console.export.records import ExportedGroup
 from console.session.filters import Filter
-from core.journal.closed_groups import JournalSurvey
+from core.journal.reader import JournalSurvey
 from proxy.dialects.images import has_images
 from proxy.held_out import HeldOutPrompts
 

@@ -16,8 +16,8 @@ from console.session.app_state import Reply, Session
 from console.views.events import event_line
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event
-from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
+from core.journal.reader import HistoryPage
 from core.roles import OWNER
 from core.state import Group, RunPoint, State
 
@@ -351,7 +351,7 @@ class _StateReading:
     async def state(self, position: int) -> State:
         """Return the state at a position."""
         advance = partial(self._advance, asyncio.get_running_loop(), position)
-        return await asyncio.to_thread(self._file.state, position, advance)
+        return await asyncio.to_thread(self._file.load_state, position, advance)
 
     def _advance(self, loop: asyncio.AbstractEventLoop, position: int, seq: int) -> None:
         """Show how far the journal is read; called in the thread that reads it.

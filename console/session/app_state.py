@@ -20,7 +20,7 @@ from core.commands import COMMANDS, validate
 from core.commands.plan import permitted
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
-from core.journal.history import HistoryPage
+from core.journal.reader import HistoryPage
 from core.reducer import apply
 from core.roles import OWNER, Identity
 from core.settings import RatingSettings

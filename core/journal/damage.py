@@ -1,48 +1,136 @@
-"""Detection of a damaged journal, and salvage of its readable rows."""
+"""Opening of the journal when a proxy starts, and the copy of a damaged one.
+
+A damaged file is renamed, and a new one gets its rows. A page of SQLite's tree that is lost hides
+all pages below it, and a lost first page the whole file, so the rows are not read by SQLite: every
+page of the file is looked at for rows of ours. Of a large file, the new journal gets the state and
+the open groups first, and the other rows in the background.
+"""
 
 import contextlib
 import logging
+import os
 import sqlite3
+import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from core.events import GroupClosed, GroupOpened
+from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
-from core.journal import storage
-from core.journal.batch import is_damage
-from core.journal.rated import CHANGES_RATED, rated_after
-from core.journal.texts import (
-    UNDECODABLE,
-    TextReader,
-    index_again,
-    lines_in,
-    packed,
-    readable_part,
-    without_texts,
-)
+from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy
+from core.journal.messages import unpacked
+from core.journal.read_only import JournalFile
+from core.journal.reader import STATE_VERSION
+from core.journal.storage import TaskFailed, is_damage
+from core.journal.writer import Journal
+from core.state import State
 
 log = logging.getLogger(__name__)
 
-_LAST_KEY = (1 << 63) - 1
-_FAR = 1_000_000
-"""Maximum number of events that may be lost at the end of a journal."""
-_CHUNK = 200
-"""Rows per commit of the new file."""
-_TABLES = ("texts", "base", "events", "groups", "late", "meta", "snapshots")
-"""Tables that are copied; the index of the texts is rebuilt."""
+CHECKED_WHOLE = 64 << 20
+"""Bytes up to which a journal is checked whole at each start, and copied whole if it is damaged."""
+NEWEST = 1_000
+"""Number of newest events that the new journal of a large one has from the beginning."""
+BATCH = 200
+"""Rows of one transaction of a copy."""
+
+Row = tuple[Any, ...]
 
 
-def find_damage(path: Path, table: str = "") -> str:
+class DamagedPages(sqlite3.DatabaseError):
+    """`quick_check` finds damaged pages."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedJournal:
+    """An open journal and its state."""
+
+    journal: Journal
+    state: State
+    notice: str
+    """Message for the operator about a file that was set aside; empty without one."""
+    client_uuid: str | None
+    """Id of this home's proxy on swarm servers; None in a new journal."""
+
+
+def open_journal(path: Path) -> OpenedJournal:
+    """Open a journal and read its state; salvage it if the file is damaged, and begin a new one if
+    an older program wrote it.
+
+    Raises:
+        JournalError: The journal cannot be opened for another reason, or there is no room to
+            salvage it.
+    """
+    try:
+        return _open(path)
+    except OlderJournal as older:
+        return _begin_new(path, older)
+    except JournalError as error:
+        if not is_damage(error.__cause__):
+            raise
+        damage = str(error.__cause__)
+    log.error("the journal is damaged: %s. What can be read of it is copied", damage)
+    return _salvage(path, damage)
+
+
+def _open(path: Path) -> OpenedJournal:
+    """Open it, check it, and read its state.
+
+    A large journal that is not marked as damaged is checked in the background, see
+    `proxy.control.journal_alerts`.
+    """
+    with contextlib.ExitStack() as on_error:
+        journal = Journal(path)
+        on_error.callback(journal.close)
+        mark = journal_file.mark_of(path)
+        try:
+            # After a full disk no second connection can read it.
+            if not journal.error and (mark.exists() or path.stat().st_size <= CHECKED_WHOLE):
+                if damage := find_damage(path):
+                    raise DamagedPages(damage)
+                mark.unlink(missing_ok=True)
+            client_uuid = journal.meta("client_uuid")
+            opened = OpenedJournal(journal, journal.load_state(), "", client_uuid)
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal cannot be read: {error}", str(path)) from error
+        on_error.pop_all()
+        return opened
+
+
+def _begin_new(path: Path, older: OlderJournal) -> OpenedJournal:
+    """Rename a journal of an older program and begin a new one.
+
+    The id of the proxy stays, so the episodes that the older program held are found at the server.
+    """
+    client_uuid = None
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as db:
+        row = db.execute("select value from meta where key='client_uuid'").fetchone()
+        client_uuid = None if row is None else str(row[0])
+    try:
+        aside = journal_file.set_aside(path, "older")
+    except OSError as error:
+        what = f"{older.what}. It cannot be renamed: {error}"
+        raise JournalError(what, older.where, "Move it away to begin a new one") from error
+    assert aside is not None
+    notice = f"{older.what}. It is now {aside}, and a new one begins. {export_remedy(aside)}"
+    log.warning("%s", notice)
+    return replace(_open(path), notice=notice, client_uuid=client_uuid)
+
+
+# --- detection ----------------------------------------------------------------------------------
+
+
+def find_damage(path: Path) -> str:
     """Return the damage of a journal's pages by SQLite's `quick_check`; empty for none.
-
-    Args:
-        path: The journal.
-        table: The table to read with its indexes; empty to read the whole file.
 
     Raises:
         sqlite3.Error: The file cannot be opened or is locked.
@@ -51,7 +139,7 @@ def find_damage(path: Path, table: str = "") -> str:
     uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
-            result = str(db.execute(f"pragma quick_check({table or 1})").fetchone()[0])
+            result = str(db.execute("pragma quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             return str(error)
@@ -81,165 +169,135 @@ def check_in_background(path: Path, then: Callable[[str], None]) -> threading.Th
     return thread
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageResult:
-    """Result of salvaging a damaged journal."""
-
-    aside: Path
-    """New path of the damaged file."""
-    preserved: int
-    """Events in the new journal that were not pruned."""
-    missing: int
-    """Events up to the last known one that are neither preserved nor pruned."""
+# --- copy ---------------------------------------------------------------------------------------
 
 
-def salvage(path: Path) -> SalvageResult:
-    """Replace a damaged journal by a new one with every readable row; rename the damaged file.
+def _salvage(path: Path, damage: str) -> OpenedJournal:
+    """Rename a damaged journal and begin a new one with its rows.
 
     Raises:
-        sqlite3.Error: The new journal cannot be written; the damaged one stays in its place.
-        OSError: The same.
+        JournalError: The new one cannot be written; the damaged one is at its place again.
     """
-    new_path = path.with_name(f"{path.name}.salvaged")
-    journal_file.remove(new_path)
-    journal_file.create(new_path)
-    try:
-        with (
-            contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old,
-            contextlib.closing(sqlite3.connect(new_path, isolation_level=None)) as new,
-        ):
-            storage.begin_file(new)
-            storage.prepare(new, 0)
-            for table in _TABLES:
-                _copy(old, new, table)
-            _list_groups(new)
-            pruned = _pruned(new)
-            preserved, last = _count(new, pruned)
-            index_again(new, pruned, last)
-    except BaseException:
-        journal_file.remove(new_path)
-        raise
     aside = journal_file.set_aside(path, "damaged")
-    new_path.replace(path)
+    assert aside is not None
     journal_file.mark_of(path).unlink(missing_ok=True)
-    return SalvageResult(aside or path, preserved, last - pruned - preserved)
-
-
-def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
-    """Copy each readable row of a table; the table may be missing."""
-    columns = [str(row[1]) for row in new.execute(f"pragma table_info({table})")]
-    rows: list[tuple[Any, ...]] = []
-
-    def write() -> None:
-        names, marks = ",".join(columns), ",".join("?" * len(columns))
-        new.execute("begin")
-        new.executemany(f"insert or ignore into {table} ({names}) values ({marks})", rows)
-        new.execute("commit")
-        rows.clear()
-
     try:
-        existing = {str(row[1]) for row in old.execute(f"pragma table_info({table})")}
-    except sqlite3.DatabaseError as error:
-        log.error("nothing of the table %s can be read: %s", table, error)
-        return
-    columns = [name for name in columns if name in existing]
-    if not columns:
-        return
-    for row in _readable(old, table, ",".join(columns)):
-        if table == "events":
-            seq, data = _events_in(row[columns.index("data")])
-            if seq:
-                rows.append((seq, data))
-        else:
-            rows.append(row)
-        if len(rows) >= _CHUNK:
-            write()
-    write()
+        with contextlib.ExitStack() as on_error:
+            journal = Journal(path)
+            on_error.callback(journal.close)
+            if journal.error:
+                raise journal.failure()
+            state = _first_rows(aside, journal) if aside.stat().st_size > CHECKED_WHOLE else None
+            if state is None:
+                what = _copy_rows(aside, journal)
+                state = journal.load_state()
+            else:
+                what = "its rows are copied in the background"
+            on_error.pop_all()
+    except (TaskFailed, JournalError, sqlite3.Error, OSError) as error:
+        journal_file.remove(path)
+        for end in ("", *journal_file.SIBLINGS):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{aside}{end}").rename(f"{path}{end}")
+        raise JournalError(
+            f"the journal is damaged ({damage}) and cannot be copied: {error}",
+            str(path),
+            "Make room for a copy of it, or move it away to begin a new one",
+        ) from error
+    notice = f"the journal was damaged ({damage}): {what}; the damaged file is {aside.name}"
+    log.error("%s", notice)
+    return OpenedJournal(journal, state, notice, journal.meta("client_uuid"))
 
 
-def _events_in(data: Any) -> tuple[int, bytes]:
-    """Return the number of the last intact event of a row, and the intact events as lines.
+def _first_rows(aside: Path, journal: Journal) -> State | None:
+    """Copy what a start needs; return the state, or None if it cannot be read."""
+    try:
+        with JournalFile(aside) as old:
+            state = old.load_state()
+            ids = [group.group_id for group in state.open_groups()]
+            newest = state.seq - NEWEST
+            sql = f"select * from events where seq>? or group_id in ({','.join('?' * len(ids))})"
+            with old.reading() as db:
+                events = db.execute(sql, (newest, *ids)).fetchall()
+                meta = db.execute("select * from meta").fetchall()
+                sql = "select * from messages order by id desc limit 1"  # new ids begin after it
+                messages = db.execute(sql).fetchall()
+    except (AjetError, sqlite3.Error) as error:
+        log.warning("the state is not readable before all rows are copied: %s", error)
+        return None
+    data = zlib.compress(msgspec.json.encode(state))
+    rows: list[tuple[str, Row]] = [("snapshots", (state.seq, STATE_VERSION, data))]
+    rows += [("meta", row) for row in (*meta, ("salvage", aside.name))]
+    rows += [("messages", row) for row in messages] + [("events", row) for row in events]
+    journal.run(partial(_insert, rows), threading.Event())
+    return state
 
-    Returns:
-        0 and an empty row if no event is intact.
+
+def continue_salvage(journal: Journal) -> threading.Thread | None:
+    """Copy the other rows of a large damaged journal in a daemon thread; None without one.
+
+    A copy that is interrupted begins again at the next start. Its end is a notice of the journal.
     """
-    last, whole = 0, []
-    lines = data.encode() if isinstance(data, str) else data
-    for line in readable_part(lines).split(b"\n") if isinstance(lines, bytes) else ():
-        with contextlib.suppress(*UNDECODABLE):
-            number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
-            if number > last:
-                last = number
-                whole.append(line)
-    row = b"\n".join(whole)
-    return last, row if b'"proxy_started"' in row else packed(row)
+    name = None if journal.error else journal.meta("salvage")
+    if not name:
+        return None
+    aside = journal.path.with_name(name)
 
-
-def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the readable rows by ascending rowid."""
-    after = -1
-    # One row per statement: Python steps to the next row before it returns the present one.
-    sql = f"select rowid, {columns} from {table} where rowid>? order by rowid limit 1"
-    while after < _LAST_KEY - 1:
+    def copy() -> None:
         try:
-            row = db.execute(sql, (after,)).fetchone()
-        except sqlite3.DatabaseError as error:
-            log.error("%s after row %d cannot be read: %s", table, after, error)
-            after = _next_readable(db, table, columns, after) - 1
-            continue
-        if row is None:
-            return
-        after = row[0]
-        yield row[1:]
+            what = _copy_rows(aside, journal)
+            journal.run(_end_salvage, threading.Event())
+        except (TaskFailed, sqlite3.Error, OSError) as error:
+            what = f"its rows are not copied, the next start tries again: {error}"
+        notice = f"the journal was damaged: {what}; the damaged file is {name}"
+        log.error("%s", notice)
+        if journal.on_notice is not None:
+            journal.on_notice(notice)
+
+    thread = threading.Thread(target=copy, name="journal-salvage", daemon=True)
+    thread.start()
+    return thread
 
 
-def _next_readable(db: sqlite3.Connection, table: str, columns: str, after: int) -> int:
-    """Return the lowest rowid above `after` with a readable row; `_LAST_KEY` if there is none."""
-    sql = f"select {columns} from {table} where rowid>=? order by rowid limit 1"
-
-    def reads(key: int) -> bool:
-        try:
-            return db.execute(sql, (key,)).fetchone() is not None
-        except sqlite3.DatabaseError:
-            return False
-
-    low, step = after + 1, 1
-    while not reads(after + 1 + step):
-        low, step = after + 1 + step, 2 * step
-        if step > 1 << 40:  # far above any number of an event
-            return _LAST_KEY
-    high = after + 1 + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reads(middle) else (middle, high)
-    return high
+def _copy_rows(aside: Path, journal: Journal) -> str:
+    """Copy every readable row; return how many events are kept and missing."""
+    never = threading.Event()
+    last = 0
+    found = rows_in(aside)
+    while rows := list(islice(found, BATCH)):
+        journal.run(partial(_insert, rows), never)
+        last = max([last, *(row[0] for table, row in rows if table == "events")])
+    with journal.reading() as db:
+        base = journal_file.base_of(db)
+        first = base.seq if base else 0
+        sql = "select count(*) from events where seq>? and seq<=?"
+        kept = int(db.execute(sql, (first, last)).fetchone()[0])
+    total = max(0, last - first)
+    return f"{kept} of {total} events are kept, {total - kept} are missing"
 
 
-_KINDS = [
-    f'"kind":"{one.__struct_config__.tag}"'.encode()
-    for one in (GroupOpened, GroupClosed, *CHANGES_RATED)
-]
-"""Events that change the list of groups, as they begin in a row."""
-_LISTED = "insert or ignore into groups values (?,?,?,'QUEUED','',?,null,0)"
+def _insert(rows: list[tuple[str, Row]], db: sqlite3.Connection) -> None:
+    for table, row in rows:
+        marks = ",".join("?" * len(row))
+        db.execute(f"insert or ignore into {table} values ({marks})", row)
 
 
-def _list_groups(db: sqlite3.Connection) -> None:
-    """Add groups whose row was lost, from their events."""
-    texts = TextReader(db)
-    db.execute("begin")
-    for seq, data in db.execute("select seq, cast(data as blob) from events order by seq"):
-        lines = [line for line in lines_in(data) if any(kind in line for kind in _KINDS)]
-        for event in storage.decoded(seq, lines, texts):
-            if isinstance(event, GroupOpened):
-                row = (event.group_id, event.seq, event.at, event.query[:200])
-                db.execute(_LISTED, row)
-            elif isinstance(event, GroupClosed):
-                end = (event.phase, event.cause, event.seq, event.group_id)
-                db.execute("update groups set phase=?, cause=?, closed_seq=? where id=?", end)
-            elif isinstance(event, CHANGES_RATED):
-                mark = (rated_after(event), event.group_id)
-                db.execute("update groups set rated=? where id=?", mark)
-    db.execute("commit")
+def _end_salvage(db: sqlite3.Connection) -> None:
+    db.execute("delete from meta where key='salvage'")
+
+
+# --- rows of a damaged file ---------------------------------------------------------------------
+
+_LEAF = 13
+"""First byte of a page with rows of a table."""
+_FREE = 2
+"""Type of an unused page in the map of pages."""
+_FRAME, _HEAD = 24, 32
+"""Bytes before each page in the log, and before the first of them."""
+
+
+_DAMAGE = (ValueError, IndexError, struct.error, zlib.error, msgspec.MsgspecError)
+"""Errors of a row that is not intact."""
 
 
 class _Numbered(msgspec.Struct):
@@ -248,27 +306,130 @@ class _Numbered(msgspec.Struct):
     seq: int = 0
 
 
-def _pruned(db: sqlite3.Connection) -> int:
-    """Return the number of the last pruned event; 0 for none."""
-    row = db.execute("select value from meta where key='pruned'").fetchone()
-    noted = int(row[0]) if row is not None and str(row[0]).isdecimal() else 0
-    base = storage.base_of(db)
-    return noted if base is None else max(noted, base.seq)
+def rows_in(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the readable rows of a journal and its log: table and columns, in any order."""
+    with path.open("rb") as file:
+        pages = _Pages(file)
+        for number in range(1, pages.count + 1):
+            page = pages.get(number)
+            first = 100 if number == 1 else 0
+            if page[first : first + 1] != bytes([_LEAF]) or pages.is_free(number):
+                continue
+            cells = int.from_bytes(page[first + 3 : first + 5])
+            for place in range(first + 8, min(first + 8 + 2 * cells, PAGE), 2):
+                with contextlib.suppress(*_DAMAGE):
+                    row = _ours(*pages.row(page, int.from_bytes(page[place : place + 2])))
+                    if row is not None:
+                        yield row
 
 
-def _count(db: sqlite3.Connection, pruned: int) -> tuple[int, int]:
-    """Return the number of events after the pruned ones, and the number of the last event."""
-    preserved, last = 0, pruned
-    for (data,) in db.execute("select cast(data as blob) from events"):
-        for line in lines_in(data):
-            number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
-            last = max(last, number)
-            preserved += number > pruned
-    far = last + _FAR  # a larger number is itself damaged
-    for sql in (
-        "select max(opened_seq) from groups where typeof(opened_seq)='integer' and opened_seq<?",
-        "select max(closed_seq) from groups where typeof(closed_seq)='integer' and closed_seq<?",
-        "select max(seq) from snapshots where seq<?",
-    ):
-        last = max(last, db.execute(sql, (far,)).fetchone()[0] or 0)
-    return preserved, last
+def _ours(rowid: int, row: Row) -> tuple[str, Row] | None:
+    """Return the table of a row, and the row; None if it is not one of ours."""
+    match row:
+        case (None, float() | int(), str() | None, str(), str()):
+            if msgspec.json.decode(row[4], type=_Numbered).seq == rowid:
+                return "events", (rowid, *row[1:])
+        case (None, bytes(), int() | None, int(), bytes()):
+            msgspec.json.decode(unpacked(row[4], row[3]))
+            return "messages", (rowid, *row[1:])
+        case (None, int(), bytes()):
+            zlib.decompress(row[2])
+            return "snapshots", (rowid, *row[1:])
+        case (str(), str()):
+            return "meta", row
+    return None
+
+
+class _Pages:
+    """Pages of a database, the newest form of each, in the format of SQLite's files.
+
+    Args:
+        file: The database; its log is beside it.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = os.fstat(file.fileno()).st_size // PAGE
+        self._in_log: dict[int, bytes] = {}
+        with contextlib.suppress(FileNotFoundError):
+            log_data = Path(f"{file.name}-wal").read_bytes()
+            salts = log_data[16:24]
+            for first in range(_HEAD, len(log_data) - PAGE - _FRAME + 1, PAGE + _FRAME):
+                if log_data[first + 8 : first + 16] != salts:
+                    break  # the rest is older
+                number = int.from_bytes(log_data[first : first + 4])
+                self._in_log[number] = log_data[first + _FRAME : first + _FRAME + PAGE]
+        self.count = max(self.count, *self._in_log, 0)
+
+    def get(self, number: int) -> bytes:
+        """Return a page by its number from 1."""
+        if number in self._in_log:
+            return self._in_log[number]
+        self._file.seek((number - 1) * PAGE)
+        return self._file.read(PAGE)
+
+    def is_free(self, number: int) -> bool:
+        """Return whether a page is unused, by the map of pages."""
+        each = PAGE // 5
+        first = 2 + (number - 2) // (each + 1) * (each + 1)
+        if number in (1, first):  # the first page, and one of the map
+            return False
+        place = 5 * (number - first - 1)
+        return self.get(first)[place : place + 1] == bytes([_FREE])
+
+    def row(self, page: bytes, at: int) -> tuple[int, Row]:
+        """Return the number and the columns of a row.
+
+        Raises:
+            ValueError, IndexError, struct.error: There is no intact row.
+        """
+        size, at = _varint(page, at)
+        rowid, at = _varint(page, at)
+        most, least = PAGE - 35, (PAGE - 12) * 32 // 255 - 23
+        here = size
+        if size > most:
+            here = least + (size - least) % (PAGE - 4)
+            here = least if here > most else here
+        data = bytearray(page[at : at + here])
+        number = int.from_bytes(page[at + here : at + here + 4]) if here < size else 0
+        while len(data) < size:
+            if not 0 < number <= self.count:
+                raise ValueError("its other pages are lost")
+            other = self.get(number)
+            number = int.from_bytes(other[:4])
+            data += other[4 : 4 + size - len(data)]
+        return rowid, tuple(_columns(bytes(data)))
+
+
+def _columns(data: bytes) -> Iterator[Any]:
+    """Yield the columns of a record."""
+    head, at = _varint(data, 0)
+    place = head
+    while at < head:
+        kind, at = _varint(data, at)
+        length = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind] if kind < 12 else (kind - 12) // 2
+        value = data[place : place + length]
+        if len(value) != length:
+            raise ValueError("a column is cut")
+        place += length
+        if kind == 0:
+            yield None
+        elif kind == 7:
+            yield struct.unpack(">d", value)[0]
+        elif kind < 12:
+            yield int.from_bytes(value, signed=True) if length else kind - 8
+        else:
+            yield value.decode() if kind % 2 else value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of variable length, and the place after it."""
+    value = 0
+    for place in range(at, at + 9):
+        byte = data[place]
+        if place == at + 8:
+            return (value << 8) | byte, place + 1
+        value = (value << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            return value, place + 1
+    raise ValueError("a number has no end")

@@ -1,4 +1,4 @@
-"""File of the journal: created for its owner only, and restored at its path if it is replaced.
+"""File of the journal: its tables, its version and its place.
 
 A proxy holds the file open. If it is deleted or replaced, the open file still has every row: it is
 copied back to its path, and any file that is now there is renamed.
@@ -11,12 +11,190 @@ import sqlite3
 import time
 from pathlib import Path
 
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from core.events import (
+    DisagreementSettled,
+    Event,
+    GroupClosed,
+    GroupEdited,
+    GroupMarked,
+    GroupNoted,
+    GroupOpened,
+    GroupRated,
+    RatingUndone,
+    VoteCast,
+    VoteWithdrawn,
+)
+from core.version import version
 from core.whole_file import make_private
 
 log = logging.getLogger(__name__)
 
+SCHEMA = 5
+"""A journal of another schema is refused."""
+PAGE = 8192
 SIBLINGS = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
+SNAPSHOT_SPACING = 20_000
+"""Minimum number of events between two snapshots that are kept; the newest is always kept."""
+
+VOTES = (GroupRated, VoteCast, DisagreementSettled)
+REMARKS = (GroupEdited, GroupMarked, GroupNoted)
+WITHDRAWN = (RatingUndone, VoteWithdrawn)
+
+
+def kinds(*classes: type[Event]) -> str:
+    """Return the kinds of event classes as a list in SQL."""
+    return ", ".join(f"'{kind.__struct_config__.tag}'" for kind in classes)
+
+
+_TABLES = f"""
+create table meta(key text primary key, value text not null);
+create table events(
+    seq integer primary key, at real not null, group_id text, kind text not null,
+    json text not null);
+create index events_of_group on events(group_id);
+create table groups(
+    group_id text primary key, opened_seq integer not null, closed_seq integer, rated integer,
+    last_message integer) without rowid;
+create index groups_by_opening on groups(opened_seq);
+create index groups_of_message on groups(last_message);
+create table messages(
+    id integer primary key, hash blob not null, parent integer, size integer not null,
+    zlib blob not null);
+create index messages_by_hash on messages(hash);
+create index messages_by_parent on messages(parent);
+create table snapshots(seq integer primary key, version integer not null, state blob not null);
+create trigger group_opened after insert on events when new.kind in ({kinds(GroupOpened)}) begin
+    insert or ignore into groups values (
+        new.group_id, new.seq,
+        (select min(seq) from events
+            where group_id = new.group_id and kind in ({kinds(GroupClosed)})),
+        iif(exists (select 1 from events
+            where group_id = new.group_id and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
+        json_extract(new.json, '$.last_message'));
+end;
+create trigger group_closed after insert on events when new.kind in ({kinds(GroupClosed)}) begin
+    update groups set closed_seq = new.seq where group_id = new.group_id and closed_seq is null;
+end;
+create trigger group_rated after insert on events
+    when new.kind in ({kinds(*VOTES, *REMARKS, *WITHDRAWN)}) begin
+    update groups set rated = iif(
+        new.kind in ({kinds(*WITHDRAWN)}) or json_extract(new.json, '$.rating') = 'skip', null, 1)
+    where group_id = new.group_id;
+end;
+"""
+"""Tables of a new file. The triggers keep `groups` by the events, which the copy of a damaged file
+adds in another order. `rated` is 1 after a vote or a remark, and null where only all events of the
+group show it: after a skip or a withdrawn vote."""
+
+
+class JournalError(AjetError):
+    """The journal cannot be read or written."""
+
+
+class OlderJournal(JournalError):
+    """The journal was written by an older program, in another form."""
+
+
+class Base(msgspec.Struct, frozen=True):
+    """Beginning of a pruned journal, whose oldest snapshot has the state at it."""
+
+    seq: int
+    """Number of the last pruned event."""
+    at: float
+    """Unix seconds of that event."""
+    groups: int
+    """Number of deleted groups."""
+
+
+def base_of(db: sqlite3.Connection) -> Base | None:
+    """Return the beginning of a pruned journal; None if nothing was pruned."""
+    row = db.execute("select value from meta where key='base'").fetchone()
+    return None if row is None else msgspec.json.decode(row[0], type=Base)
+
+
+def last_seq(db: sqlite3.Connection) -> int:
+    """Return the number of the newest event; 0 for none."""
+    newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+    base = base_of(db)
+    return newest if base is None else max(newest, base.seq)
+
+
+def add_snapshot(db: sqlite3.Connection, seq: int, version: int, state: bytes) -> None:
+    """Store a snapshot of the state at event `seq`.
+
+    Args:
+        db: Connection in a transaction.
+        seq: Number of the event.
+        version: Version of the reducer.
+        state: JSON of the state, compressed by zlib.
+    """
+    sql = "select seq from snapshots where seq<? order by seq desc limit 2"
+    earlier = [row[0] for row in db.execute(sql, (seq,))]
+    if len(earlier) == 2 and earlier[0] - earlier[1] < SNAPSHOT_SPACING:
+        db.execute("delete from snapshots where seq=?", earlier[:1])
+    db.execute("insert or replace into snapshots values (?,?,?)", (seq, version, state))
+
+
+# --- version ------------------------------------------------------------------------------------
+
+
+def check_version(db: sqlite3.Connection, path: Path) -> int:
+    """Return the schema version of the file; 0 for a new one.
+
+    Raises:
+        OlderJournal: It is older than this program.
+        JournalError: It is newer.
+    """
+    file_version = int(db.execute("pragma user_version").fetchone()[0])
+    if file_version > SCHEMA:
+        todo = "Use the newer program, or name another home"
+        raise JournalError(_refusal(db, file_version), str(path), todo)
+    if 0 < file_version < SCHEMA:
+        raise OlderJournal(_refusal(db, file_version), str(path), export_remedy(path))
+    return file_version
+
+
+def export_remedy(path: Path) -> str:
+    """Return how to export a journal of an older program."""
+    return f"The program that wrote it exports it: `ajet-console export jsonl OUT --journal {path}`"
+
+
+def _refusal(db: sqlite3.Connection, file_version: int) -> str:
+    by = ""
+    with contextlib.suppress(sqlite3.Error):  # the table may be missing
+        row = db.execute("select value from meta where key='written_by'").fetchone()
+        by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
+    return (
+        f"the journal is of version {file_version}{by}; this program, ajet-console {version()}, "
+        f"reads version {SCHEMA}"
+    )
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Check the version of a file, and create the tables of a new one in one transaction.
+
+    Raises:
+        JournalError: It is of another version.
+    """
+    known = check_version(db, path)
+    if not db.execute("pragma page_count").fetchone()[0]:  # these must precede the first table
+        db.execute(f"pragma page_size={PAGE}")
+        db.execute("pragma auto_vacuum=incremental")
+    db.execute("pragma journal_mode=wal")
+    if not known:
+        db.executescript(
+            f"begin immediate; {_TABLES} insert into meta values('written_by', '{version()}');"
+            f"pragma user_version={SCHEMA}; commit"
+        )
+
+
+# --- place --------------------------------------------------------------------------------------
+
 
 Identity = tuple[int, int]
 """Device and inode of a file."""

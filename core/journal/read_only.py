@@ -8,27 +8,19 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import msgspec
-
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from core.events import AnyEvent, ProxyStarted
-from core.journal import storage
-from core.journal.history import END, HistoryPage, read_page
-from core.journal.reader import STATE_VERSION, state_of
-from core.journal.texts import UNDECODABLE, TextReader, lines_in
-from core.journal.writer import JournalError, check_version
-from core.reducer import apply
-from core.state import State
+from core.events import ProxyStarted
+from core.journal.file import SIBLINGS, JournalError, check_version, last_seq
+from core.journal.reader import JournalReader, events_of_kind
 
 _MAGIC = b"SQLite format 3\x00"
 _DATASETS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet")
-_CHUNK = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +36,7 @@ class JournalRun:
     url: str
 
 
-class JournalFile:
+class JournalFile(JournalReader):
     """One journal file, open for reading; `close` deletes a temporary copy.
 
     Args:
@@ -59,7 +51,7 @@ class JournalFile:
         self.path = path
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         _check_kind(path)
-        beside = [Path(f"{path}{end}") for end in ("-wal", "-shm")]
+        beside = [Path(f"{path}{end}") for end in SIBLINGS]
         still = not any(one.exists() for one in beside)
         self._uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if still else "")
         try:
@@ -106,7 +98,7 @@ class JournalFile:
             if not {"events", "groups"} <= names:
                 raise UsageError("this database is no journal of ours", str(self.path))
             check_version(db, self.path)
-            db.execute("select seq, data from events order by seq desc limit 1").fetchone()
+            last_seq(db)
 
     def _take_copy(self) -> None:
         """Switch to a temporary copy."""
@@ -126,96 +118,23 @@ class JournalFile:
 
     # --- contents ---------------------------------------------------------------------------------
 
-    def last_seq(self) -> int:
-        """Return the number of the newest event; 0 for none."""
-        with self.reading() as db:
-            return storage.last_seq(db)
-
     def last_at(self, until: int) -> float:
         """Return the time of the last event up to `until`, Unix seconds; 0 for none."""
+        sql = "select at from events where seq<=? order by seq desc limit 1"
         with self.reading() as db:
-            row = db.execute(
-                "select seq, cast(data as blob) from events where seq>=? order by seq limit 1",
-                (until,),
-            ).fetchone()
-            if row is None:
-                return 0.0
-            events = list(storage.decoded(row[0], lines_in(row[1]), TextReader(db)))
-        return max((one.at for one in events if one.seq <= until), default=0.0)
-
-    def events(self, after: int, limit: int = 500) -> list[AnyEvent]:
-        """Return up to `limit` events with `seq` above `after`, in order."""
-        with self.reading() as db:
-            return storage.events_after(db, after, limit)
-
-    def group_events(self, group_id: str, until: int) -> list[AnyEvent]:
-        """Return all events of one group up to `until`, with their whole texts."""
-        with self.reading() as db:
-            return [one for one in storage.events_of(db, group_id) if one.seq <= until]
-
-    def page(self, first: int, limit: int, until: int) -> HistoryPage:
-        """Return a page of groups, as they were at event `until`."""
-        return read_page(self, first, limit, until)
-
-    def state(self, until: int = END, advance: Callable[[int], None] | None = None) -> State:
-        """Return the state after event `until`.
-
-        Args:
-            until: Number of the last event to apply.
-            advance: Called with the number of the newest applied event, now and then; it ends the
-                reading by raising.
-        """
-        state = self._snapshot(until) or State()
-        base = self._base()
-        if base is not None and base.seq >= state.seq:
-            state = base
-        while events := self.events(state.seq, _CHUNK):
-            for event in events:
-                if event.seq > until:
-                    return state
-                apply(state, event)
-            if advance is not None:
-                advance(state.seq)
-        return state
-
-    def base(self) -> storage.Base | None:
-        """Return the beginning of a pruned journal; None if nothing was pruned."""
-        with self.reading() as db:
-            return storage.base_of(db)
-
-    def _base(self) -> State | None:
-        return state_of(self.base())
-
-    def _snapshot(self, until: int) -> State | None:
-        with self.reading() as db:
-            row = db.execute(
-                "select state from snapshots where version=? and seq<=? order by seq desc limit 1",
-                (STATE_VERSION, until),
-            ).fetchone()
-        if row is None:
-            return None
-        try:
-            return msgspec.json.decode(row[0], type=State)
-        except UNDECODABLE:
-            return None
+            row = db.execute(sql, (until,)).fetchone()
+        return 0.0 if row is None else float(row[0])
 
     def runs(self) -> list[JournalRun]:
         """Return the runs of the proxy, oldest first; the first may have been pruned in part."""
         with self.reading() as db:
-            rows = db.execute(
-                "select seq, cast(data as blob) from events "
-                """where instr(cast(data as blob), cast('"proxy_started"' as blob)) order by seq"""
-            ).fetchall()
-        started = [
-            event
-            for seq, data in rows
-            for event in storage.decoded(
-                seq, [line for line in lines_in(data) if b'"proxy_started"' in line]
-            )
-            if isinstance(event, ProxyStarted)
-        ]
+            started = [
+                event
+                for event in events_of_kind(db, ProxyStarted)
+                if isinstance(event, ProxyStarted)
+            ]
         starts = [(one.run_id, one.seq, one.at, one.url) for one in started]
-        state = self._base()
+        state = self.base_state()
         if state is not None and state.run_id and (not starts or starts[0][1] > state.seq + 1):
             starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
         ends = [one[1] - 1 for one in starts[1:]] + [self.last_seq()]

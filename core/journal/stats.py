@@ -1,16 +1,16 @@
 """Size of a journal, preview of pruning, and check that every row is readable."""
 
 import sqlite3
-import time
 
 import msgspec
 
-from core.journal import storage
-from core.journal.pinned import NOT_PINNED, Spans, spans_json
-from core.journal.prune import KEEP_GROUPS, Retention, Size
-from core.journal.texts import UNDECODABLE, references_of, unpacked, without_texts
+from core.journal.file import base_of, last_seq
+from core.journal.messages import Reference, unpacked
+from core.journal.prune import KEEP_GROUPS, NOT_PINNED, Retention, Size, Spans, spans_json
+from core.journal.reader import UNDECODABLE
 
-_ROWS = "select seq, cast(data as blob) from events where seq>? order by seq limit 50"
+AT_ONCE = 200
+"""Rows read at a time, so as not to block the writer."""
 
 
 class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     rated: int
     """Groups rated, edited, marked or noted by a person, without those whose events have to be read
-    for it, see `core.journal.rated`."""
+    for it, see `core.journal.file`."""
     pinned: int
     """Groups of pinned engine runs, which are never pruned."""
     open: int
@@ -31,9 +31,10 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     free: int
     """Bytes of the file that the next events reuse."""
     rows: int
-    """Bytes of the stored rows of events."""
-    texts: int
-    text_bytes: int
+    """Bytes of the events' JSON."""
+    messages: int
+    message_bytes: int
+    """Bytes of the messages as they are stored."""
     oldest: float
     """Opening time of the oldest group; 0 without one."""
     newest: float
@@ -53,21 +54,22 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
     def one(sql: str) -> int:
         return int(db.execute(sql).fetchone()[0] or 0)
 
-    schema, base, size = one("pragma user_version"), storage.base_of(db), Size.of(db)
+    schema, base, size = one("pragma user_version"), base_of(db), Size.of(db)
     free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
-    times = db.execute("select min(opened_at), max(opened_at) from groups").fetchone()
+    at = "(select at from events where seq=(select {}(opened_seq) from groups))"
+    times = db.execute(f"select {at.format('min')}, {at.format('max')}").fetchone()
     return JournalStats(
         schema=schema,
-        events=storage.last_seq(db) - (base.seq if base else 0),
+        events=last_seq(db) - (base.seq if base else 0),
         groups=one("select count(*) from groups"),
         rated=one("select count(*) from groups where rated=1"),
         pinned=one("select count(*) from groups") - int(free.fetchone()[0]),
-        open=len(storage.open_ids(db)),
+        open=one("select count(*) from groups where closed_seq is null"),
         used=size.used,
         free=size.free,
-        rows=one("select sum(length(data)) from events"),
-        texts=one("select count(*) from texts"),
-        text_bytes=one("select sum(length(data)) from texts"),
+        rows=one("select sum(length(cast(json as blob))) from events"),
+        messages=one("select count(*) from messages"),
+        message_bytes=one("select sum(length(zlib)) from messages"),
         oldest=float(times[0] or 0),
         newest=float(times[1] or 0),
         pruned_groups=base.groups if base else 0,
@@ -101,19 +103,18 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) ->
         keep: The limits.
         pinned: Spans of the pinned engine runs.
     """
-    rated = "ifnull(rated, 0)"
+    rated, at = "ifnull(rated, 0)", "(select at from events where seq=opened_seq)"
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
         (KEEP_GROUPS - 1,),
     ).fetchone()
     groups, of_them = 0, 0
     if row is not None and keep.days:
-        before = time.time() - keep.days * 86_400
         groups, of_them = db.execute(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
-            f" where opened_at<? and opened_seq<? and phase<>'QUEUED' and (? or not {rated})"
+            f" where {at}<? and opened_seq<? and closed_seq is not null and (? or not {rated})"
             f" and {NOT_PINNED}",
-            (before, row[0], keep.rated, spans_json(pinned)),
+            (keep.before, row[0], keep.rated, spans_json(pinned)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0
@@ -127,46 +128,44 @@ class RowCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     events: int
     unreadable: int
-    """Damaged rows of events, or lines in them."""
-    lost_texts: int
-    """Texts referenced by events that are missing or damaged."""
+    """Damaged events."""
+    lost_messages: int
+    """Messages that a request or another message leads to, and that are missing or damaged."""
 
     @property
     def ok(self) -> bool:
         """Whether everything is readable."""
-        return not self.unreadable and not self.lost_texts
+        return not self.unreadable and not self.lost_messages
 
 
 def check_rows(db: sqlite3.Connection) -> RowCheck:
-    """Read every row of events and every text, a few at a time so as not to block the writer."""
-    present = set[int]()
+    """Read every event and every message."""
+    present, named = set[int](), set[int]()
     after = 0
-    sql = "select id, data from texts where id>? order by id limit 200"
-    while rows := db.execute(sql, (after,)).fetchall():
-        present.update(number for number, data in rows if _reads(data))
+    sql = "select id, parent, size, zlib from messages where id>? order by id limit ?"
+    while rows := db.execute(sql, (after, AT_ONCE)).fetchall():
         after = rows[-1][0]
+        named.update(parent for _, parent, _, _ in rows if parent is not None)
+        present.update(number for number, _, size, data in rows if _reads(data, size))
     events = unreadable = after = 0
-    named = set[int]()
-    while rows := db.execute(_ROWS, (after,)).fetchall():
+    sql = "select seq, cast(json as blob) from events where seq>? order by seq limit ?"
+    while rows := db.execute(sql, (after, AT_ONCE)).fetchall():
         after = rows[-1][0]
-        for _, data in rows:
-            if not _reads(data):
+        for _, row in rows:
+            try:
+                reference = msgspec.json.decode(row, type=Reference)
+            except UNDECODABLE:
                 unreadable += 1
-                continue
-            for line in unpacked(data).split(b"\n"):
-                try:
-                    msgspec.json.decode(without_texts(line), type=dict)
-                except UNDECODABLE:
-                    unreadable += 1
-                else:
-                    events += 1
-                    named.update(references_of(line))
-    return RowCheck(events=events, unreadable=unreadable, lost_texts=len(named - present))
+            else:
+                events += 1
+                named.add(reference.last_message)
+    lost = len(named - present - {0})
+    return RowCheck(events=events, unreadable=unreadable, lost_messages=lost)
 
 
-def _reads(data: bytes) -> bool:
+def _reads(data: bytes, size: int) -> bool:
     try:
-        unpacked(data)
-    except ValueError:
+        msgspec.json.decode(unpacked(data, size))
+    except (ValueError, msgspec.MsgspecError):
         return False
     return True

@@ -1,353 +1,371 @@
-"""Tables of the journal's file, and how events are stored in them.
-
-A row of `events` holds the events of one commit as lines of JSON, in order, under the number of the
-last one; a row of a single event has the same form. An index entry per event would cost more than
-everything else: the events of a group are found between its first and last number, and those after
-its end by the table `late`.
-
-Rows are compressed and their long texts are in `texts`, see `core.journal.texts`; `base` has the
-state at the last pruned event, see `core.journal.prune`.
-"""
+"""What the writer writes, and its connection to the file, which may fail or be replaced."""
 
 import contextlib
+import errno
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from ajet_swarm.common.text import one_line
-from core.events import (
-    AnyEvent,
-    CandidatesAnswered,
-    Event,
-    GroupClosed,
-    GroupEvent,
-    GroupOpened,
-    ProxyStarted,
-    decode,
-    encode_lines,
-)
-from core.journal.rated import CHANGES_RATED, rated_after
-from core.journal.texts import UNDECODABLE, TextReader, TextWriter, lines_in, packed
-from core.version import version
+from core.events import Event, GroupEvent, GroupOpened, encode
+from core.journal import file as journal_file
+from core.journal.file import add_snapshot, check_version, last_seq
+from core.journal.messages import MessageWriter
+from core.journal.reader import STATE_VERSION
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 4
-"""A journal of another schema is refused."""
-ROW_BYTES = 1 << 20
-"""Size at which a row is closed."""
-PAGE = 8192
+ROWS = 200
+"""Maximum number of rows of one statement: each statement waits for the interpreter's lock."""
+BUSY = 10.0
+"""Seconds to wait for another program's lock on the file."""
+RETRY_BUSY = 1.0
+"""The same while nothing can be written; `Journal.close` waits for it too."""
+BACKLOG_EVENTS = 200_000
+"""Maximum number of events in memory while nothing can be written."""
+BACKLOG_BYTES = 256 << 20
+"""Maximum bytes of their JSON; beyond either limit they are lost."""
 
-TABLES = """
-create table if not exists meta(key text primary key, value text not null);
-create table if not exists events(seq integer primary key, data blob not null);
-create table if not exists groups(
-    id text primary key, opened_seq integer not null, opened_at real not null,
-    phase text not null, cause text not null, query text not null, closed_seq integer,
-    rated integer);
-create index if not exists groups_by_seq on groups(opened_seq);
-create table if not exists late(group_id text not null, seq integer not null);
-create index if not exists late_by_group on late(group_id);
-create table if not exists snapshots(
-    seq integer primary key, version integer not null, state blob not null);
-create table if not exists texts(id integer primary key, data blob not null);
-create table if not exists text_index(
-    hash blob primary key, id integer not null, used integer not null) without rowid;
-create table if not exists pins(
-    text integer not null, seq integer not null, primary key(text, seq)) without rowid;
-create table if not exists base(
-    seq integer primary key, at real not null, groups integer not null, state blob not null);
-"""
-_TEXTS = frozenset({GroupOpened, CandidatesAnswered})
-"""Events that may have long texts."""
-_RATED = frozenset(CHANGES_RATED)
-_MARKS = frozenset({GroupOpened, GroupClosed, *_RATED})
-"""Events that change their group's row in `groups`."""
-
-_ROWS = "select seq, cast(data as blob) from events"
-_OPEN = "QUEUED"
-"""Phase of a group in `groups` until it is closed."""
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""Primary error codes of a file with damaged pages."""
+_HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_UNWRITABLE = (UnicodeEncodeError, TypeError, msgspec.MsgspecError)
+"""Errors of an event that has no JSON."""
 
 
-def prepare(db: sqlite3.Connection, from_version: int) -> None:
-    """Create the tables of a new file in one transaction."""
-    set_version = "" if from_version == SCHEMA else f"pragma user_version={SCHEMA};"
-    set_program = (
-        f"insert or replace into meta values('written_by', '{version()}');" if set_version else ""
-    )
-    # One transaction, so one wait for the disk. Closing ends a transaction left open by an error.
-    db.executescript(f"begin immediate; {TABLES} {set_program} {set_version} commit")
-
-
-def begin_file(db: sqlite3.Connection) -> None:
-    """Set options that must precede the first table; does nothing for a file that has one."""
-    if db.execute("pragma page_count").fetchone()[0]:
-        return
-    db.execute(f"pragma page_size={PAGE}")
-    db.execute("pragma auto_vacuum=incremental")
-
-
-def refusal(db: sqlite3.Connection, file_version: int) -> str:
-    """Return why a journal of this version, which is not `SCHEMA`, cannot be read."""
-    by = ""
-    with contextlib.suppress(sqlite3.Error):  # the table may be missing
-        row = db.execute("select value from meta where key='written_by'").fetchone()
-        by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
-    return (
-        f"the journal is of version {file_version}{by}; this program, ajet-console {version()}, "
-        f"reads version {SCHEMA}"
-    )
-
-
-def open_ids(db: sqlite3.Connection) -> set[str]:
-    """Return the ids of the groups that are not closed."""
-    return {row[0] for row in db.execute("select id from groups where phase=?", (_OPEN,))}
-
-
-_STAGING = f"""
-create temp view if not exists staging as
-    select 0 as seq, '' as data, '' as late, '' as begun, '' as ended, '' as rated,
-        '' as numbers, '' as hashes, '' as texts;
-create temp trigger if not exists take instead of insert on staging begin
-    insert into texts
-        select json_extract(value, '$[0]'),
-            substr(new.texts, json_extract(value, '$[1]'), json_extract(value, '$[2]'))
-        from json_each(new.numbers);
-    insert into text_index
-        select substr(new.hashes, key * 16 + 1, 16), json_extract(value, '$[0]'),
-            json_extract(value, '$[3]')
-        from json_each(new.numbers);
-    insert into events values (new.seq, new.data);
-    insert into late select value, new.seq from json_each(new.late);
-    insert or replace into groups
-        select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-            json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null, 0
-        from json_each(new.begun);
-    update groups set phase = ended.phase, cause = ended.cause, closed_seq = ended.seq
-        from (
-            select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as phase,
-                json_extract(value, '$[2]') as cause, json_extract(value, '$[3]') as seq
-            from json_each(new.ended)
-        ) as ended
-        where groups.id = ended.id;
-    update groups set rated = marked.rated
-        from (
-            select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as rated
-            from json_each(new.rated)
-        ) as marked
-        where groups.id = marked.id;
-end;
-"""
-"""A view whose insert trigger writes a whole commit by one statement.
-
-Each statement releases the interpreter's lock several times and waits to get it back, which costs
-more than the statement itself.
-"""
-
-
-def prepare_writer(db: sqlite3.Connection) -> None:
-    """Prepare a connection for writing; it is in autocommit mode from then on."""
-    db.isolation_level = None
-    db.executescript(_STAGING)
-
-
-class Packer:
-    """Packs the events of one commit into as few statements as possible, mostly one.
-
-    Args:
-        opened: Ids of groups that are not closed; updated.
-        texts: Store of the long texts.
-    """
-
-    def __init__(self, opened: set[str], texts: TextWriter) -> None:
-        self._opened = opened
-        self._texts = texts
-        self._events: list[Event] = []
-        self._late: list[tuple[str, int]] = []
-        """Events of closed groups: group and number."""
-        self._begun: list[tuple[str, int, float, str]] = []
-        self._ended: list[tuple[str, str, str, int]] = []
-        self._rated: dict[str, int | None] = {}
-        """See `core.journal.rated`."""
-        self.last = 0
-        """Number of the newest event."""
-
-    def add(self, event: Event) -> None:
-        """Add one event."""
-        self._events.append(event)
-        self.last = seq = event.seq
-        if not isinstance(event, GroupEvent):
-            return
-        name, kind = event.group_id, type(event)
-        if kind not in _MARKS:
-            if name not in self._opened:
-                self._late.append((name, seq))
-            return
-        if kind in _RATED:
-            self._rated[name] = rated_after(event)
-        if isinstance(event, GroupOpened):
-            self._opened.add(name)
-            self._begun.append((name, seq, event.at, event.shown_query[:200]))
-        elif name not in self._opened:
-            self._late.append((name, seq))
-        elif isinstance(event, GroupClosed):
-            self._opened.discard(name)
-            self._ended.append((name, event.phase, event.cause, seq))
-
-    def finish(self, db: sqlite3.Connection, *, alone: bool = True) -> None:
-        """Write and commit the events.
-
-        Args:
-            db: Connection from `prepare_writer`.
-            alone: Whether nothing else is committed with them; else a transaction is open.
-        """
-        if not self._events:
-            return
-        rows = self._rows()
-        used = self._texts.take_used()
-        several = alone and (len(rows) > 1 or bool(used))
-        if several:
-            db.execute("begin")
-        if used:
-            db.executemany("update text_index set used=? where hash=?", used)
-        rated = [*self._rated.items()]
-        ends = (_json(self._begun), _json(self._ended), _json(rated))  # with the last row
-        texts = self._texts.take()  # with the first one
-        first = 0
-        for number, data in rows:
-            late = {name for name, seq in self._late if first < seq <= number}
-            groups = ends if number == self.last else ("[]", "[]", "[]")
-            values = (number, data, _json(sorted(late)), *groups, *texts)
-            db.execute("insert into staging values (?,?,?,?,?,?,?,?,?)", values)
-            first, texts = number, ("[]", b"", b"")
-        if several:
-            db.execute("commit")
-
-    def _rows(self) -> list[tuple[int, bytes]]:
-        """Return the rows of `events`: number and data, of about `ROW_BYTES` at most."""
-        events, lines = self._events, encode_lines(self._events).split(b"\n")
-        long = [at for at, event in enumerate(events) if type(event) in _TEXTS]
-        self._texts.look_up([(events[at], lines[at]) for at in long])
-        for at in long:
-            lines[at] = self._texts.shortened(lines[at], events[at])
-        rows: list[tuple[int, bytes]] = []
-        size = first = 0
-        for at, event in enumerate(events):
-            size += len(lines[at])
-            if size >= ROW_BYTES or event.seq == self.last:
-                row = b"\n".join(lines[first : at + 1])
-                # `ProxyStarted` is searched for in the bytes of the rows.
-                plain = ProxyStarted in map(type, events[first : at + 1])
-                rows.append((event.seq, row if plain else packed(row)))
-                size, first = 0, at + 1
-        return rows
-
-
-def _json(rows: Sequence[Any]) -> str:
-    return msgspec.json.encode(rows).decode() if rows else "[]"
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def events_after(db: sqlite3.Connection, after: int, limit: int) -> list[AnyEvent]:
-    """Return up to `limit` readable events with `seq` above `after`, in order.
-
-    Of the pruned range only events of retained groups are left: build a state from `base_of` on.
-    """
-    events: list[AnyEvent] = []
-    texts = TextReader(db)
-    rows = db.execute(_ROWS + " where seq>? order by seq", (after,))
-    for seq, data in rows:
-        events += [event for event in decoded(seq, lines_in(data), texts) if event.seq > after]
-        if len(events) >= limit:
-            break
-    return events[:limit]
-
-
-def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
-    """Return the readable events of one group, in order."""
-    needle = msgspec.json.encode(group_id)
-    lines: dict[int, list[bytes]] = {}
-    for seq, data in _rows_of(db, group_id):
-        if matches := [line for line in lines_in(data) if needle in line]:
-            lines[seq] = matches
-    events: list[AnyEvent] = []
-    texts = TextReader(db)
-    for seq in sorted(lines):
-        for event in decoded(seq, lines[seq], texts):
-            if isinstance(event, GroupEvent) and event.group_id == group_id:
-                events.append(event)
-    return events
-
-
-def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows that may have events of a group, some of them possibly twice."""
-    group = db.execute(
-        "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
-    ).fetchone()
-    if group is not None:
-        opened, closed, phase = group
-        if closed is not None:
-            last = "select min(seq) from events where seq>=?"
-            yield from db.execute(f"{_ROWS} where seq>=? and seq<=({last})", (opened, closed))
-        elif phase == _OPEN:
-            yield from db.execute(_ROWS + " where seq>=?", (opened,))
-    late = "select seq from late where group_id=?"
-    yield from db.execute(f"{_ROWS} where seq in ({late})", (group_id,))
-
-
-def last_seq(db: sqlite3.Connection) -> int:
-    """Return the number of the newest event; 0 for none."""
-    newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
-    base = base_of(db)
-    return newest if base is None else max(newest, base.seq)
-
-
-def first_seq(db: sqlite3.Connection) -> int:
-    """Return the number of the oldest event that is not pruned; 0 for none."""
-    if (base := base_of(db)) is not None:
-        return base.seq + 1
-    row = db.execute(_ROWS + " order by seq limit 1").fetchone()
-    if row is None:
-        return 0
-    return next((event.seq for event in decoded(row[0], lines_in(row[1]))), int(row[0]))
-
-
-class Base(msgspec.Struct, frozen=True):
-    """Beginning of a pruned journal."""
+class Snapshot(NamedTuple):
+    """The state as it was after event `seq`, as JSON in parts."""
 
     seq: int
-    """Number of the last pruned event."""
-    at: float
-    """Unix seconds of that event."""
-    groups: int
-    """Number of deleted groups."""
-    state: bytes
-    """State at that event, as JSON compressed by zlib."""
+    parts: tuple[bytes, ...]
 
 
-def base_of(db: sqlite3.Connection) -> Base | None:
-    """Return the beginning of a pruned journal; None if nothing was pruned."""
-    row = db.execute("select seq, at, groups, state from base order by seq desc").fetchone()
-    return None if row is None else Base(*row)
+class Meta(NamedTuple):
+    """A key and value that are not an event."""
+
+    key: str
+    value: str
 
 
-def decoded(
-    seq: int, lines: Iterable[bytes], texts: TextReader | None = None
-) -> Iterator[AnyEvent]:
-    """Yield the events of one row, without those unknown to this version.
+Job = Event | Snapshot | Meta
+
+
+class TaskFailed(Exception):
+    """A task was not carried out; nothing of it is in the file."""
+
+
+class JournalReplaced(sqlite3.DatabaseError):
+    """The file is not the one that was written before."""
+
+
+class Task:
+    """One short transaction of the pruner."""
+
+    def __init__(self, action: Callable[[sqlite3.Connection], None]) -> None:
+        self.action = action
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self.seconds = 0.0
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error."""
+        self.error = error
+        self.done.set()
+
+
+class Backlog:
+    """Jobs that the writer has taken and not committed, in order."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._measured = self._bytes = 0
+        """Number of jobs whose JSON was measured, and its bytes."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Append a job."""
+        self._jobs.append(job)
+
+    def oldest(self, most: int) -> list[Job]:
+        """Return up to `most` of the oldest jobs; they stay until `drop`."""
+        return self._jobs[:most]
+
+    def drop(self, count: int) -> None:
+        """Remove the `count` oldest jobs."""
+        self._keep(self._jobs[count:])
+
+    def has(self, seq: int) -> bool:
+        """Return whether an event is in it."""
+        return any(isinstance(job, Event) and job.seq == seq for job in self._jobs)
+
+    def overflows(self) -> bool:
+        """Return whether it exceeds its bounds."""
+        for job in self._jobs[self._measured :]:
+            with contextlib.suppress(*_UNWRITABLE):
+                self._bytes += len(msgspec.json.encode(job))
+        self._measured = len(self._jobs)
+        return self._measured > BACKLOG_EVENTS or self._bytes > BACKLOG_BYTES
+
+    def drop_unwritable(self) -> str:
+        """Drop jobs that can never be written; return why, empty if there is none."""
+        kept: list[Job] = []
+        reason = ""
+        for job in self._jobs:
+            try:
+                msgspec.json.encode(job)
+            except _UNWRITABLE as error:
+                reason = f"{type(job).__name__} cannot be written: {error}; it is lost"
+            else:
+                kept.append(job)
+        self._keep(kept)
+        return reason
+
+    def _keep(self, jobs: Iterable[Job]) -> None:
+        self._jobs = list(jobs)
+        self._measured = self._bytes = 0
+
+
+class JournalStorage:
+    """One journal file, written by one thread of this process.
+
+    Other threads use only `connect`, `is_open` and `changes`.
 
     Args:
-        seq: Number of the row, for the log.
-        lines: Lines of the row.
-        texts: Restores the long texts; None for lines without references.
+        path: The file.
     """
-    for line in lines if texts is None else texts.whole(lines):
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_open = False
+        """Whether the file is open for writing, so that it has a log."""
+        self._without_index = False
+        """Whether SQLite's index beside the file cannot be written because the disk is full: each
+        connection then builds its own in memory, and no two can be open at once."""
+        self._db: sqlite3.Connection | None = None
+        self._messages: MessageWriter
+        self._identity: journal_file.Identity | None = None
+        """Identity of the file that `_db` has open."""
+        self._detached = False
+        """Whether the path names another file than `_db` has open, or none: only `_db` has the
+        rows."""
+
+    @property
+    def changes(self) -> int:
+        """Number of rows that were changed since the file was opened."""
+        return 0 if self._db is None else self._db.total_changes
+
+    def connect(self) -> sqlite3.Connection:
+        """Return a new connection, usable in any thread."""
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # does not create a missing file
+        db = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
+        db.isolation_level = None
+        if self._without_index:
+            db.execute("pragma locking_mode=exclusive")
+        return db
+
+    # --- opening --------------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Open the file; return the number of its newest event.
+
+        Raises:
+            JournalError: It is of another version.
+            sqlite3.Error: It cannot be opened.
+        """
+        with contextlib.ExitStack() as on_error:
+            db = self.connect()
+            on_error.callback(db.close)
+            journal_file.prepare(db, self.path)
+            db.execute("pragma synchronous=normal")
+            db.execute("pragma wal_autocheckpoint=0")  # the other thread copies the log
+            self._messages = MessageWriter(db)
+            self._identity = journal_file.identity(self.path)
+            last = last_seq(db)
+            on_error.pop_all()
+        self._db, self.is_open = db, True
+        return last
+
+    def read_only(self) -> int | None:
+        """Go on with a file that can only be read because the disk is full.
+
+        Returns:
+            The number of its newest event; None if it cannot be read either.
+
+        Raises:
+            JournalError: It is of another version.
+        """
+        self._without_index = True
         try:
-            yield decode(line)
-        except UNDECODABLE as error:
-            log.warning("journal row %s has an event this program does not know: %s", seq, error)
+            with contextlib.closing(self.connect()) as db:
+                check_version(db, self.path)
+                return last_seq(db)
+        except sqlite3.Error as error:
+            log.error("the journal cannot be read without writing beside it: %s", error)
+            return None
+
+    def reopen(self, written: int, backlog: Backlog) -> int:
+        """Open the file again after a fault; return the number of its newest event.
+
+        Args:
+            written: Number of the event that was written last.
+            backlog: Jobs to write.
+
+        Raises:
+            JournalReplaced: It is gone, or does not end with an event that was written.
+            sqlite3.Error: It cannot be opened.
+        """
+        if not self.path.exists():
+            raise JournalReplaced("the file is gone")
+        without_index, self._without_index = self._without_index, False
+        try:
+            last = self.open()
+        except sqlite3.Error:
+            self._without_index = without_index
+            raise
+        if last != written and not backlog.has(last):  # a failed commit may be in the file
+            self.close()
+            raise JournalReplaced(f"it ends with event {last}, and {written} was written")
+        self._set_patience(RETRY_BUSY)
+        return last
+
+    def be_patient(self) -> None:
+        """Wait for locks as usual again, after all jobs were written."""
+        self._set_patience(BUSY)
+
+    def _set_patience(self, seconds: float) -> None:
+        assert self._db is not None
+        self._db.execute(f"pragma busy_timeout={seconds * 1_000:.0f}")
+
+    def close(self) -> None:
+        """Close the file, unless it is the only one with the rows."""
+        if self._db is not None and not self._detached:
+            self.is_open = False  # first: closing may delete the log
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()  # rolls an open transaction back
+            self._db = None
+
+    def restore_path(self) -> str:
+        """Copy the open file back to its path if it was deleted or replaced.
+
+        Returns:
+            A message for the operator; empty if the file is at its path.
+
+        Raises:
+            sqlite3.Error: The copy cannot be made now; the open file stays open until it can.
+            OSError: The same.
+        """
+        if not self._detached and journal_file.identity(self.path) == self._identity:
+            return ""
+        assert self._db is not None
+        self._detached = True
+        copy = journal_file.copy_of(self._db, self.path)
+        self._detached = False
+        self.close()  # before the copy gets the name: SQLite deletes the log by name
+        aside = journal_file.put_at(copy, self.path)
+        self.open()
+        what = (
+            "deleted" if aside is None else f"replaced by another file, which is now {aside.name}"
+        )
+        return f"the journal was {what}: it is written again from the open file, nothing is missing"
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def commit(self, jobs: Sequence[Job], written: int) -> int:
+        """Write jobs in one transaction; return the number of the newest event.
+
+        Args:
+            jobs: The jobs, in order.
+            written: Number of the newest event in the file: up to it, events are left out.
+
+        Raises:
+            sqlite3.Error: Nothing of them is written, or all; close the file.
+        """
+        assert self._db is not None
+        db = self._db
+        db.execute("begin immediate")
+        rows: list[tuple[int, float, str | None, str, str]] = []
+        for job in jobs:
+            if isinstance(job, Snapshot):
+                state = zlib.compress(b"".join(job.parts), 1)
+                add_snapshot(db, job.seq, STATE_VERSION, state)
+            elif isinstance(job, Meta):
+                db.execute("insert or replace into meta values (?,?)", job)
+            elif job.seq > written:
+                line = self._messages.stored(job) if isinstance(job, GroupOpened) else encode(job)
+                group = job.group_id if isinstance(job, GroupEvent) else None
+                rows.append((job.seq, job.at, group, job.kind, line.decode()))
+        for first in range(0, len(rows), ROWS):
+            some = rows[first : first + ROWS]
+            marks = ",".join(["(?,?,?,?,?)"] * len(some))
+            values = [field for row in some for field in row]
+            db.execute(f"insert into events values {marks}", values)
+        db.execute("commit")
+        return rows[-1][0] if rows else written
+
+    def run(self, task: Task) -> int:
+        """Carry out a task; return the number of the newest event. One that fails leaves nothing.
+
+        The task is not done yet.
+        """
+        assert self._db is not None
+        db, began = self._db, time.monotonic()
+        try:
+            db.execute("begin immediate")
+            task.action(db)
+            db.execute("commit")
+        except Exception as error:  # noqa: BLE001  its waiter raises it
+            task.error = error
+            if db.in_transaction:
+                db.execute("rollback")
+        self._messages.refresh()
+        task.seconds = time.monotonic() - began
+        return last_seq(db)
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+def is_temporary(error: Exception) -> bool:
+    """Return whether a write may succeed later."""
+    return isinstance(error, (sqlite3.Error, OSError))
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether `error` means that the file itself is damaged, not only locked or full."""
+    return _code(error) in _DAMAGED or (
+        isinstance(error, sqlite3.Error) and "Could not decode" in str(error)  # not UTF-8
+    )
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return whether `error` may be caused by a full disk.
+
+    SQLite reports an input or output error if it has no room for its index beside the file.
+    """
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
+def remedy_for(error: Exception) -> str:
+    """Return the operator's remedy for a journal that cannot be written."""
+    if is_damage(error):
+        return "Restart the proxy: the start sets the file aside and keeps what can be read"
+    if isinstance(error, JournalReplaced) or _code(error) == sqlite3.SQLITE_ERROR:
+        return "Put the file back as it was; or move it away and restart the proxy"
+    if _code(error) in _HELD:
+        return "End the process that locks it, such as a backup: the proxy retries by itself"
+    return "Free some space or make it writable: the proxy retries by itself"
+
+
+def _code(error: BaseException | None) -> int:
+    """Return the primary code of SQLite's error; 0 for another one."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF

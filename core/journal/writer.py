@@ -1,80 +1,51 @@
-"""Journal: the append-only record of all events, in SQLite with WAL and batched commits.
+"""Writer of the journal: a queue of events, and the thread that commits them.
 
-State is rebuilt from it, and a reward that trains is on the disk before it is sent. One thread
-writes. A kill can lose the open batch (some tens of milliseconds), never a committed row; committed
-rows are synced to the disk at once, see `core.journal.fsync`. Events that cannot be written because
-of a full disk or a lock stay in memory, in order, and are written as soon as possible: a kill loses
-them.
+A kill can lose the events of the last milliseconds, never a committed one. Events that cannot be
+written because of a full disk or a lock stay in memory, in order, and are written as soon as
+possible: a kill loses them.
 """
 
-import asyncio
 import contextlib
 import logging
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from ajet_swarm.common.errors import AjetError
-from core.journal import file as journal_file
-from core.journal import reader, storage
-from core.journal.batch import (
+from core.journal.file import JournalError, create, mark
+from core.journal.reader import JournalReader
+from core.journal.storage import (
     Backlog,
     Job,
-    JournalReplaced,
+    JournalStorage,
     Meta,
     Snapshot,
-    Stop,
-    Waiter,
-    WriterTasks,
-    commit,
+    Task,
+    TaskFailed,
     is_damage,
     is_disk_full,
+    is_temporary,
     remedy_for,
-    resolve_waiters,
 )
-from core.journal.fsync import FsyncThread
-from core.journal.reader import STATE_VERSION, JournalReader
-from core.journal.texts import TextWriter
+from core.journal.sync import SyncThread, Waits
 from core.state import State
 
 log = logging.getLogger(__name__)
 
 BATCH = 4_096
+"""Maximum number of jobs of one commit."""
 LINGER = 0.02
 """Seconds for which an event may stay unwritten while no caller waits for it."""
-SHARE = 0.005
-"""Seconds for which events that must be on the disk wait to share a commit: the rewards of a group
-share that of the next request of a user who asks again at once."""
-SPACING = 0.03
-"""Minimum seconds between the starts of two commits under load, so that events share a commit."""
-CROWD = 16
-"""Number of open groups at which `SPACING` applies in full; it is proportional below."""
-REST = 20.0
-"""Limit of the spacing as a multiple of the last commit's CPU time: cheap commits are not delayed,
-and the writer uses at most a twentieth of one processor."""
-TASK_ROOM = 0.01
-"""Minimum seconds until the next commit for a task of the pruner to begin while events wait."""
 RETRY = (0.5, 5.0)
 """Seconds until a failed write is retried: initial and maximum."""
 POLL = 0.5
 """Seconds between two checks of the backlog's bounds."""
 DISK_REMEDY = "Check the disk: the proxy retries by itself"
-RETRY_BUSY = 1.0
-"""Seconds to wait for a lock during a retry; `close` waits for it too."""
-
-
-class JournalError(AjetError):
-    """The journal cannot be read or written."""
-
-
-class OlderJournal(JournalError):
-    """The journal was written by an older program, in another form."""
 
 
 class Journal(JournalReader):
@@ -91,8 +62,9 @@ class Journal(JournalReader):
             JournalError: The file is no journal, is from a newer version, or cannot be written for
                 another reason.
         """
-        super().__init__(path)
-        self.error: str = ""
+        self.path = path
+        self.storage = JournalStorage(path)
+        self.error = ""
         """Why events cannot be written; empty if they can."""
         self._fault = self._todo = ""
         """Why nothing can be committed, and the remedy."""
@@ -100,97 +72,58 @@ class Journal(JournalReader):
         """Why committed events are not on the disk."""
         self._lost = False
         """Events are lost: nothing counts as committed any more."""
-        self._start_fault: Exception | None = None
-        """Why the journal could only be read at the start; None once it is written."""
-        try:
-            journal_file.create(path)
-            self._prepare()
-        except (sqlite3.Error, OSError) as error:
-            if not self._read_only(error):
-                raise JournalError(
-                    f"the journal cannot be opened: {error}",
-                    where=str(path),
-                    todo="Move it away to begin a new one; that loses nothing in it",
-                ) from error
+        self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
+        self._backlog = Backlog()
+        self._tasks: deque[Task] = deque()
         self._pending = threading.Event()
-        """Set while jobs are queued."""
-        self._pending_set = False
-        """Whether `_pending` was set since the writer's last check; quicker to test."""
         self._urgent = threading.Event()
         """Set while a caller waits for a commit."""
-        self._sharing = True
-        """Whether the next commit is at least `SHARE` after its first event; False once that time
-        has passed."""
-        self._lock = threading.Lock()
-        self._waiters: list[Waiter] = []
         self._closing = threading.Event()
         self.on_error: Callable[[JournalError], None] | None = None
         """Called by the writer's thread when writing begins to fail, or fails in another way."""
         self.on_recovered: Callable[[float], None] | None = None
         """Called by the writer's thread once the backlog is written, with the seconds it took."""
         self.on_notice: Callable[[str], None] | None = None
-        """Called by the writer's thread with a message for the operator about the file."""
-        self._db: sqlite3.Connection | None = None
-        """The writer's connection."""
-        self._texts: TextWriter | None = None
-        """Text store of `_db`."""
-        self._file: journal_file.Identity | None = None
-        """Identity of the file that `_db` has open."""
-        self._detached = False
-        """Whether the path names another file than `_db` has open, or none: only `_db` has the
-        rows."""
-        self.disk = FsyncThread(
-            path,
-            self._committed,
-            failed=partial(_sync_error, str(path)),
-            on_change=self._on_disk_change,
-        )
+        """Called by a thread with a message for the operator about the file."""
+        self._open_at_start()
+        self._commits = Waits(self._written)
+        syncs = self._syncs = Waits(0)
+        failed = partial(_sync_error, str(path))
+        self.disk = SyncThread(self.storage, syncs, failed, self._on_disk_change)
         """Syncs commits to the disk; call its `check_stall` now and then."""
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
-        self.tasks = WriterTasks(self._pending, self._thread)
-        """Transactions of the pruner, carried out between two commits."""
+        self.disk.committed(self._written)
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def _read_only(self, error: Exception) -> bool:
-        """Start with a journal that can only be read because the disk is full.
-
-        Returns:
-            False if the error has another cause, or the journal cannot be read either.
-        """
-        if not is_disk_full(error):
-            return False
-        self.without_index = True
+    def _open_at_start(self) -> None:
         try:
-            with self.reading() as db:
-                check_version(db, self.path)
-                self._open_groups = storage.open_ids(db)
-                self._committed = self._written = storage.last_seq(db)
-        except sqlite3.Error as unreadable:
-            log.error("the journal cannot be read without writing beside it: %s", unreadable)
-            return False
-        self._start_fault = error
-        self.error = self._fault = str(error)
-        self._todo = remedy_for(error)
-        log.error("the journal cannot be written: %s. %s", error, self._todo)
-        return True
+            create(self.path)
+            self._written = self.storage.open()
+        except (sqlite3.Error, OSError) as error:
+            if not is_disk_full(error) or (last := self.storage.read_only()) is None:
+                raise JournalError(
+                    f"the journal cannot be opened: {error}",
+                    where=str(self.path),
+                    todo="Move it away to begin a new one; that loses nothing in it",
+                ) from error
+            self._written = last
+            self.error = self._fault = str(error)
+            self._todo = remedy_for(error)
+            log.error("the journal cannot be written: %s. %s", error, self._todo)
 
-    def _prepare(self) -> None:
-        with contextlib.closing(self._connect()) as db:
-            file_version = check_version(db, self.path)
-            storage.begin_file(db)
-            db.execute("pragma journal_mode=wal")
-            storage.prepare(db, file_version)
-            self._open_groups = storage.open_ids(db)
-            self._committed = self._written = storage.last_seq(db)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield a new connection, usable in any thread."""
+        with contextlib.closing(self.storage.connect()) as db:
+            yield db
 
-    # --- writing --------------------------------------------------------------------------------
+    # --- callers --------------------------------------------------------------------------------
 
     def append(self, job: Job) -> None:
         """Queue an event or another job for the writer."""
         self._jobs.append(job)
-        if not self._pending_set:
-            self._pending_set = True
+        if not self._pending.is_set():
             self._pending.set()
 
     def append_snapshot(self, state: State, parts: tuple[bytes, ...] = ()) -> None:
@@ -201,27 +134,11 @@ class Journal(JournalReader):
             parts: Its JSON in parts; empty to encode it here.
         """
         if not self._lost:
-            parts = parts or (msgspec.json.encode(state),)
-            self.append(Snapshot(state.seq, STATE_VERSION, parts))
+            self.append(Snapshot(state.seq, parts or (msgspec.json.encode(state),)))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a key and value that are no event."""
         self.append(Meta(key, value))
-
-    async def durable(self, seq: int) -> None:
-        """Wait until all events up to `seq` are on the disk and survive a loss of power.
-
-        Raises:
-            JournalError: As for `committed`, or they cannot be synced.
-        """
-        with self._lock:
-            if self.error and self._committed < seq:
-                raise self.failure()
-            future = self.disk.waits_for(seq, self._committed)
-        if future is not None:
-            if not self._sharing:
-                self._urgent.set()
-            await future
 
     async def committed(self, seq: int) -> None:
         """Wait until all events up to `seq` are committed and survive a kill of the process.
@@ -230,45 +147,76 @@ class Journal(JournalReader):
             JournalError: They cannot be written now. They are still committed later if the error
                 passes.
         """
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._committed >= seq:
+        await self._wait(self._commits, seq)
+
+    async def durable(self, seq: int) -> None:
+        """Wait until all events up to `seq` are on the disk and survive a loss of power.
+
+        Raises:
+            JournalError: As for `committed`, or they cannot be synced.
+        """
+        await self._wait(self._syncs, seq)
+
+    async def _wait(self, waits: Waits, seq: int) -> None:
+        with self._lock:  # an error that is set later ends this wait
+            if waits.reached >= seq:
                 return
-            if self.error:
+            uncommitted = waits is self._commits or self._commits.reached < seq
+            if (self.error and uncommitted) or not self._thread.is_alive():
                 raise self.failure()
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiters.append((seq, loop, future))
-        if not self._urgent.is_set():
-            self._urgent.set()
-        await future
+            future = waits.future(seq)
+        self._urgent.set()
+        if future is not None:
+            await future
+
+    def run(self, action: Callable[[sqlite3.Connection], None], ends: threading.Event) -> float:
+        """Have the writer carry out `action` in a transaction of its own; blocks until it is done.
+
+        Args:
+            action: Statements of the transaction; takes a few milliseconds.
+            ends: Event that ends the wait.
+
+        Returns:
+            Duration in seconds.
+
+        Raises:
+            TaskFailed: The journal cannot be written now, or is closed.
+        """
+        task = Task(action)
+        self._tasks.append(task)
+        self._pending.set()
+        while not task.done.wait(0.1):
+            if ends.is_set() or not self._thread.is_alive():
+                raise TaskFailed("the journal is closed")
+        if task.error is not None:
+            raise TaskFailed(str(task.error)) from task.error
+        return task.seconds
 
     def close(self) -> None:
-        """Write the queued jobs and end the writer."""
-        self.append(Stop())
-        self._urgent.set()
+        """Write the queued jobs and end the threads."""
         self._closing.set()
+        self._urgent.set()
+        self._pending.set()
         self._thread.join(timeout=10)
         self.disk.close()
+
+    def failure(self) -> JournalError:
+        """Return the error for waiters while nothing can be written."""
+        return JournalError(
+            f"the journal cannot be written: {self.error or 'it is closed'}",
+            where=str(self.path),
+            todo=f"{self._todo if self._fault else DISK_REMEDY}; no reward is sent meanwhile",
+        )
 
     def _on_disk_change(self, error: Exception | None, seconds: float) -> None:
         """Note a change of the disk's health. While syncs fail or stall, no reward is sent."""
         with self._lock:
             self._unsynced = "" if error is None else f"to the disk: {error}"
             self.error = self._fault or self._unsynced
-            waiters: list[Waiter] = []
-            if error is not None:  # the writer may wait for the disk too
-                waiters, self._waiters = self._waiters, []
         if not self._fault:  # a fault is already reported and persists
             self._notify(seconds)
-        resolve_waiters(waiters, self.failure)
-
-    def failure(self) -> JournalError:
-        """Return the error for waiters while nothing can be written."""
-        return JournalError(
-            f"the journal cannot be written: {self.error}",
-            where=str(self.path),
-            todo=f"{self._todo if self._fault else DISK_REMEDY}; no reward is sent meanwhile",
-        )
+        if error is not None:  # the writer may wait for the disk too
+            self._commits.fail(self.failure)
 
     def _notify(self, seconds: float) -> None:
         """Report the present error; or the recovery, with the seconds that the error lasted."""
@@ -280,250 +228,125 @@ class Journal(JournalReader):
         if self.on_recovered is not None:
             self.on_recovered(seconds)
 
-    def _write(self) -> None:
-        running = True
-        began = cost = 0.0
-        if self._start_fault is not None:
-            running = self._recover(Backlog([]), self._start_fault)
-        while running:
-            self._pending.wait()
-            if self._jobs:  # a task of the pruner alone waits for nothing
-                rest = began + _spacing(len(self._open_groups), cost) - time.monotonic()
-                if rest > 0:  # even a sleep of 0 s costs time
-                    time.sleep(rest)
-                if not self._urgent.wait(SHARE):
-                    self._sharing = False  # first: a later caller of `durable` sets `_urgent`
-                    if not self.disk.awaited:
-                        self._urgent.wait(LINGER - SHARE)
-                    self._sharing = True
-            now, cpu = time.monotonic(), time.thread_time()
-            jobs = self._take_jobs()
-            running = Stop not in map(type, jobs)
+    # --- the writer's thread --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        began, pause = time.monotonic(), RETRY[0]
+        while True:
+            ends = self._closing.is_set()
+            if self._fault and (self._backlog or not self._lost):
+                self._hold(pause)
+                pause = min(2 * pause, RETRY[1])
+            elif not ends:
+                self._pending.wait()
+                if self._jobs:
+                    self._urgent.wait(LINGER)
+                ends = self._closing.is_set()
             try:
-                self._db = self._db or self._open()
-                self.disk.writing = now
-                self._restore_path()
-                if jobs:
-                    began = now
-                    self._commit(jobs)
-                    cost = time.thread_time() - cpu
-                self.disk.writing = 0.0
-                room = began + _spacing(len(self._open_groups), cost) - time.monotonic()
-                if not self._jobs or room >= TASK_ROOM or self.tasks.overdue:
-                    self.tasks.run_next(self._db, self._texts)
+                self._write()
             except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
-                self.disk.writing = 0.0
-                running = self._recover(Backlog(jobs), error) and running
-        self._close_db()
+                if not self._fault:
+                    began, pause = time.monotonic(), RETRY[0]
+                self._failed(error)
+            else:
+                if self._fault and not self._lost:
+                    self._recovered(time.monotonic() - began)
+            if ends and (self._fault or not self._jobs):
+                break
+        if self._backlog:
+            log.error("the journal is closed without %d events: %s", len(self._backlog), self.error)
+        self.storage.close()
 
-    def _open(self) -> sqlite3.Connection:
-        db = self._connect()
-        try:
-            storage.prepare_writer(db)
-            self._texts = TextWriter(db)
-            db.execute(
-                "pragma synchronous=normal"
-            )  # the fsync thread syncs, and nothing waits here
-            self._file = journal_file.identity(self.path)
-            self.disk.opened()
-            if self._fault:
-                db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
-                self._open_groups = storage.open_ids(db)  # a failed commit may have changed them
-        except sqlite3.Error:
-            db.close()
-            raise
-        return db
-
-    def _restore_path(self) -> None:
-        """Copy the open file back to its path if it was deleted or replaced.
+    def _write(self) -> None:
+        """Commit all queued jobs, and carry out one task.
 
         Raises:
-            sqlite3.Error: The copy cannot be made now; the open file stays open until it can.
+            sqlite3.Error: They cannot be written now.
             OSError: The same.
         """
-        if not self._detached and journal_file.identity(self.path) == self._file:
-            return
-        assert self._db is not None
-        self._detached = True
-        copy = journal_file.copy_of(self._db, self.path)
-        self._detached = False
-        self._close_db()  # before the copy gets the name: SQLite deletes the log by name
-        aside = journal_file.put_at(copy, self.path)
-        self._db = self._open()
-        what = (
-            "deleted" if aside is None else f"replaced by another file, which is now {aside.name}"
-        )
-        notice = (
-            f"the journal was {what}: it is written again from the open file, nothing is missing"
-        )
-        log.error("%s", notice)
-        if self.on_notice is not None:
-            self.on_notice(notice)
-
-    def _close_db(self) -> None:
-        if self._db is not None and not self._detached:
-            self.disk.closed()  # first: closing may delete the log that the fsync thread opens
-            with contextlib.suppress(sqlite3.Error):
-                self._db.close()  # rolls an open transaction back
-            self._db = None
-
-    def _commit(self, jobs: list[Job]) -> None:
-        assert self._db is not None
-        assert self._texts is not None
-        seq = commit(self._db, jobs, self._open_groups, self._texts)
-        self.disk.writing = 0.0
-        self._advance(seq)
-
-    def _advance(self, seq: int) -> None:
-        self._written = max(self._written, seq)
-        with self._lock:
-            if self._lost:  # later rows do not replace the lost ones
-                return
-            self._committed = self._written
-            done = [waiter for waiter in self._waiters if waiter[0] <= self._committed]
-            if done:
-                self._waiters = [one for one in self._waiters if one[0] > self._committed]
-        resolve_waiters(done)
-        self.disk.committed(self._committed)
-
-    # --- recovery -------------------------------------------------------------------------------
-
-    def _recover(self, backlog: Backlog, error: Exception) -> bool:
-        """Retry until the backlog is written or overflows.
-
-        Returns:
-            False if the writer must end.
-        """
-        began, pause = time.monotonic(), RETRY[0]
-        if self._lost:
-            self._close_db()
-            self._fail(error)
-            self._collect(backlog)
-            return not backlog.stop
-        while True:
-            self._close_db()
-            if backlog.overflows or not (
-                backlog.unwritable or isinstance(error, (sqlite3.Error, OSError))
-            ):
-                self._lost = True
-                self._fail(error, f"; {len(backlog)} events in memory are lost")
-                return not backlog.stop
-            self._fail(error)
-            self._check(backlog)
-            if backlog.stop:
-                log.error("the journal is closed without %d events: %s", len(backlog), error)
-                return False
-            self._wait(backlog, pause)
-            pause = min(2 * pause, RETRY[1])
+        storage = self.storage
+        if not storage.is_open:
+            self._written = storage.reopen(self._written, self._backlog)
+        if notice := storage.restore_path():
+            log.error("%s", notice)
+            if self.on_notice is not None:
+                self.on_notice(notice)
+        self._take()
+        while some := self._backlog.oldest(BATCH):
+            self.disk.writing = time.monotonic()
             try:
-                self._write_backlog(backlog)
-            except Exception as again:  # noqa: BLE001  as in `_write`
-                error = again
-            else:
-                break
-        if not self._lost:
-            with self._lock:
-                self._fault = self._todo = ""
-                self.error = self._unsynced
-            self._notify(time.monotonic() - began)
-        return not backlog.stop
+                self._written = storage.commit(some, self._written)
+            finally:
+                self.disk.writing = 0.0
+            self._backlog.drop(len(some))
+            self._advance()
+        if self._tasks:
+            task = self._tasks.popleft()
+            self._written = max(self._written, storage.run(task))
+            self._advance()
+            task.done.set()
+        if self._tasks:
+            self._pending.set()
 
-    def _wait(self, backlog: Backlog, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not (backlog.stop or backlog.overflows):
-            self._closing.wait(min(left, POLL))
-            self._collect(backlog)
-        self._check(backlog)
-
-    def _collect(self, backlog: Backlog) -> None:
-        while jobs := self._take_jobs():
-            backlog.add(jobs)
-
-    def _check(self, backlog: Backlog) -> None:
-        if backlog.unwritable and not self._lost:
-            self._lost = True
-            self._fail(ValueError(backlog.unwritable), "; it is lost")
-
-    def _write_backlog(self, backlog: Backlog) -> None:
-        if self._start_fault is not None:
-            self.without_index = False
-            try:
-                self._prepare()
-            except sqlite3.Error:
-                self.without_index = True
-                raise
-            self._start_fault = None
-        if self._db is not None:
-            self._restore_path()
-        elif not self.path.exists():
-            raise JournalReplaced("the file is gone")
-        self._db = db = self._db or self._open()
-        last = storage.last_seq(db)
-        backlog.resume_after(last, self._written)
-        self._advance(last)
-        while jobs := backlog.oldest(BATCH):
-            self._commit(jobs)
-            backlog.drop(len(jobs))
-        db.execute(f"pragma busy_timeout={reader.BUSY * 1_000:.0f}")
-
-    def _take_jobs(self) -> list[Job]:
-        """Return up to `BATCH` queued jobs."""
+    def _take(self) -> None:
+        """Take the queued jobs."""
         self._pending.clear()
         self._urgent.clear()
-        self._pending_set = False  # last: jobs appended before are taken below
-        jobs = [self._jobs.popleft() for _ in range(min(BATCH, len(self._jobs)))]
-        if len(jobs) == BATCH:
-            self._pending.set()
-            self._urgent.set()
-        return jobs
+        while self._jobs:
+            self._backlog.add(self._jobs.popleft())
 
-    def _fail(self, error: Exception, lost: str = "") -> None:
+    def _advance(self) -> None:
+        """Resolve the waits for what is committed."""
+        if not self._lost:  # later rows do not replace the lost ones
+            self._commits.reach(self._written)
+            self.disk.committed(self._written)
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def _failed(self, error: Exception) -> None:
+        """Note that jobs cannot be written; they stay in the backlog unless that is hopeless."""
+        self.storage.close()
+        what = str(error) or type(error).__name__
+        if not is_temporary(error) and (unwritable := self._backlog.drop_unwritable()):
+            what, self._lost = unwritable, True
+        elif not is_temporary(error) or self._backlog.overflows():
+            what, self._lost = f"{what}; {len(self._backlog)} events in memory are lost", True
+            self._backlog.drop(len(self._backlog))
+        self._set_fault(error, what)
+        while self._tasks:
+            self._tasks.popleft().fail(error)
+
+    def _set_fault(self, error: Exception, what: str) -> None:
         todo = "Correct it and restart the proxy" if self._lost else remedy_for(error)
         with self._lock:
             changed, self._todo = not self._fault or todo != self._todo, todo
             if changed or not self._lost:  # the reason of a loss stays
-                self.error = self._fault = f"{str(error) or type(error).__name__}{lost}"
-            waiters, self._waiters = self._waiters, []
-            waiters += self.disk.given_up(self._committed)
+                self.error = self._fault = what
         if changed:
             if is_damage(error):
-                journal_file.mark(self.path, str(error))
-            defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
+                mark(self.path, str(error))
+            defect = None if is_temporary(error) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
             self._notify(0.0)
-        resolve_waiters(waiters, self.failure)
+        self._commits.fail(self.failure)
+        self._syncs.fail(self.failure, above=self._commits.reached)
 
+    def _recovered(self, seconds: float) -> None:
+        self.storage.be_patient()
+        with self._lock:
+            self._fault = self._todo = ""
+            self.error = self._unsynced
+        self._notify(seconds)
 
-def check_version(db: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version of the file; 0 for a new one.
-
-    Raises:
-        OlderJournal: It is older than this program.
-        JournalError: It is newer.
-    """
-    file_version = int(db.execute("pragma user_version").fetchone()[0])
-    if file_version > storage.SCHEMA:
-        todo = "Use the newer program, or name another home"
-        raise JournalError(storage.refusal(db, file_version), str(path), todo)
-    if 0 < file_version < storage.SCHEMA:
-        raise OlderJournal(storage.refusal(db, file_version), str(path), export_remedy(path))
-    return file_version
-
-
-def export_remedy(path: Path) -> str:
-    """Return how to export a journal of an older program."""
-    return f"The program that wrote it exports it: `ajet-console export jsonl OUT --journal {path}`"
+    def _hold(self, seconds: float) -> None:
+        """Keep jobs in memory for a while, within the bounds of the backlog."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
+            self._closing.wait(min(left, POLL))
+            self._take()
+            if self._backlog.overflows():
+                return
 
 
 def _sync_error(path: str, error: Exception) -> JournalError:
     return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK_REMEDY)
-
-
-def _spacing(open_groups: int, cost: float) -> float:
-    """Return the minimum seconds between the starts of two commits.
-
-    Args:
-        open_groups: Number of groups that are not closed.
-        cost: CPU seconds of the last commit.
-    """
-    return min(SPACING * min(1.0, open_groups / CROWD), REST * cost)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.openai.forms import call_of
 from engine.interface import Completion, SamplingParams
 from engine.llm.sampling_fields import Finite, SamplingFields
 from engine.server.episode_keys import replace_surrogates
@@ -164,11 +165,7 @@ def sampling_params(
 def tool_calls(completion: Completion) -> list[dict[str, Any]]:
     """Return the tool calls of an answer, each with an id."""
     return [
-        {
-            "id": f"call_{uuid.uuid4().hex}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
+        call_of(f"call_{uuid.uuid4().hex}", call.name, call.arguments)
         for call in completion.tool_calls
     ]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from core.openai.forms import call_of, choice_of, result_of, tool_of
 from engine.interface import Completion
 from engine.llm.chat import (
     ChatRequest,
@@ -91,11 +92,7 @@ def _messages(message: InputMessage) -> list[dict[str, Any]]:
             turn["tool_calls"] = calls
         return [turn] if text or calls else []
     results = [
-        {
-            "role": "tool",
-            "tool_call_id": str(block.get("tool_use_id", "")),
-            "content": text_of(block.get("content")),
-        }
+        result_of(str(block.get("tool_use_id", "")), text_of(block.get("content")))
         for block in blocks
         if block.get("type") == "tool_result"
     ]
@@ -108,24 +105,17 @@ def _role(message: InputMessage) -> str:
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
     arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-    function = {"name": str(block.get("name", "")), "arguments": arguments}
-    return {"id": str(block.get("id", "")), "type": "function", "function": function}
+    return call_of(str(block.get("id", "")), str(block.get("name", "")), arguments)
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = {
-        "name": tool.get("name"),
-        "description": tool.get("description"),
-        "parameters": tool.get("input_schema"),
-    }
-    present = {key: value for key, value in function.items() if value is not None}
-    return {"type": "function", "function": present}
+    return tool_of(tool.get("name"), {**tool, "parameters": tool.get("input_schema")})
 
 
 def _choice(choice: Mapping[str, Any]) -> Any:
     kind = choice.get("type")
     if kind == "tool":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        return choice_of(choice.get("name"))
     return "required" if kind == "any" else kind
 
 

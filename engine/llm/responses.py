@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
+from core.openai.forms import call_of, choice_of, result_of, tool_of
 from engine.interface import Completion
 from engine.llm.chat import (
     ChatRequest,
@@ -84,13 +85,11 @@ def _messages(item: str | Mapping[str, Any]) -> list[dict[str, Any]]:
         text = text_of(item.get("content"))
         return [{"role": _ROLES.get(str(item.get("role")), "user"), "content": text}] * bool(text)
     if kind == "function_call":
-        function = {"name": str(item.get("name", "")), "arguments": _text(item.get("arguments"))}
-        call = {"id": _text(item.get("call_id")), "type": "function", "function": function}
+        name, arguments = str(item.get("name", "")), _text(item.get("arguments"))
+        call = call_of(_text(item.get("call_id")), name, arguments)
         return [{"role": "assistant", "content": "", "tool_calls": [call]}]
     if kind == "function_call_output":
-        identity = _text(item.get("call_id"))
-        output = text_of(item.get("output"))
-        return [{"role": "tool", "tool_call_id": identity, "content": output}]
+        return [result_of(_text(item.get("call_id")), text_of(item.get("output")))]
     return []
 
 
@@ -103,17 +102,14 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if isinstance(tool.get("function"), Mapping):
         return dict(tool)
-    function = {
-        key: tool[key] for key in ("name", "description", "parameters") if tool.get(key) is not None
-    }
-    return {"type": "function", "function": function}
+    return tool_of(tool.get("name"), tool)
 
 
 def _choice(choice: Any) -> Any:
     if not isinstance(choice, Mapping):
         return choice
     if choice.get("type") == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        return choice_of(choice.get("name"))
     return choice.get("type")
 
 

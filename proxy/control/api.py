@@ -23,8 +23,7 @@ from core.events import (
     MockRowDone,
     MockStarted,
 )
-from core.journal.history import read_page
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from core.roles import AccessRole, Identity, NotPermitted, require
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
@@ -182,7 +181,7 @@ class ControlApi:
         first = integer(request.query_params.get("first", "0"), "first")
         limit = integer(request.query_params.get("limit", "50"), "limit")
         await self._wait_for_journal()
-        page = await asyncio.to_thread(read_page, self.context.journal, first, max(1, limit))
+        page = await asyncio.to_thread(self.context.journal.page, first, max(1, limit))
         return _json(page)
 
     async def _group(self, request: Request) -> Response:

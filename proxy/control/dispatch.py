@@ -11,7 +11,6 @@ from ajet_swarm.common.text import one_line
 from core.commands import CommandError
 from core.commands.plan import Plan, admitted, plan
 from core.events import MockPaused, MockResumed, MockStopping
-from core.journal.history import read_group
 from core.roles import OWNER, Identity
 from core.state import State
 from proxy.admission.registry import Groups
@@ -19,10 +18,9 @@ from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
-from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
 from proxy.control.progress_commands import ProgressCommands
-from proxy.control.run_commands import RunCommands
+from proxy.control.record_commands import RecordCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.groups.gate import rows_wait
@@ -85,7 +83,7 @@ class CommandHandler:
         group_id, stored = checked.get("group_id", ""), None
         groups = self.context.bus.state.groups
         if group_id and not any(known.startswith(group_id) for known in groups):
-            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+            stored = await asyncio.to_thread(self.context.journal.group, group_id)
         now = self.context.clock()
         return plan(self._newest_state(), name, checked, now, identity, stored)
 
@@ -158,8 +156,7 @@ class CommandDispatcher(CommandHandler):
             **ProgressCommands(evaluation or Evaluation({}), self.execute, group_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
-            **JournalCommands(context).table,
-            **RunCommands(context).table,
+            **RecordCommands(context).table,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
             "mock.stop": self._mock_stop,

@@ -7,9 +7,8 @@ from functools import partial
 from ajet_swarm.common.text import one_line
 from core.events import AlertCleared, Event
 from core.events.alerts import params_of
-from core.journal.damage import check_in_background
-from core.journal.file import mark
-from core.journal.writer import JournalError
+from core.journal.damage import check_in_background, continue_salvage
+from core.journal.file import JournalError, mark
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext
 
@@ -20,7 +19,8 @@ def follow_journal(context: ProxyContext) -> None:
     """Raise an alert when writing or pruning fails, and clear it once that succeeds again.
 
     A stalled disk reports no error, so the disk is checked every `CHECK_EVERY` seconds. The file is
-    checked for damage once, in the background; the next start salvages a damaged file.
+    checked for damage once, in the background; the next start salvages a damaged file. Of a large
+    one, the rows are copied in the background too.
 
     The alerts are events, so they are in the journal as well, together with the backlog.
     """
@@ -59,6 +59,7 @@ def follow_journal(context: ProxyContext) -> None:
     if journal.error:  # since the start
         failed(journal.failure())
     check_in_background(journal.path, checked)
+    continue_salvage(journal)
     context.tasks.spawn(context.keep_running(check_disk, "disk watch"), "disk watch")
 
 

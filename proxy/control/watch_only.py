@@ -24,8 +24,7 @@ from core.settings import Settings
 from core.version import version
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
-from proxy.control.journal_commands import JournalCommands
-from proxy.control.run_commands import RunCommands
+from proxy.control.record_commands import RecordCommands
 from proxy.http.app import ProxyApp
 from proxy.http.errors import ApiError
 from proxy.http.exchange import json_response
@@ -84,7 +83,7 @@ def _refuse(url: str) -> NoReturn:
 
 def watch_only_commands(context: ProxyContext) -> CommandHandler:
     """Return the commands of a watch-only proxy: none of them changes anything on a server."""
-    return CommandHandler(context, {**JournalCommands(context).table, **RunCommands(context).table})
+    return CommandHandler(context, RecordCommands(context).table)
 
 
 class WatchOnlyServerWatch(ServerWatch):

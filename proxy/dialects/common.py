@@ -6,7 +6,7 @@ Errors match those of a real vLLM, word for word where clients inspect the text.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -95,47 +95,62 @@ def last_user_text(messages: list[dict[str, Any]]) -> str:
     return content_text(messages[-1].get("content")) if messages else ""
 
 
-def chat_request(
-    dialect: str,
-    data: bytes,
-    headers: Mapping[str, str],
-    client: str,
-    body: Mapping[str, Any],
-    messages: list[dict[str, Any]],
-    upstream: dict[str, Any],
-    **fields: Any,
-) -> ChatRequest:
-    """Return the request in the form that all dialects share.
+class RequestReader:
+    """Parser of the requests of one dialect.
 
     Args:
         dialect: Name of the dialect.
-        data: The raw body.
-        headers: Lower-case names.
-        client: The client's address.
-        body: The checked body.
-        messages: The conversation in the form of chat completions.
-        upstream: The chat completion that is sent upstream.
-        fields: Further fields of the request, and other values for those that the body determines.
+        convert: (decoded body, id of the request) -> the chat completion that is sent upstream,
+            and the fields of `ChatRequest` that the body does not determine in the usual way;
+            raises `ApiError` for an invalid body.
+        route: Requests of different routes are never retries of each other; the dialect by default.
     """
-    train = fields.setdefault("train", trains(headers))
-    session = session_of(headers, body)
-    values = {
-        "request_id": request_id(headers),
-        "query": last_user_text(messages),
-        "stream": bool(body.get("stream")),
-        "key": join_key(data, headers, client, session, train, dialect),
-        **fields,
-    }
-    return ChatRequest(
-        dialect=dialect,
-        body=upstream,
-        messages=messages,
-        model=body.get("model") or "",
-        session=session,
-        address=client,
-        headers=headers,
-        **values,
-    )
+
+    def __init__(
+        self,
+        dialect: str,
+        convert: Callable[[dict[str, Any], str], tuple[dict[str, Any], dict[str, Any]]],
+        route: str = "",
+    ) -> None:
+        self._dialect = dialect
+        self._convert = convert
+        self._route = route or dialect
+
+    def __call__(self, data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
+        """Parse and check one request.
+
+        Args:
+            data: The raw body.
+            headers: The request's headers; names in lower case.
+            client: The client's address; with key and session it identifies the sender.
+
+        Raises:
+            ApiError: The request is invalid (vLLM refuses it too), or not supported.
+        """
+        body = decode(data, headers.get("content-type", ""))
+        name = request_id(headers)
+        try:
+            upstream, fields = self._convert(body, name)
+        except RecursionError:
+            raise Unreadable from None
+        train = fields.setdefault("train", trains(headers))
+        session = session_of(headers, body)
+        messages = upstream["messages"]
+        if "query" not in fields:
+            fields["query"] = last_user_text(messages)
+        return ChatRequest(
+            dialect=self._dialect,
+            request_id=name,
+            body=upstream,
+            messages=messages,
+            model=body.get("model") or "",
+            stream=fields.pop("stream", bool(body.get("stream"))),
+            session=session,
+            key=join_key(data, headers, client, session, train, self._route),
+            address=client,
+            headers=headers,
+            **fields,
+        )
 
 
 def choice_fields(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,12 @@ def token_bytes(entry: Entry) -> bytes:
     return str(entry.get("token") or "").encode(errors="replace")
 
 
+def alternatives(entry: Entry) -> list[Entry]:
+    """Return the alternatives of a token."""
+    tops = entry.get("top_logprobs")
+    return [top for top in tops if isinstance(top, dict)] if isinstance(tops, list) else []
+
+
 DeltaTokens = tuple[dict[str, Any], list[Entry]]
 """A delta and its tokens."""
 

@@ -1,16 +1,14 @@
 """vLLM's checks of the fields that all dialects share, with its error texts. No I/O."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from core.openai.ranges import FLOATS, range_error
 from proxy.dialects.fields import bad_value, flag, integer, number, typed
 from proxy.http.errors import bad_request, invalid
 
-MOST_CHOICES = 128
-"""Choices per request."""
 MOST_LOGPROBS = 20
 MOST_LISTED = 20
 """Invalid keys that one error lists."""
@@ -21,31 +19,15 @@ FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Kinds of `structured_outputs`; vLLM checks the first three before the others."""
 
-NUMBERS = (
-    *("temperature", "top_p", "presence_penalty", "frequency_penalty", "min_p"),
-    "repetition_penalty",
-)
 INTEGERS = (
     *("max_tokens", "max_completion_tokens", "n", "seed", "top_k", "min_tokens"),
     "prompt_logprobs",
 )
-_LEAST = math.nextafter(0, 1)
-"""The smallest number above 0."""
-RANGES = (
-    ("max_tokens", 1, math.inf, "must be at least 1"),
-    ("max_completion_tokens", 1, math.inf, "must be at least 1"),
-    ("n", 1, math.inf, "must be at least 1"),
-    ("n", -math.inf, MOST_CHOICES, f"must be at most {MOST_CHOICES}"),
-    ("temperature", 0, math.inf, "must be non-negative"),
-    ("top_p", _LEAST, 1, "must be in (0, 1]"),
-    ("presence_penalty", -2, 2, "must be in [-2, 2]"),
-    ("frequency_penalty", -2, 2, "must be in [-2, 2]"),
-    ("repetition_penalty", _LEAST, math.inf, "must be greater than zero"),
-    ("top_k", -1, math.inf, "must be 0 (disable), or at least 1"),
-    ("min_p", 0, 1, "must be in [0, 1]"),
-    ("min_tokens", 0, math.inf, "must be greater than or equal to 0"),
+RANGED = (
+    *("max_tokens", "max_completion_tokens", "n", "temperature", "top_p", "presence_penalty"),
+    *("frequency_penalty", "repetition_penalty", "top_k", "min_p", "min_tokens"),
 )
-"""Field, its least and its largest value, and vLLM's words for another one."""
+"""Fields that have a range."""
 _UNNAMED = frozenset({"repetition_penalty", "top_k", "min_p", "min_tokens"})
 """Fields that vLLM's error does not name."""
 
@@ -116,7 +98,7 @@ def check_numbers(
     Raises:
         ApiError: A field holds another kind of value; the error names it.
     """
-    for names, convert in ((NUMBERS, number), (integers, integer), (flags, flag)):
+    for names, convert in ((FLOATS, number), (integers, integer), (flags, flag)):
         for name in names:
             if name in body and body[name] is not None:
                 body[name] = convert(name, body[name])
@@ -189,20 +171,18 @@ def check_stop_texts(texts: list[str]) -> None:
         raise bad_request("stop cannot contain an empty string.", None)
 
 
-def check_ranges(
-    body: Mapping[str, Any], ranges: tuple[tuple[str, float, float, str], ...] = RANGES
-) -> None:
-    """Check numbers against `ranges`, which are as `RANGES`.
+def check_ranges(body: Mapping[str, Any], names: tuple[str, ...] = RANGED) -> None:
+    """Check the numbers of those names.
 
     Raises:
         ApiError: A number is out of its range.
     """
-    for name, least, most, words in ranges:
-        if name not in body or body[name] is None or least <= body[name] <= most:
+    for name in names:
+        if name not in body or (value := body[name]) is None:
             continue
-        value = float(body[name]) if name in NUMBERS else body[name]
-        text = f"{name} {words}, got {value}."
-        raise bad_request(text, None) if name in _UNNAMED else bad_value(text, name, value)
+        if text := range_error(name, value):
+            value = float(value) if name in FLOATS else value
+            raise bad_request(text, None) if name in _UNNAMED else bad_value(text, name, value)
 
 
 def _check_bias(bias: Mapping[str, Any]) -> None:

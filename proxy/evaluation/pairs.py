@@ -180,7 +180,7 @@ class PairRating:
         }
 
     async def vote(self, pair_id: str, choice: str, rater: str) -> tuple[str, dict[str, Any]]:
-        """Record a vote; it is committed before this returns. Return message and data.
+        """Record a vote; it is on the disk before this returns. Return message and data.
 
         The same vote on the same pair again changes nothing, and has the same answer.
 
@@ -202,7 +202,7 @@ class PairRating:
             assert known is not None
         elif known.result != _result(kind, known.left):
             raise NotNow(f"pair {pair_id} is rated already", todo="Ask for another one")
-        await journal.committed(self._context.bus.state.seq)
+        await journal.durable(self._context.bus.state.seq)
         return await self._answer(known)
 
     @property

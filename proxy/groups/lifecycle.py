@@ -14,7 +14,7 @@ from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed
 from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.claim import claim
 from proxy.groups.gate import enter_queue, fit_to_capacity

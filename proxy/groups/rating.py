@@ -1,13 +1,13 @@
-"""Rating by hand: how a vote is checked, committed, undone and settled, and when it is sent.
+"""Rating by hand: how a vote is checked, stored, undone and settled, and when it is sent.
 
 How a reward is sent, by an example. A group has four answers, and ada takes the second one:
 
 1. `group.rate` with rating `best` and order (1,). `core.scoring.rating` makes of it one reward for
    each answer: (0, 1, 0, 0). Its plan (`core.commands.plan`) was that the
    answers are there and nobody else rates the group.
-2. `GroupRated` is published and committed. Only then does the command return: no kill of the proxy
-   loses the vote any more, `recovery` would send it. If the task of the group decides earlier for
-   another reason, the vote is durable with `GroupSealed`, before a reward is sent.
+2. `GroupRated` is published and synced to the disk. Only then does the command return: no kill of
+   the proxy loses the vote any more, `recovery` would send it. If the task of the group decides
+   earlier for another reason, the vote is durable with `GroupSealed`, before a reward is sent.
 3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
    `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
 4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on
@@ -40,7 +40,6 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.events.rating import VoteEvent
-from core.journal.history import read_group
 from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
@@ -61,7 +60,7 @@ class RatingCommands:
 
     Each command returns a short message for the operator, or raises an `AjetError` when the running
     group refuses it; a refused command changes nothing. A vote, a decision and their undo
-    are committed before the command returns; if the journal fails just then, a `JournalError` is
+    are on the disk before the command returns; if the journal fails just then, a `JournalError` is
     raised, and they count while the proxy runs.
 
     Args:
@@ -116,7 +115,7 @@ class RatingCommands:
             else record_of(VoteCast, vote, holder=holder, **known)
         )
         cast(run, event, holder, override=override)
-        await self._committed(run)
+        await self._durable(run)
         if run.votes.rating is None:
             count = f"{len(run.votes.ballots)} of {run.votes.needed}"
             return (
@@ -156,7 +155,7 @@ class RatingCommands:
         run = find_open(self._runs, group_id)
         self._require_journal()
         withdraw(run, rater, holder)
-        await self._committed(run)
+        await self._durable(run)
         return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
 
     async def settle(self, vote: VoteEvent) -> str:
@@ -184,10 +183,10 @@ class RatingCommands:
         )
         if run is None:
             self.context.bus.publish(event)
-            await self._committed()
+            await self._durable()
             return f"{name} is settled: {vote.rating}; recorded for export, not sent again"
         decide_between(run, event)
-        await self._committed(run)
+        await self._durable(run)
         held = self._undo_text(run, "settle it again to change that")
         return f"{name} is settled: {vote.rating}{held}"
 
@@ -212,15 +211,15 @@ class RatingCommands:
             todo = "Send it again once the journal can be written; see the alert"
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
 
-    async def _committed(self, run: Run | None = None) -> None:
-        """Wait until a kill of the proxy can no longer lose what was published before; then the
-        group decides again.
+    async def _durable(self, run: Run | None = None) -> None:
+        """Wait until a loss of power can no longer lose what was published before; then the group
+        decides again.
 
         Raises:
             JournalError: The journal cannot be written.
         """
         try:
-            await self.context.journal.committed(self.context.bus.state.seq)
+            await self.context.journal.durable(self.context.bus.state.seq)
         finally:
             if run is not None:
                 run.wake.set()
@@ -235,7 +234,7 @@ class RatingCommands:
         """
         if (group := self.context.bus.state.groups.get(group_id)) is not None:
             return group
-        stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+        stored = await asyncio.to_thread(self.context.journal.group, group_id)
         if stored is None:
             raise NotNow(f"there is no group {group_id}")
         return stored

@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from core.events import AnyEvent, Event, GroupEvent, GroupSealed, decode, encode
-from core.journal.batch import Job, Meta
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
+from core.journal.reader import END
+from core.journal.storage import Job, Meta
 from core.reducer import apply
 from core.state import State
 from tests.simulation.loop import Incarnation, context_of
@@ -143,8 +144,8 @@ class SimulatedJournal:
             f"the journal cannot be written: {self.error}", str(self.path), "Free some space"
         )
 
-    def load_state(self) -> State:
-        """Return the state of the committed events."""
+    def load_state(self, until: int = END, advance: Callable[[int], None] | None = None) -> State:
+        """Return the state of the committed events; all of them."""
         return self._file.state()
 
     def last_seq(self) -> int:
@@ -155,12 +156,12 @@ class SimulatedJournal:
         """Return up to `limit` committed events with `seq` above `after`."""
         return [event for event in self._file.events() if event.seq > after][:limit]
 
-    def group_events(self, group_id: str) -> list[AnyEvent]:
-        """Return the committed events of one group."""
+    def group_events(self, group_id: str, until: int = END) -> list[AnyEvent]:
+        """Return the committed events of one group up to `until`."""
         return [
             event
             for event in self._file.events()
-            if isinstance(event, GroupEvent) and event.group_id == group_id
+            if isinstance(event, GroupEvent) and event.group_id == group_id and event.seq <= until
         ]
 
     def close(self) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from core.bus import Bus
 from core.events import ConsoleAttached
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.writer import Journal
 from tests.simulation.journal import COMMIT, SYNC, JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
 

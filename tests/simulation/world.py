@@ -24,7 +24,8 @@ from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from core.bus import Bus
 from core.events import ConsoleAttached, GroupRated, ProxyStarted, ProxyStopped
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
 from proxy.admission.registry import Groups

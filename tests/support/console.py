@@ -18,7 +18,7 @@ from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import Session
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
-from core.journal.history import HistoryPage
+from core.journal.reader import HistoryPage
 from core.reducer import reduce
 from core.roles import OWNER
 from core.state import Group, RunPoint, State

@@ -1,5 +1,6 @@
 """Journals with ranked groups, written without a proxy."""
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,10 +27,7 @@ from core.events import (
     Part,
     SentReward,
 )
-from core.journal import file
-from core.journal.batch import commit
-from core.journal.storage import begin_file, prepare, prepare_writer
-from core.journal.texts import TextWriter
+from core.journal.writer import Journal
 from core.scoring.advantage import advantages, is_dead
 
 BEGAN = 1_790_000_000.0
@@ -154,25 +152,12 @@ def ranked_group(
     return events
 
 
-def write_journal(path: Path, events: Iterable[Event], batch: int = 500) -> Path:
+def write_journal(path: Path, events: Iterable[Event]) -> Path:
     """Write a journal with these events, numbered from 1, a second apart; return its path."""
-    file.create(path)
-    db = sqlite3.connect(path)
-    begin_file(db)
-    prepare(db, 0)
-    prepare_writer(db)
-    db.execute("pragma synchronous=off")
-    texts, opened = TextWriter(db), set[str]()
-    jobs: list[Event] = []
-    for number, event in enumerate(events, 1):
-        at = event.at or BEGAN + number
-        jobs.append(msgspec.structs.replace(event, seq=number, at=at, run_id="run"))
-        if len(jobs) >= batch:
-            commit(db, jobs, opened, texts)
-            jobs = []
-    if jobs:
-        commit(db, jobs, opened, texts)
-    db.close()
+    with contextlib.closing(Journal(path)) as journal:
+        for number, event in enumerate(events, 1):
+            at = event.at or BEGAN + number
+            journal.append(msgspec.structs.replace(event, seq=number, at=at, run_id="run"))
     return path
 
 
@@ -180,5 +165,5 @@ def damage_first_row(path: Path) -> None:
     """Overwrite the first row of a journal with bytes that are no event."""
     db = sqlite3.connect(path)
     with db:
-        db.execute("update events set data=? where seq=(select min(seq) from events)", (b"\xff7",))
+        db.execute("update events set json=? where seq=(select min(seq) from events)", (b"\xff7",))
     db.close()

@@ -4,9 +4,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from core.journal.texts import unpacked
+from core.journal.messages import unpacked
 
-_ROWS = ("select cast(data as blob) from events", "select data from texts")
+_ROWS = "select cast(json as blob), null from events union all select zlib, size from messages"
 
 
 def stored_bytes(*paths: Path) -> bytes:
@@ -24,7 +24,7 @@ def _rows_of(file: Path) -> list[bytes]:
         return []
     with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:
         rows = []
-        for sql in _ROWS:
-            with contextlib.suppress(sqlite3.OperationalError):  # no journal
-                rows += [unpacked(row[0]) for row in db.execute(sql)]
+        with contextlib.suppress(sqlite3.OperationalError):  # no journal
+            for data, size in db.execute(_ROWS):
+                rows.append(data if size is None else unpacked(data, size))
     return rows

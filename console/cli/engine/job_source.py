@@ -134,7 +134,7 @@ def _last_sent(aim: Aim, target: Target) -> str:
     from core.journal.read_only import JournalFile
 
     with contextlib.suppress(AjetError), JournalFile(aim.home.journal) as file:
-        server = file.state().servers.get(target.name)
+        server = file.load_state().servers.get(target.name)
         return server.job.yaml if server is not None and server.job is not None else ""
     return ""  # there is no journal, or it cannot be read
 

@@ -22,6 +22,28 @@ def fingerprint() -> str:
     return f"ajet-console-{version()}"
 
 
+def whole_body(
+    head: Mapping[str, Any],
+    choices: Sequence[Mapping[str, Any]],
+    usage: Mapping[str, Any],
+    prompt_fields: Mapping[str, Any],
+) -> bytes:
+    """Return the JSON body of a response that is not streamed; `prompt_fields` follow the usage."""
+    return _encode(
+        {
+            **head,
+            "choices": choices,
+            "service_tier": None,
+            "system_fingerprint": fingerprint(),
+            "usage": usage,
+            **prompt_fields,
+            "kv_transfer_params": None,
+            "ec_transfer_params": None,
+            "metrics": None,
+        }
+    )
+
+
 class ChunkWriter(Writer):
     """Writer of chunks, all with the same id, time and model; see `Writer`."""
 
@@ -122,7 +144,8 @@ class ChunkWriter(Writer):
         """Return the end of the stream; choices without an answer end with `abort`."""
         end = b""
         for index in range(len(answers), self.choices):
-            end += self._chunk(self._choice(index, {}) | {"finish_reason": "abort"})
+            aborted = {"finish_reason": "abort", "stop_reason": None}
+            end += self._chunk(self._choice(index, {}) | aborted)
         if self._request.include_usage:
             usage = usage_of(answers, self._each)
             known = {key: value for key, value in usage.items() if value is not None}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions_writer import CompletionFields, CompletionsWriter, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
-from proxy.dialects.common import chat_request, choice_fields, decode, refusal_body
+from proxy.dialects.common import RequestReader, choice_fields, refusal_body
 from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import INTEGERS, check_common, check_logprobs, check_numbers
@@ -56,35 +56,34 @@ class EchoRefused(ApiError):
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
-    """Parse and check one request.
-
-    Args:
-        data: The raw body.
-        headers: The request's headers; names in lower case.
-        client: The client's address; with key and session it identifies the sender.
+    """Parse and check one request; each of several prompts becomes a part of it.
 
     Raises:
         ApiError: The request is invalid (vLLM refuses it too), or its prompt is not supported.
     """
-    body = decode(data, headers.get("content-type", ""))
+    request = _read(data, headers, client)
+    prompts = request.extra.prompts
+    if len(prompts) == 1:
+        return request
+    return replace(request, parts=tuple(_part(request, *part) for part in enumerate(prompts)))
+
+
+def _convert(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
     prompts = prompts_of(body)
     check(body)
-    messages = [_message(prompts[0])]
+    message = _message(prompts[0])
     dropped = _LEGACY_ONLY | NOT_UPSTREAM
     upstream = {key: value for key, value in body.items() if key not in dropped}
-    upstream["messages"] = messages
+    upstream["messages"] = [message]
     if upstream.get("max_tokens") is None:
         upstream["max_tokens"] = MAX_TOKENS
     if (count := body.get("logprobs")) is not None:
         upstream |= {"logprobs": True, "top_logprobs": count}
-    fields = choice_fields(body) | {
-        "query": messages[0]["content"],
-        "extra": CompletionFields(_echoed(body, prompts), count, tuple(prompts)),
-    }
-    request = chat_request("completions", data, headers, client, body, messages, upstream, **fields)
-    if len(prompts) == 1:
-        return request
-    return replace(request, parts=tuple(_part(request, *part) for part in enumerate(prompts)))
+    extra = CompletionFields(_echoed(body, prompts), count, tuple(prompts))
+    return upstream, choice_fields(body) | {"query": message["content"], "extra": extra}
+
+
+_read = RequestReader("completions", _convert)
 
 
 def _message(prompt: Prompt) -> dict[str, Any]:

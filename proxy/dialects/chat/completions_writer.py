@@ -6,15 +6,14 @@ format that models write.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
-from proxy.dialects.chat.chunks import ChunkWriter, fingerprint
-from proxy.dialects.logprobs import Entry, requested_tokens, token_bytes
+from proxy.dialects.chat.chunks import ChunkWriter, whole_body
+from proxy.dialects.logprobs import Entry, alternatives, requested_tokens, token_bytes
 from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
-
-_encode = msgspec.json.Encoder().encode
 
 LOWEST = -9999.0
 """Replaces a log probability of minus infinity, which JSON cannot represent."""
@@ -50,18 +49,8 @@ class CompletionsWriter(ChunkWriter):
     def body(self, winners: Sequence[PublicAnswer]) -> bytes:
         """Return the JSON body; the choices of several prompts follow one another."""
         answers = self._shown(winners)
-        return _encode(
-            {
-                **self._head,
-                "choices": [self._whole(index, answer) for index, answer in enumerate(answers)],
-                "service_tier": None,
-                "system_fingerprint": fingerprint(),
-                "usage": usage_of(answers, self._each),
-                "kv_transfer_params": None,
-                "ec_transfer_params": None,
-                "metrics": None,
-            }
-        )
+        choices = [self._whole(index, answer) for index, answer in enumerate(answers)]
+        return whole_body(self._head, choices, usage_of(answers, self._each), {})
 
     def _whole(self, index: int, answer: PublicAnswer) -> dict[str, Any]:
         return {
@@ -121,45 +110,34 @@ class CompletionsWriter(ChunkWriter):
         return self._legacy.echo[index // self._request.n] if self._legacy.echo else ""
 
 
-def legacy_logprobs(entries: Sequence[Entry], offset: int, alternatives: int | None) -> Any:
+def legacy_logprobs(entries: Sequence[Entry], offset: int, most: int | None) -> Any:
     """Convert log probabilities to the legacy form: four lists with one item per token.
 
     Args:
         entries: The tokens in the form of chat completions.
         offset: Position of the first token in the text, in characters.
-        alternatives: Alternatives per token; -1 for all, None for no logprobs.
+        most: Alternatives per token; -1 for all, None for no logprobs.
 
     Returns:
         None when there are no tokens or no logprobs are requested.
     """
-    if not entries or alternatives is None:
+    if not entries or most is None:
         return None
     tokens = [
         str(entry.get("token") or token_bytes(entry).decode(errors="replace")) for entry in entries
     ]
-    offsets = []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
+    tops = []
+    for entry, token in zip(entries, tokens, strict=True):
+        others = alternatives(entry)
+        tops.append({token: _logprob(entry)})
+        for top in others if most < 0 else others[:most]:
+            tops[-1].setdefault(str(top.get("token")), _logprob(top))
     return {
-        "text_offset": offsets,
-        "token_logprobs": [_logprob(entry) for entry in entries],
+        "text_offset": list(accumulate(map(len, tokens[:-1]), initial=offset)),
+        "token_logprobs": list(map(_logprob, entries)),
         "tokens": tokens,
-        "top_logprobs": [
-            _top_logprobs(entry, token, alternatives)
-            for entry, token in zip(entries, tokens, strict=True)
-        ],
+        "top_logprobs": tops,
     }
-
-
-def _top_logprobs(entry: Entry, token: str, alternatives: int) -> dict[str, float]:
-    """Map the token and its alternatives, the likeliest first, to their log probabilities."""
-    tops = entry.get("top_logprobs")
-    tops = [top for top in tops if isinstance(top, dict)] if isinstance(tops, list) else []
-    result = {token: _logprob(entry)}
-    for top in tops if alternatives < 0 else tops[:alternatives]:
-        result.setdefault(str(top.get("token")), _logprob(top))
-    return result
 
 
 def _logprob(entry: Entry) -> float:

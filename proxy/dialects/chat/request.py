@@ -1,11 +1,11 @@
 """Chat completions: the request parser and the dialect. No I/O."""
 
-from collections.abc import Mapping
 from typing import Any
 
+from core.openai.forms import text_part
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.writer import ChatWriter
-from proxy.dialects.common import chat_request, choice_fields, decode, refusal_body
+from proxy.dialects.common import RequestReader, choice_fields, refusal_body
 from proxy.dialects.fields import bad_value, typed
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import (
@@ -23,33 +23,24 @@ NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
 _FLAGS = ("stream", "logprobs", "parallel_tool_calls", "return_token_ids")
 
 
-def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
-    """Parse and check one request.
+def _convert(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the request for the upstream.
 
     Both names of reasoning in the history (`reasoning`, `reasoning_content`) pass unchanged, as do
     unknown fields, roles and content blocks. A content block that is a plain string, which vLLM
     accepts, is converted to a block of type `text`: AgentJet's workers fail on strings.
-
-    Args:
-        data: The raw body.
-        headers: The request's headers; names in lower case.
-        client: The client's address; with key and session it identifies the sender.
-
-    Raises:
-        ApiError: The request is invalid; vLLM refuses it too.
     """
-    body = decode(data, headers.get("content-type", ""))
     check(body)
-    messages = body["messages"]
-    for message in messages:
+    for message in body["messages"]:
         if isinstance(content := message.get("content"), list):
             message["content"] = [
-                {"type": "text", "text": block} if isinstance(block, str) else block
-                for block in content
+                text_part(block) if isinstance(block, str) else block for block in content
             ]
     upstream = {key: value for key, value in body.items() if key not in NOT_UPSTREAM}
-    fields = choice_fields(body)
-    return chat_request("chat", data, headers, client, body, messages, upstream, **fields)
+    return upstream, choice_fields(body)
+
+
+read_request = RequestReader("chat", _convert)
 
 
 def check(body: dict[str, Any]) -> None:

@@ -6,14 +6,10 @@ The keys, their order and which of them are null match captures of a real server
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from proxy.dialects.chat.chunks import ChunkWriter, fingerprint
+from proxy.dialects.chat.chunks import ChunkWriter, whole_body
 from proxy.dialects.logprobs import Entry
 from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
 from proxy.dialects.tool_constraints import forces_call
-
-_encode = msgspec.json.Encoder().encode
 
 
 class ChatWriter(ChunkWriter):
@@ -38,22 +34,14 @@ class ChatWriter(ChunkWriter):
         """Return the JSON body; its fields about the prompt are those of the first answer."""
         answers = self._shown(winners)
         first = answers[0] if answers else None
-        return _encode(
-            {
-                **self._head,
-                "object": "chat.completion",
-                "choices": [self._whole(index, answer) for index, answer in enumerate(answers)],
-                "service_tier": None,
-                "system_fingerprint": fingerprint(),
-                "usage": usage_of(answers),
-                "prompt_logprobs": first.prompt_logprobs if first else None,
-                "prompt_token_ids": first.prompt_token_ids if first and self._ids else None,
-                "prompt_text": first.prompt_text if first else None,
-                "kv_transfer_params": None,
-                "ec_transfer_params": None,
-                "metrics": None,
-            }
-        )
+        prompt_fields = {
+            "prompt_logprobs": first.prompt_logprobs if first else None,
+            "prompt_token_ids": first.prompt_token_ids if first and self._ids else None,
+            "prompt_text": first.prompt_text if first else None,
+        }
+        choices = [self._whole(index, answer) for index, answer in enumerate(answers)]
+        head = {**self._head, "object": "chat.completion"}
+        return whole_body(head, choices, usage_of(answers), prompt_fields)
 
     def _whole(self, index: int, answer: PublicAnswer) -> dict[str, Any]:
         content = answer.content

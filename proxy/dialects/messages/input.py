@@ -14,14 +14,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from proxy.dialects.conversation import (
-    Message,
-    call_of,
-    content_of,
-    image_part,
-    result_of,
-    text_part,
-)
+from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
 from proxy.dialects.fields import typed
 from proxy.dialects.request import new_call_id
 from proxy.http.errors import invalid
@@ -153,10 +146,7 @@ def _assistant(blocks: list[_AnthropicBlock], where: str) -> Message:
 
 
 def _call(block: _AnthropicBlock, where: str) -> Message:
-    try:
-        arguments = json.dumps(block.input or {}, ensure_ascii=False)
-    except RecursionError:
-        raise invalid("dict_type", f"{where}.input", "Input is nested too deeply", {}) from None
+    arguments = json.dumps(block.input or {}, ensure_ascii=False)
     return call_of(block.id or new_call_id(where, arguments), block.name or "", arguments)
 
 

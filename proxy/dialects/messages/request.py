@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
+from core.openai.forms import choice_of, tool_of
 from proxy.dialects.base import Dialect
-from proxy.dialects.common import chat_request, decode
+from proxy.dialects.common import RequestReader
 from proxy.dialects.fields import bad_value, integer, required, typed
 from proxy.dialects.messages.input import chat_messages
 from proxy.dialects.messages.writer import MessagesWriter, error_body
-from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import check_common, check_numbers, check_stop_texts
 from proxy.http.errors import ApiError, invalid
 
@@ -55,44 +55,6 @@ class _Stops(msgspec.Struct):
 class _AnthropicTool(msgspec.Struct):
     name: str
     input_schema: dict[str, Any]
-
-
-def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
-    """Parse and check the body of `POST /v1/messages`.
-
-    Args:
-        data: The raw body.
-        headers: The request's headers; names in lower case.
-        client: The client's address; with key and session it identifies the sender.
-
-    Raises:
-        ApiError: The request is invalid; vLLM refuses it too.
-    """
-    body = decode(data, headers.get("content-type", ""))
-    fields = _conversation(body) | _sampling(body)
-    upstream = _passed_on(body) | fields
-    messages = fields["messages"]
-    return chat_request("messages", data, headers, client, body, messages, upstream)
-
-
-def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
-    """Parse and check the body of `POST /v1/messages/count_tokens`.
-
-    The result's `messages` and `body["tools"]` equal those of `read_messages` for the same
-    conversation.
-
-    Raises:
-        ApiError: The request is invalid; vLLM refuses it too.
-    """
-    body = decode(data, headers.get("content-type", ""))
-    fields = _conversation(body)
-    upstream = _passed_on(body) | fields
-    request = chat_request(
-        *("count_tokens", data, headers, client, body, fields["messages"], upstream),
-        train=False,
-        stream=False,
-    )
-    return msgspec.structs.replace(request, dialect="messages")
 
 
 def _passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,13 +107,13 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any] | None:
         return None
     own = typed(tool, _AnthropicTool, where)
     schema = own.input_schema
-    function: dict[str, Any] = {"name": own.name}
-    if isinstance(description := tool.get("description"), str):
-        function["description"] = description
-    function["parameters"] = schema if "type" in schema else {**schema, "type": "object"}
-    if isinstance(strict := tool.get("strict"), bool):
-        function["strict"] = strict
-    return {"type": "function", "function": function}
+    description, strict = tool.get("description"), tool.get("strict")
+    fields = {
+        "description": description if isinstance(description, str) else None,
+        "parameters": schema if "type" in schema else {**schema, "type": "object"},
+        "strict": strict if isinstance(strict, bool) else None,
+    }
+    return tool_of(own.name, fields)
 
 
 def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
@@ -161,7 +123,7 @@ def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
         if not isinstance(name, str) or not name:
             text = "Value error, tool_choice.name is required when type is tool"
             raise invalid("value_error", "body.tool_choice", text, value)
-        return {"type": "function", "function": {"name": name}}
+        return choice_of(name)
     choice = _CHOICES.get(kind) if isinstance(kind, str) else None
     if choice is None:
         text = "Input should be auto, any, tool or none"
@@ -198,4 +160,19 @@ def _output(config: Any) -> dict[str, Any]:
     return fields
 
 
+def _convert(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    fields = _conversation(body) | _sampling(body)
+    return _passed_on(body) | fields, {}
+
+
+def _convert_count(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    fields = _conversation(body)
+    return _passed_on(body) | fields, {"train": False, "stream": False}
+
+
+read_messages = RequestReader("messages", _convert)
+"""Parser of `POST /v1/messages`."""
+read_count = RequestReader("messages", _convert_count, "count_tokens")
+"""Parser of `POST /v1/messages/count_tokens`: `messages` and `body["tools"]` of its requests equal
+those of `read_messages` for the same conversation."""
 MESSAGES = Dialect("messages", read_messages, MessagesWriter, refusal_body)

@@ -19,15 +19,8 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
+from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
 from proxy.dialects.agent_notes import query_of
-from proxy.dialects.conversation import (
-    Message,
-    call_of,
-    content_of,
-    image_part,
-    result_of,
-    text_part,
-)
 from proxy.dialects.fields import typed, unsupported
 from proxy.dialects.responses.store import ResponseStore
 from proxy.dialects.responses.tools import custom_arguments, flat_name

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from proxy.dialects.logprobs import Entry
+from proxy.dialects.logprobs import Entry, alternatives
 from proxy.dialects.request import pieces
 from proxy.dialects.responses.tools import custom_input
 from proxy.dialects.writer import Block, BlockStream, event_bytes
@@ -240,11 +240,9 @@ def _without_bytes(entry: JsonObject) -> JsonObject:
     return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": others}
 
 
-def logprob_of(entry: Any) -> dict[str, Any]:
+def logprob_of(entry: Entry) -> JsonObject:
     """Return a token's logprob as in items."""
-    entry = entry if isinstance(entry, dict) else {}
-    tops = entry.get("top_logprobs")
-    return _token(entry) | {"top_logprobs": [_token(top) for top in tops or () if top]}
+    return _token(entry) | {"top_logprobs": list(map(_token, alternatives(entry)))}
 
 
 def _token(entry: Mapping[str, Any]) -> dict[str, Any]:

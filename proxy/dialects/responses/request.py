@@ -16,7 +16,6 @@
 | all others                         | the same                                                   |
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +24,7 @@ import msgspec
 
 from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.dialects.base import Dialect
-from proxy.dialects.common import Unreadable, chat_request, decode, refusal_body, request_id
+from proxy.dialects.common import RequestReader, refusal_body
 from proxy.dialects.fields import bad_value, required, typed, unsupported
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses.input import ConversationReader
@@ -65,7 +64,6 @@ _SERVICE_ONLY = frozenset(
 
 _INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
 _FLAGS = ("stream", "store", "background", "parallel_tool_calls")
-_OUTPUT_RANGES = (("max_output_tokens", 1, math.inf, "must be at least 1"),)
 _LOGPROBS = "message.output_text.logprobs"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
@@ -101,51 +99,21 @@ def responses(store: ResponseStore, chance: Chance = SYSTEM.chance) -> Dialect:
         chance: Source of their ids.
     """
 
-    def read(data: bytes, headers: Mapping[str, str], client: str) -> ChatRequest:
-        return read_request(data, headers, client, store)
+    def convert(body: dict[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        _check(body)
+        tools = read_tools(body)
+        conversation = ConversationReader(body.get("instructions"), body["input"], store)
+        if not conversation.messages:
+            raise bad_value("input must contain at least one message.", "input")
+        fields: dict[str, Any] = {"extra": _response_fields(body, tools, name)}
+        if conversation.query is not None:
+            fields["query"] = conversation.query
+        return _upstream(body, tools, conversation), fields
 
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
         return ResponseWriter(request, model, created, store, chance)
 
-    return Dialect("responses", read, writer, refusal_body)
-
-
-def read_request(
-    data: bytes, headers: Mapping[str, str], client: str, store: ResponseStore
-) -> ChatRequest:
-    """Parse and check one request.
-
-    Args:
-        data: The raw body.
-        headers: The request's headers; names in lower case.
-        client: The client's address; with key and session it identifies the sender.
-        store: The output items of earlier responses.
-
-    Raises:
-        ApiError: The request is invalid (vLLM refuses it too), or not supported.
-    """
-    body = decode(data, headers.get("content-type", ""))
-    try:
-        return _request(body, data, headers, client, store)
-    except RecursionError:
-        raise Unreadable from None
-
-
-def _request(
-    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, store: ResponseStore
-) -> ChatRequest:
-    _check(body)
-    tools = read_tools(body)
-    conversation = ConversationReader(body.get("instructions"), body["input"], store)
-    messages = conversation.messages
-    if not messages:
-        raise bad_value("input must contain at least one message.", "input")
-    name = request_id(headers)
-    fields = {"request_id": name, "extra": _response_fields(body, tools, name)}
-    if conversation.query is not None:
-        fields["query"] = conversation.query
-    upstream = _upstream(body, tools, conversation)
-    return chat_request("responses", data, headers, client, body, messages, upstream, **fields)
+    return Dialect("responses", RequestReader("responses", convert), writer, refusal_body)
 
 
 RESPONSES = responses(ResponseStore())
@@ -165,7 +133,7 @@ def _check(body: dict[str, Any]) -> None:
     check_numbers(body, _INTEGERS, _FLAGS)
     check_common({key: value for key, value in body.items() if key != "stream_options"})
     check_logprobs(body.get("top_logprobs"), "top_logprobs")
-    check_ranges(body, _OUTPUT_RANGES)
+    check_ranges(body, ("max_output_tokens",))
     if body.get("background"):
         text = (
             "This server does not support `store=True` and therefore does not support the "

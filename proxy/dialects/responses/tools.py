@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from core.openai.forms import choice_of, tool_of
 from proxy.dialects.fields import bad_value, required, typed
 from proxy.dialects.validation import Function
 from proxy.http.errors import ApiError, invalid
@@ -73,12 +74,8 @@ class ToolTable(msgspec.Struct):
         self.names[flat] = (name, namespace)
         if tool.get("type") == "custom":
             self.custom.add(flat)
-            function = _custom(tool, flat)
-        else:
-            schema_keys = ("description", "parameters", "strict")
-            fields = {key: tool[key] for key in schema_keys if tool.get(key) is not None}
-            function = {"name": flat, **fields}
-        self.chat.append({"type": "function", "function": function})
+            tool = _custom(tool)
+        self.chat.append(tool_of(flat, tool))
 
 
 def flat_name(namespace: Any, name: str) -> str:
@@ -122,7 +119,7 @@ def _echoed(tool: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {key: tool.get(key) for key in keys} | {k: v for k, v in tool.items() if k not in keys}
 
 
-def _custom(tool: Mapping[str, Any], flat: str) -> dict[str, Any]:
+def _custom(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a custom tool, which takes free text, to a function with one string parameter."""
     text = tool.get("description")
     text = text if isinstance(text, str) else ""
@@ -131,7 +128,7 @@ def _custom(tool: Mapping[str, Any], flat: str) -> dict[str, Any]:
     if isinstance(text_format, dict) and isinstance(grammar := text_format.get("definition"), str):
         field["description"] = f"Text in this {text_format.get('syntax') or ''} grammar:\n{grammar}"
     schema = {"type": "object", "properties": {"input": field}, "required": ["input"]}
-    return {"name": flat, "description": text, "parameters": schema}
+    return {"description": text, "parameters": schema}
 
 
 # --- tool choice --------------------------------------------------------------------------------
@@ -163,7 +160,7 @@ def choose(choice: Any, tools: ToolTable) -> Any:
     if flat is None:
         text = f"Tool '{function.get('name')}' has not been passed in `tools`."
         raise bad_value(text, "tool_choice")
-    return {"type": "function", "function": {"name": flat}}
+    return choice_of(flat)
 
 
 def _allow(choice: Mapping[str, Any], tools: ToolTable) -> Any:

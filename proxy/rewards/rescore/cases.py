@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +21,7 @@ from core.events import (
     GroupSealed,
     RatingUndone,
 )
-from core.journal import storage
-from core.journal.history import ReadableJournal
+from core.journal.reader import JournalReader
 from proxy.rewards.rescore.results import Case
 from proxy.rewards.source import Answer, GroupContext
 
@@ -40,43 +38,29 @@ _KNOWN = (
 # --- the journal ------------------------------------------------------------------------------
 
 
-def newest_cases(journal: ReadableJournal, limit: int) -> list[Case]:
+def newest_cases(journal: JournalReader, limit: int) -> list[Case]:
     """Return the newest groups that are trained on and have answers, at most `limit`, in order."""
-    cases: list[Case] = []
-    with journal.reading() as db:
-        ids = db.execute("select id from groups order by opened_seq desc").fetchall()
-        for (group_id,) in ids:
-            case = _case(db, str(group_id))
-            if case is not None:
-                cases.append(case)
-            if len(cases) == limit:
-                break
-    return cases[::-1]
+    found = (_case(events) for events in journal.newest_groups())
+    return list(itertools.islice(filter(None, found), limit))[::-1]
 
 
-def group_case(journal: ReadableJournal, prefix: str) -> Case:
+def group_case(journal: JournalReader, prefix: str) -> Case:
     """Return the one group whose id begins with `prefix`, also if it is not trained on.
 
     Raises:
         AjetError: no group or several groups match, or none of its candidates answered.
     """
-    with journal.reading() as db:
-        rows = db.execute(
-            "select id from groups where id=? or substr(id, 1, ?)=? order by id=? desc limit 2",
-            (prefix, len(prefix), prefix, prefix),
-        ).fetchall()
-        ids = [str(row[0]) for row in rows]
-        if prefix not in ids and len(ids) != 1:
-            what = "several groups begin" if ids else "no group begins"
-            raise AjetError(f"{what} with `{one_line(prefix, 40)}`", todo="Give the whole id")
-        case = _case(db, ids[0], include_untrained=True)
+    ids = journal.ids_with_prefix(prefix)
+    if len(ids) != 1:
+        what = "several groups begin" if ids else "no group begins"
+        raise AjetError(f"{what} with `{one_line(prefix, 40)}`", todo="Give the whole id")
+    case = _case(journal.group_events(ids[0]), include_untrained=True)
     if case is None:
         raise UsageError("no candidate of this group answered", ids[0])
     return case
 
 
-def _case(db: sqlite3.Connection, group_id: str, *, include_untrained: bool = False) -> Case | None:
-    events = storage.events_of(db, group_id)
+def _case(events: Sequence[AnyEvent], *, include_untrained: bool = False) -> Case | None:
     opened = next((event for event in events if isinstance(event, GroupOpened)), None)
     if opened is None or not (include_untrained or opened.episode_type == "train"):
         return None
@@ -94,7 +78,7 @@ def _case(db: sqlite3.Connection, group_id: str, *, include_untrained: bool = Fa
     tools = opened.body.get("tools")
     return Case(
         context=GroupContext(
-            group_id=group_id,
+            group_id=opened.group_id,
             request_id=opened.request_id,
             task_id=opened.task_id,
             query=opened.query,

@@ -8,7 +8,8 @@ import pytest
 
 from core.bus import Bus
 from core.events import AlertRaised, Event, GroupMarked
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.writer import Journal
 from core.state import State
 from core.state.common import Dirty
 from core.state.encoder import StateEncoder

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import core.journal.reader
+import core.journal.storage
 import core.journal.writer
 from core.events import AlertCleared, GroupNoted
-from core.journal.file import mark_of
+from core.journal.file import PAGE, mark_of
 from core.journal.prune import Pruner, Retention
-from core.journal.storage import PAGE
 from proxy import main
 from proxy.control.journal_alerts import follow_journal
 from tests.support.alerts import cause_of, todo_of
@@ -22,9 +21,9 @@ from tests.support.proxy.world import world
 
 
 async def test_training_resumes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
-    for name in ("RETRY_BUSY", "POLL"):
-        monkeypatch.setattr(core.journal.writer, name, 0.02)
+    for name in ("BUSY", "RETRY_BUSY"):
+        monkeypatch.setattr(core.journal.storage, name, 0.02)
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     async with world(tmp_path) as w:
         follow_journal(w.context)
@@ -75,10 +74,10 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
             w.context.bus.publish(GroupNoted(group_id=f"g{number}", note=secrets.token_hex(1_000)))
         await w.context.journal.durable(w.state.seq)
     with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
-        (row,) = db.execute("select data from events order by length(data) desc").fetchone()
+        (row,) = db.execute("select json from events order by length(json) desc").fetchone()
     async with world(tmp_path, recover=False) as w:
         with (tmp_path / "j.db").open("r+b") as file:
-            file.seek((tmp_path / "j.db").read_bytes().index(row[-500:]) // PAGE * PAGE)
+            file.seek((tmp_path / "j.db").read_bytes().index(row[-500:].encode()) // PAGE * PAGE)
             file.write(b"\xff" * PAGE)
         follow_journal(w.context)
         alert = await w.until(lambda: w.state.alerts.get("journal_damage"))

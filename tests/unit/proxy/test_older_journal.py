@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.journal.storage import SCHEMA
+from core.journal.file import SCHEMA
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings

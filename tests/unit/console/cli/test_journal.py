@@ -15,13 +15,11 @@ import pytest
 
 import core.journal.prune
 import core.journal.stats
-import core.journal.texts
 from console.cli import main
 from core.bus import Bus
 from core.events import GroupRated
-from core.journal.file import SIBLINGS
+from core.journal.file import SCHEMA, SIBLINGS
 from core.journal.prune import Pruner, Retention
-from core.journal.storage import SCHEMA
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
@@ -38,8 +36,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (core.journal.prune, core.journal.stats):
         monkeypatch.setattr(module, "KEEP_GROUPS", 10)
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
-    for module in (core.journal.prune, core.journal.texts):
-        monkeypatch.setattr(module, "STALE", 40)
 
 
 def fill(journal: Journal, count: int = 40) -> Bus:
@@ -67,7 +63,7 @@ def home(tmp_path: Path) -> Home:
 
 def listed(home: Home) -> list[str]:
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
-        return [row[0] for row in db.execute("select id from groups order by opened_seq")]
+        return [row[0] for row in db.execute("select group_id from groups order by opened_seq")]
 
 
 def run_journal(home: Home, *args: str) -> int:
@@ -140,12 +136,12 @@ def test_check_finds_damage(home: Home, capsys: pytest.CaptureFixture[str]) -> N
     assert run_journal(home, "check") == 0
     assert "ok," in capsys.readouterr().out
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
-        db.execute("delete from texts where id=3")
-        db.execute("update events set data=x'78ff' where seq=(select min(seq) from events)")
+        db.execute("delete from messages where id=3")
+        db.execute("update events set json='x' where seq=(select max(seq) from events)")
         db.commit()
     assert run_journal(home, "check") == 1
     out = capsys.readouterr().out
-    assert "1 rows or events are not, 1 texts are missing" in out
+    assert "1 are not, 1 messages are missing" in out
     size = home.journal.stat().st_size
     with home.journal.open("r+b") as file:
         file.seek(size - 8192)

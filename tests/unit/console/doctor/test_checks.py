@@ -13,7 +13,7 @@ from console import doctor
 from console.cli import main
 from console.doctor import examine, local, remote
 from console.doctor.finding import CheckContext, Finding
-from core.journal.storage import PAGE
+from core.journal.file import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings, load

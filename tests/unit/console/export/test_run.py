@@ -16,6 +16,7 @@ from console.export.run import ExportCancelled, ExportOptions, ExportProgress, e
 from console.export.split import Split, parse_split
 from console.session.filters import parse
 from core.events import ProbePrompt, ProbeSetLoaded
+from core.journal import reader
 from core.journal.read_only import JournalFile
 from tests.support.ranked import ranked_group, write_journal
 from tests.unit.console.export.conftest import Exporter
@@ -199,9 +200,9 @@ def test_a_format_that_fails_is_named_with_the_group(
 
 def test_damaged_rows_are_counted_and_said(tmp_path: Path) -> None:
     events = [event for number in range(4) for event in ranked_group(f"g{number}", f"q{number}")]
-    path = write_journal(tmp_path / "journal.db", events, batch=len(events) // 4)
+    path = write_journal(tmp_path / "journal.db", events)
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("update events set data=? where seq=(select max(seq) from events)", (b"x" * 40,))
+        db.execute("update events set json=? where seq=(select max(seq) from events)", (b"x" * 40,))
     with JournalFile(path) as journal:
         report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
     assert report.damaged == 1
@@ -214,7 +215,7 @@ def test_a_group_whose_texts_are_lost_is_left_out_and_counted(tmp_path: Path) ->
         tmp_path / "journal.db", [*ranked_group("g0", long), *ranked_group("g1", "q")]
     )
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("delete from texts")
+        db.execute("delete from messages where id=1")
     with JournalFile(path) as journal:
         report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
     assert (report.groups, report.left_out) == (1, {"texts that are missing in the journal": 1})
@@ -224,8 +225,9 @@ def test_the_survey_reports_progress_and_can_be_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "ROWS", 1)
     events = [event for number in range(3) for event in ranked_group(f"g{number}")]
-    path = write_journal(tmp_path / "journal.db", events, batch=1)
+    path = write_journal(tmp_path / "journal.db", events)
     reports: list[ExportProgress] = []
     with JournalFile(path) as journal, pytest.raises(ExportCancelled):
         export(

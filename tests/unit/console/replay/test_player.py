@@ -16,9 +16,9 @@ from console.cli.replay import _span, _span_of, journal_and_run
 from console.replay.player import Replay, ReplayError, Tempo
 from console.session.app_state import Session
 from core.events import Event, ProxyStarted, RatingModeChanged
+from core.journal.file import SCHEMA, JournalError
 from core.journal.read_only import JournalFile
-from core.journal.storage import SCHEMA
-from core.journal.writer import Journal, JournalError
+from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings
 from tests.support.runs import run_events
@@ -106,7 +106,7 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
     await journal.durable(seq)
     content = path.read_bytes()
     with JournalFile(path) as file:
-        assert list(file.state().groups) == ["g0001"]
+        assert list(file.load_state().groups) == ["g0001"]
     assert path.read_bytes() == content
     # what a kill leaves behind, where nothing can be made beside it
     folder = tmp_path / "left"
@@ -116,7 +116,7 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
     journal.close()
     before = _bytes(folder)
     with JournalFile(folder / "journal.db") as file:
-        assert list(file.state().groups) == ["g0001"]
+        assert list(file.load_state().groups) == ["g0001"]
     after = _bytes(folder)
     assert {name: after[name] for name in before} == before
 
@@ -136,7 +136,7 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        whole = file.state()
+        whole = file.load_state()
         assert list(session.state.groups) == list(whole.groups)
         assert session.state.totals == whole.totals
         assert replay.forms[-1] == "REPLAY end"
@@ -240,7 +240,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
     shutil.copyfile(stored_journal, broken)
     _damaged(broken)
     with pytest.raises(JournalError, match="cut short or damaged"), JournalFile(broken) as file:
-        file.state()
+        file.load_state()
     other = tmp_path / "other.db"
     db = sqlite3.connect(other)
     db.execute("create table t(x)")
@@ -305,7 +305,7 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
 async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.journal.read_only._CHUNK", 5)
+    monkeypatch.setattr("core.journal.reader.ROWS", 5)
     path = tmp_path / "journal.db"
     journal = Journal(path)
     for seq in range(1, 21):
@@ -332,7 +332,7 @@ async def test_an_engine_run_is_shown_as_of_its_end(
         journal.append(stamp(event, seq))
     await asyncio.to_thread(journal.close)
     with JournalFile(path) as file:
-        first, second = file.state().engine_runs.runs
+        first, second = file.load_state().engine_runs.runs
         assert _span_of(file, 1, 0) == (first.first_seq - 1, first.last_seq - 1)
         assert _span_of(file, 2, 0) == (second.first_seq - 1, file.last_seq())
         with pytest.raises(UsageError, match="no engine run 3"):

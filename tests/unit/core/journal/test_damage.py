@@ -13,13 +13,18 @@ import pytest
 
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
-from core.journal import damage, start
-from core.journal.damage import check_in_background, find_damage
-from core.journal.file import mark, mark_of
-from core.journal.start import open_journal
-from core.journal.storage import PAGE
-from core.journal.texts import lines_in
-from core.journal.writer import Journal, JournalError
+from core.journal import damage
+from core.journal.damage import (
+    check_in_background,
+    continue_salvage,
+    find_damage,
+    open_journal,
+    rows_in,
+)
+from core.journal.file import PAGE, JournalError, mark, mark_of
+from core.journal.prune import PruneError, Pruner, Retention
+from core.journal.stats import check_rows
+from core.journal.writer import Journal
 from core.runtime.home import Home
 from tests.support.sample import group_events
 
@@ -39,19 +44,19 @@ def written(path: Path, *, query: int = 3_000, snapshot: bool = True) -> int:
 
 
 @functools.cache
-def _content(query: int, snapshot: bool) -> tuple[bytes, int]:
+def _content(query: int, snapshot: bool, groups: int = GROUPS) -> tuple[bytes, int]:
     """The file of such a journal and the number of its last event; each is made once."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        last = _write(path, query, snapshot)
+        last = _write(path, query, snapshot, groups)
         return path.read_bytes(), last
 
 
-def _write(path: Path, query: int, snapshot: bool) -> int:
+def _write(path: Path, query: int, snapshot: bool, groups: int) -> int:
     journal = Journal(path)
     bus = Bus(journal, "run")
     noise = random.Random(1)  # what cannot be compressed
-    for number in range(GROUPS):
+    for number in range(groups):
         name = f"g{number}"
         bus.publish(
             GroupOpened(group_id=name, request_id="r", task_id="t", n=2, query="q" * query, body={})
@@ -81,10 +86,15 @@ def spoil(path: Path, *pages: int) -> None:
 def page_of(path: Path, group: str) -> int:
     """The first page, from 1, with an event of that group."""
     with contextlib.closing(sqlite3.connect(path)) as db:
-        for (data,) in db.execute("select data from events order by seq"):
-            if any(f'"group_id":"{group}"'.encode() in line for line in lines_in(data)):
-                return path.read_bytes().index(data[:100]) // PAGE + 1
-    raise AssertionError(f"no event of {group}")
+        sql = "select json from events where group_id=? order by seq"
+        (row,) = db.execute(sql, (group,)).fetchone()
+    return path.read_bytes().index(row[-200:].encode()) // PAGE + 1
+
+
+def roots(path: Path) -> dict[str, int]:
+    """First page of each table and index."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return dict(db.execute("select name, rootpage from sqlite_master where rootpage"))
 
 
 def test_a_whole_journal_is_opened_as_it_is(tmp_path: Path) -> None:
@@ -141,39 +151,111 @@ def test_several_damaged_places(tmp_path: Path) -> None:
         assert f"{stored} of {last} events" in result.notice
 
 
-def test_groups_whose_rows_are_lost_are_listed_from_their_events(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    last = written(path, query=10, snapshot=False)
-    groups = groups_of(path)
-    spoil(path, path.read_bytes().index(b"DONEqqq") // PAGE + 1)
-    mark(path, "damaged")
-    result = open_journal(path)
-    with contextlib.closing(result.journal):
-        assert f"{last} of {last} events are kept, 0 are missing" in result.notice
-    assert groups_of(path) == groups
-
-
 def groups_of(path: Path) -> list[tuple[object, ...]]:
     """The rows of the list of groups."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         return db.execute("select * from groups order by opened_seq").fetchall()
 
 
-def test_a_file_without_a_header_is_set_aside_whole(tmp_path: Path) -> None:
+PLACES = ["header", "map", "events", "messages", "groups", "snapshots", "meta", "events_of_group"]
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_but_the_rows_of_the_page_is_lost(tmp_path: Path, place: str, logged: bool) -> None:
+    """Of a lost page of a tree, all pages below it are found."""
     path = tmp_path / "journal.db"
-    written(path)
-    spoil(path, 1)
+    last = written(path, query=10)
+    places = {"header": 1, "map": 2, **roots(path)}
+    if logged:  # the newest rows are in the log only
+        with contextlib.closing(Journal(path)) as journal:
+            bus = Bus(journal, "run2", journal.load_state())
+            last = bus.publish(GroupNoted(group_id="g0", note="the last"))
+            asyncio.run(journal.durable(last))
+            journal.disk.close()
+            wal = Path(f"{path}-wal").read_bytes()
+        Path(f"{path}-wal").write_bytes(wal)
+    groups = groups_of(path) if not logged else []
+    spoil(path, places[place])
+    mark(path, "damaged")
     result = open_journal(path)
-    with contextlib.closing(result.journal):
-        assert result.state.seq == 0
-        assert "0 of 0 events are kept" in result.notice
-    assert list(tmp_path.glob("journal.db.damaged-*"))
+    with contextlib.closing(result.journal) as journal:
+        if not logged or result.notice:
+            assert f"{last} of {last} events are kept, 0 are missing" in result.notice
+        assert journal.load_state().seq == last
+        if place != "meta":
+            assert journal.meta("rating_mode_setting") == "hold"
+    assert not groups or groups_of(path) == groups
+
+
+def test_a_large_journal_is_copied_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage, "CHECKED_WHOLE", 0)
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for number in range(GROUPS):
+            for event in group_events(number, until="SCORING" if number == 7 else "DONE"):
+                bus.publish(event)
+        journal.append_snapshot(bus.state)
+    last = bus.state.seq
+    spoil(path, page_of(path, "g0100"))
+    mark(path, "damaged")
+    result = open_journal(path)
+    assert "its rows are copied in the background" in result.notice
+    with contextlib.closing(result.journal) as journal:
+        assert result.state == bus.state
+        assert journal.load_state() == bus.state
+        assert journal.group_events("g0007")
+        assert journal.last_seq() == last
+        assert journal.group_events("g0150") == []
+        new = Bus(journal, "run2", result.state)
+        for event in group_events(GROUPS + 1):  # its message is one of the old ones
+            new.publish(event)
+    again = open_journal(path)  # it was killed before the copy began
+    with contextlib.closing(again.journal) as journal:
+        with pytest.raises(PruneError, match="being copied"):
+            Pruner(journal, Retention()).prune(Retention(days=1))
+        notices: list[str] = []
+        journal.on_notice = notices.append
+        copy = continue_salvage(journal)
+        assert copy is not None
+        copy.join(60)
+        (notice,) = notices
+        kept = len([event for event in journal.events(0, 100_000) if event.seq <= last])
+        assert f"{kept} of {last} events are kept, {last - kept} are missing" in notice
+        assert last * 0.99 < kept < last
+        for name in ("g0150", f"g{GROUPS + 1:04}"):
+            opened = journal.group_events(name)[0]
+            assert isinstance(opened, GroupOpened)
+            assert opened.body["messages"] == [{"role": "user", "content": opened.query}]
+        with journal.reading() as db:
+            assert not check_rows(db).lost_messages
+        assert journal.page(0, 10).total >= GROUPS - 2
+        assert continue_salvage(journal) is None
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("intact", [0, PAGE // 2])
+def test_the_rows_outlast_any_damaged_page(tmp_path: Path, intact: int) -> None:
+    path = tmp_path / "journal.db"
+    content, last = _content(10, True, 1_000)
+    path.write_bytes(content)
+    whole = len({row[0] for table, row in rows_in(path) if table == "events"})
+    assert whole == last == 3_000
+    for first in range(0, len(content), PAGE):
+        damaged = bytearray(content)
+        damaged[first + intact : first + PAGE] = b"\xa5" * (PAGE - intact)
+        path.write_bytes(damaged)
+        kept = {row[0] for table, row in rows_in(path) if table == "events"}
+        assert len(kept) >= 0.99 * whole, first // PAGE + 1
 
 
 def test_damage_found_in_the_background_is_repaired_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "CHECKED_WHOLE", 0)
+    monkeypatch.setattr(damage, "CHECKED_WHOLE", 0)
     path = tmp_path / "journal.db"
     last = written(path)  # the snapshot is whole: the state is read without the damaged page
     spoil(path, page_of(path, "g150"))
@@ -185,6 +267,7 @@ def test_damage_found_in_the_background_is_repaired_at_the_next_start(
     assert lines[0]
     mark(path, lines[0])
     result.journal.close()
+    monkeypatch.undo()
     again = open_journal(path)
     with contextlib.closing(again.journal):
         assert f"of {last} events are kept" in again.notice
@@ -228,21 +311,6 @@ def test_a_start_succeeds_whichever_page_is_damaged(
             asyncio.run(journal.committed(noted))
 
 
-def test_the_start_of_a_large_journal_checks_the_table_it_reads_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(start, "CHECKED_WHOLE", 0)
-    path = tmp_path / "journal.db"
-    last = written(path)
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        sql = "select rootpage from sqlite_master where name='meta'"
-        spoil(path, db.execute(sql).fetchone()[0])
-    opened = open_journal(path)
-    with contextlib.closing(opened.journal) as journal:
-        assert f"{last} of {last} events are kept" in opened.notice
-        assert journal.meta("rating_mode_setting") is None
-
-
 def test_a_start_succeeds_after_its_log_was_truncated(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with contextlib.closing(Journal(path)) as journal:
@@ -270,7 +338,7 @@ def test_without_room_for_a_copy_the_damaged_file_stays(
     written(path)
     spoil(path, 1)
     before = path.read_bytes()
-    monkeypatch.setattr(damage, "_copy", full)
+    monkeypatch.setattr(damage, "_copy_rows", full)
     with pytest.raises(JournalError, match="cannot be copied"):
         open_journal(path)
     assert path.read_bytes() == before

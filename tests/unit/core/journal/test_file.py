@@ -1,4 +1,5 @@
-"""A journal whose file is deleted or replaced while it is open is written again at its path."""
+"""The file of a journal: written again at its path if it is deleted or replaced; one of an older
+program is refused and set aside, a newer one is refused."""
 
 import asyncio
 import contextlib
@@ -14,6 +15,9 @@ import core.journal.writer
 from core.bus import Bus
 from core.events import GroupNoted, GroupOpened
 from core.journal import file as journal_file
+from core.journal.damage import open_journal
+from core.journal.file import SCHEMA, JournalError, OlderJournal
+from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.runtime.home import Home
 
@@ -128,3 +132,145 @@ def test_the_name_of_the_proxy_outlasts_the_journal(tmp_path: Path) -> None:
     new = Home.open(tmp_path / "new")
     assert len(new.client_uuid(None)) == 36
     assert new.client_uuid(None) == new.client_uuid(None)
+
+
+# --- journals of other programs ------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.open(tmp_path / "home")
+
+
+async def write(path: Path, note: str) -> None:
+    """Write one event, and the id of a proxy."""
+    with contextlib.closing(Journal(path)) as journal:
+        journal.put_meta("client_uuid", "the id of the older proxy")
+        await Bus(journal, "run").publish_durable(GroupNoted(group_id="g1", note=note))
+
+
+def set_version(path: Path, schema: int, program: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("update meta set value=? where key='written_by'", (program,))
+        db.execute(f"pragma user_version={schema}")
+        db.commit()
+
+
+@pytest.fixture
+async def older(home: Home) -> Path:
+    await write(home.journal, "a note of a person")
+    set_version(home.journal, SCHEMA - 1, "0.1.7")
+    return home.journal
+
+
+@pytest.mark.parametrize("opened", [Journal, JournalFile])
+def test_an_older_journal_is_refused_by_name(
+    older: Path, opened: type[Journal] | type[JournalFile]
+) -> None:
+    before = older.read_bytes()
+    with pytest.raises(OlderJournal) as caught:
+        opened(older)
+    text = str(caught.value)
+    assert f"of version {SCHEMA - 1}, written by ajet-console 0.1.7" in text
+    assert f"reads version {SCHEMA}" in text
+    assert f"exports it: `ajet-console export jsonl OUT --journal {older}`" in text
+    assert older.read_bytes() == before
+
+
+def test_a_start_sets_an_older_journal_aside_and_begins_a_new_one(home: Home, older: Path) -> None:
+    before = older.read_bytes()
+    opened = open_journal(older)
+    with contextlib.closing(opened.journal):
+        (aside,) = home.root.glob("journal.db.older-*")
+        assert aside.read_bytes() == before
+        assert opened.state.seq == 0
+        assert "written by ajet-console 0.1.7" in opened.notice
+        assert f"--journal {aside}`" in opened.notice
+    again = open_journal(older)
+    again.journal.close()
+    assert not again.notice
+    assert list(home.root.glob("journal.db.older-*")) == [aside]
+
+
+def test_the_id_of_the_proxy_outlasts_an_older_journal(home: Home, older: Path) -> None:
+    """The server knows episodes by it: those that the older proxy held are found there."""
+    opened = open_journal(older)
+    opened.journal.close()
+    assert home.client_uuid(opened.client_uuid) == "the id of the older proxy"
+    assert home.client_uuid() == "the id of the older proxy"
+
+
+async def test_the_log_of_an_older_journal_stays_with_it(home: Home, tmp_path: Path) -> None:
+    await write(home.journal, "the first")
+    set_version(home.journal, SCHEMA - 1, "0.1.7")
+    with contextlib.closing(sqlite3.connect(home.journal)) as db:  # it was killed
+        db.execute("insert into meta values ('in', 'the log')")
+        db.commit()
+        copies = {
+            file.name: file.read_bytes()
+            for file in home.root.iterdir()
+            if file.name.startswith("journal.db") and not file.name.endswith("-shm")
+        }
+    assert "journal.db-wal" in copies
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name, data in copies.items():
+        (killed / name).write_bytes(data)
+    open_journal(killed / "journal.db").journal.close()
+    (aside,) = (
+        file
+        for file in killed.glob("journal.db.older-*")
+        if not file.name.endswith(("-wal", "-shm"))
+    )
+    with contextlib.closing(sqlite3.connect(aside)) as db:
+        assert db.execute("select value from meta where key='in'").fetchone() == ("the log",)
+
+
+def test_an_older_journal_that_cannot_be_renamed_stays(
+    older: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no right to rename")
+
+    monkeypatch.setattr("core.journal.file.set_aside", refuse)
+    before = older.read_bytes()
+    with pytest.raises(JournalError, match="cannot be renamed: no right"):
+        open_journal(older)
+    assert older.read_bytes() == before
+
+
+async def test_a_log_that_cannot_be_read_in_place_is_read_from_a_copy(
+    home: Home, tmp_path: Path
+) -> None:
+    journal = Journal(home.journal)
+    bus = Bus(journal, "run")
+    await bus.publish_durable(GroupNoted(group_id="g1", note="in the log"))
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    for end in ("", "-wal"):
+        (place / f"journal.db{end}").write_bytes(Path(f"{home.journal}{end}").read_bytes())
+    journal.close()
+    (place / "journal.db-shm").mkdir()  # SQLite cannot create its index, as in a read-only folder
+    before = {file.name for file in place.iterdir()}
+    with JournalFile(place / "journal.db") as file:
+        assert file.last_seq() == 1
+        (event,) = file.events(0)
+        assert isinstance(event, GroupNoted)
+        assert event.note == "in the log"
+    assert {file.name for file in place.iterdir()} == before
+
+
+def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    Journal(path).close()
+    set_version(path, SCHEMA + 1, "9.1")
+    before = path.read_bytes()
+    for opened in (Journal, JournalFile, open_journal):
+        with pytest.raises(JournalError) as caught:
+            opened(path)
+        text = str(caught.value)
+        assert f"of version {SCHEMA + 1}, written by ajet-console 9.1" in text
+        assert f"reads version {SCHEMA}" in text
+        assert str(path) in text
+        assert "Use the newer program" in text
+    assert path.read_bytes() == before

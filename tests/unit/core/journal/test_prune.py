@@ -1,4 +1,7 @@
-"""A journal that is pruned: what is deleted, what remains, and an unchanged state."""
+"""A journal that is pruned: what is deleted, what remains, and an unchanged state.
+
+Groups that count as rated are pruned last; skips and withdrawn votes do not count.
+"""
 
 import asyncio
 import contextlib
@@ -6,41 +9,39 @@ import random
 import sqlite3
 import threading
 import time
-import tracemalloc
-import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 import core.journal.prune
-import core.journal.reader
 import core.journal.stats
-import core.journal.texts
 from core.bus import Bus
 from core.events import (
+    DisagreementSettled,
     EngineChanged,
     Event,
     GroupClosed,
+    GroupEdited,
     GroupMarked,
+    GroupNoted,
     GroupOpened,
     GroupRated,
     ProxyStarted,
+    RatingUndone,
     RunPinned,
+    VoteCast,
+    VoteWithdrawn,
 )
-from core.journal.damage import find_damage, salvage
-from core.journal.history import read_group, read_page
-from core.journal.pinned import Spans, no_pins
-from core.journal.prune import Pruner, Retention, Size
-from core.journal.prune_rows import RowChange
+from core.journal.damage import find_damage, open_journal
+from core.journal.file import base_of, mark
+from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
 from core.journal.read_only import JournalFile
-from core.journal.start import open_journal
-from core.journal.stats import journal_stats, plan_pruning
+from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
-from core.state import State
-from tests.support.sample import group_events, state_of
+from tests.support.sample import group_events
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +60,18 @@ def _lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
     monkeypatch.setattr(core.journal.prune, "SLACK", 2)
-    for module in (core.journal.prune, core.journal.texts):
-        monkeypatch.setattr(module, "STALE", 40)
 
 
 def noise(number: int, length: int = 3_000) -> str:
     return random.Random(number).randbytes(length // 2).hex()
+
+
+UNREACHED = (
+    "select count(*) from messages as of where not exists"
+    " (select 1 from groups where last_message=of.id)"
+    " and not exists (select 1 from messages where parent=of.id)"
+)
+"""Number of messages that neither a request nor another message leads to."""
 
 
 class Filled:
@@ -98,7 +105,7 @@ class Filled:
 
     def groups(self) -> list[str]:
         with self.journal.reading() as db:
-            sql = "select id from groups order by opened_seq"
+            sql = "select group_id from groups order by opened_seq"
             return [str(row[0]) for row in db.execute(sql)]
 
     def used(self) -> int:
@@ -114,10 +121,8 @@ class Filled:
             assert "missing in the journal" not in repr(whole)
             assert isinstance(whole[0], GroupOpened)
         with journal.reading() as db:
-            (lost,) = db.execute(
-                "select count(*) from text_index where id not in (select id from texts)"
-            ).fetchone()
-            assert lost == 0
+            assert db.execute(UNREACHED).fetchone() == (0,)
+            assert check_rows(db).ok
         assert find_damage(self.path) == ""
 
 
@@ -143,7 +148,7 @@ async def test_days_prune_what_is_older_and_no_rated_or_open_group(filled: Fille
         name: before[name] for name in groups
     }
     assert filled.journal.group_events("g0004") == []
-    assert read_group(filled.journal, "g0004") is None
+    assert filled.journal.group("g0004") is None
     filled.check()
 
     assert filled.prune(Retention(days=70.5)).groups == 0  # nothing is left to do
@@ -195,42 +200,9 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     filled.check()
     with filled.journal.reading() as db:
         db.execute("pragma wal_checkpoint(truncate)")
-        (texts,) = db.execute("select count(*) from texts").fetchone()
-    assert texts < 70  # of 450; each group has five
+        (messages,) = db.execute("select count(*) from messages").fetchone()
+    assert messages == 11  # of 91: each group has its own, and one that all share
     assert filled.path.stat().st_size < size / 2
-
-
-async def test_pruning_pauses_less_the_more_the_limit_is_exceeded(
-    sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first: list[float] = []
-    """Pause after the first task, by excess."""
-    for share in (0.999, 0.96, 0.5):
-        path = tmp_path / f"{share}.db"
-        path.write_bytes(sixty_days)
-        with contextlib.closing(Journal(path)) as journal:
-            pruner = Pruner(journal, Retention())
-            real, limit = journal.tasks.run, int(pruner._size().used * share)
-            pauses: list[float] = []
-            ran: list[bool] = []
-
-            def run(*args: Any, real: Any = real, ran: list[bool] = ran) -> float:
-                real(*args)
-                ran.append(True)
-                return 0.004
-
-            def wait(seconds: float, pauses: list[float] = pauses, ran: list[bool] = ran) -> bool:
-                pauses.append(seconds)
-                return bool(ran)  # ends with the first task
-
-            monkeypatch.setattr(journal.tasks, "run", run)
-            monkeypatch.setattr(pruner._ends, "wait", wait)
-            with pytest.raises(core.journal.prune.PruneError):
-                pruner.prune(Retention(bytes=limit))
-            first.append(pauses[-1])
-    usual = 0.004 * core.journal.prune.PAUSE
-    assert usual > first[0] > first[1] > first[2]
-    assert first[2] == pytest.approx(0.004 * core.journal.prune.HASTY_PAUSE)
 
 
 async def test_an_unexpected_error_does_not_end_the_pruning(
@@ -267,27 +239,6 @@ async def test_an_unexpected_error_does_not_end_the_pruning(
     assert caplog.text.count("the journal is not pruned now\nTraceback") == 2
 
 
-async def test_a_round_moves_no_more_groups_than_it_deletes(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core.journal.prune, "ROUND_GROUPS", 10)
-    changed: list[bytes | None] = []
-    real = core.journal.prune.change_rows
-
-    def change(changes: Sequence[RowChange], *args: Any) -> None:
-        changed.extend(one.data for one in changes)
-        real(changes, *args)
-
-    monkeypatch.setattr(core.journal.prune, "change_rows", change)
-    for number in range(60):
-        filled.add(number)
-        await filled.settled()
-    filled.prune(Retention(days=70.5))
-    assert filled.groups()[0] == "g0030"
-    assert set(changed) == {None}  # no row was rewritten for a group of the next round
-    filled.check()
-
-
 async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: Filled) -> None:
     for number in range(90):
         filled.add(number)
@@ -299,24 +250,6 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
     assert size.used + size.free <= limit
     assert size.free > core.journal.prune.SLACK * 8192
     filled.check()
-
-
-async def test_the_base_is_never_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.reader, "PIECE", 1_000)
-    state = state_of(
-        *(
-            event
-            for number in range(60)
-            for event in group_events(number, query=noise(number, 2_000))
-        )
-    )
-    whole = len(msgspec.json.encode(state))
-    tracemalloc.start()
-    compressed = core.journal.reader.compressed(state)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert msgspec.json.decode(zlib.decompress(compressed), type=State) == state
-    assert peak - 2 * len(compressed) < whole * 0.9
 
 
 async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
@@ -411,11 +344,12 @@ def sixty_days(_small: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 async def test_an_interrupted_prune_is_continued(
     sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr("core.journal.pace.TASK_SECONDS", (0.0, 0.0))  # small tasks everywhere
+    monkeypatch.setattr(core.journal.prune, "GROUPS", 3)  # small tasks everywhere
+    monkeypatch.setattr(core.journal.prune, "ROWS", 5)
     path = tmp_path / "journal.db"
     path.write_bytes(sixty_days)
     filled = Filled(path)
-    real, left = filled.journal.tasks.run, [steps]
+    real, left = filled.journal.run, [steps]
 
     def step(*args: object) -> float:
         left[0] -= 1
@@ -423,18 +357,19 @@ async def test_an_interrupted_prune_is_continued(
             raise core.journal.prune.TaskFailed("cut off")
         return real(*args)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(filled.journal.tasks, "run", step)
+    monkeypatch.setattr(filled.journal, "run", step)
     with contextlib.suppress(core.journal.prune.PruneError):
         filled.prune(Retention(days=70.5, rated=steps % 2 == 0))
     filled.check()
-    monkeypatch.setattr(filled.journal.tasks, "run", real)
+    monkeypatch.setattr(filled.journal, "run", real)
     filled.prune(Retention(days=70.5, rated=True))
     assert filled.groups() == [f"g{number:04}" for number in range(30, 60)]
     filled.check()
     with filled.journal.reading() as db:
-        (below,) = db.execute(
-            "select count(*) from events where seq<=(select seq from base)"
-        ).fetchone()
+        base = base_of(db)
+        assert base is not None
+        sql = "select count(*) from events where seq<=?"
+        (below,) = db.execute(sql, (base.seq,)).fetchone()
     assert below == 0
     filled.journal.close()
 
@@ -443,14 +378,14 @@ async def test_places_of_groups_stay_and_pruned_ones_are_empty(filled: Filled) -
     for number in range(60):
         filled.add(number, rated=number == 5)
         await filled.settled()
-    before = read_page(filled.journal, 40, 10)
+    before = filled.journal.page(40, 10)
     filled.prune(Retention(days=70.5))
-    after = read_page(filled.journal, 40, 10)
+    after = filled.journal.page(40, 10)
     assert after.groups == before.groups
     assert (after.first, after.total, after.start) == (40, 60, 29)
     assert NOW - 72 * DAY < after.since < NOW - 69 * DAY
-    assert read_page(filled.journal, 0, 10).groups == []
-    oldest = read_page(filled.journal, 25, 6)
+    assert filled.journal.page(0, 10).groups == []
+    oldest = filled.journal.page(25, 6)
     assert oldest.first == 29
     assert [one.group_id for one in oldest.groups] == ["g0005", "g0030"]
 
@@ -471,8 +406,8 @@ async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled)
         last = file.last_seq()
         (run,) = file.runs()
         assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
-        assert file.state() == filled.bus.state
-        begun = file.state(base.seq)
+        assert file.load_state() == filled.bus.state
+        begun = file.load_state(base.seq)
         assert begun.seq == base.seq
         events = file.events(base.seq, 10_000)
         assert [one.seq for one in events] == list(range(base.seq + 1, last + 1))
@@ -485,23 +420,116 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         filled.add(number, rated=number == 5)
         await filled.settled()
     filled.prune(Retention(days=70.5))
-    state = filled.bus.state
-    with filled.journal.reading() as db:
-        (base,) = db.execute("select seq from base").fetchone()
+    base = filled.journal.base()
+    assert base is not None
     filled.journal.close()
-    with contextlib.closing(sqlite3.connect(filled.path)) as db:
-        db.execute("delete from events where seq>? and seq<?", (base + 60, base + 120))
-        db.execute("delete from text_index")
-        db.commit()
-        (stored,) = db.execute("select count(*) from events").fetchone()
-        assert stored
-    salvaged = salvage(filled.path)
-    assert salvaged.preserved + salvaged.missing == state.seq - base
-    assert 0 < salvaged.missing < 120
+    with contextlib.closing(sqlite3.connect(filled.path)) as db, db:
+        sql = "delete from events where seq>? and seq<?"
+        missing = db.execute(sql, (base.seq + 60, base.seq + 120)).rowcount
+    mark(filled.path, "damaged")
+    with filled.path.open("r+b") as file:  # a page of an index: no row is in it
+        file.seek((root_of(filled.path, "events_of_group") - 1) * 8192)
+        file.write(b"\xff" * 8192)
     again = open_journal(filled.path)
-    with contextlib.closing(again.journal):
-        events: list[Event] = list(again.journal.group_events("g0005"))
+    with contextlib.closing(again.journal) as journal:
+        total = filled.bus.state.seq - base.seq
+        assert f"{total - missing} of {total} events are kept" in again.notice
+        events: list[Event] = list(journal.group_events("g0005"))
         assert isinstance(events[0], GroupOpened)
         assert events[0].query == noise(5)
-        Pruner(again.journal, Retention()).prune(Retention(days=1))
-        assert isinstance(again.journal.group_events("g0005")[0], GroupOpened)
+        assert journal.base() == base
+        with journal.reading() as db:
+            assert journal_stats(db).rated == 1
+        Pruner(journal, Retention()).prune(Retention(days=1))
+        assert isinstance(journal.group_events("g0005")[0], GroupOpened)
+
+
+def root_of(path: Path, name: str) -> int:
+    """First page of a table or an index."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        sql = "select rootpage from sqlite_master where name=?"
+        return int(db.execute(sql, (name,)).fetchone()[0])
+
+
+# --- what counts as rated -------------------------------------------------------------------------
+
+G = "g0001"
+VOTE = GroupRated(group_id=G, rating="tie", rewards=(0.5,) * 4, rater="anna")
+SKIP = GroupRated(group_id=G, rating="skip", rater="anna")
+UNDONE = RatingUndone(group_id=G)
+CAST = VoteCast(group_id=G, rating="best", order=(0,), rewards=(1.0, 0, 0, 0), rater="anna")
+CAST_SKIP = VoteCast(group_id=G, rating="skip", rater="anna")
+OTHER_SKIP = VoteCast(group_id=G, rating="skip", rater="ben")
+WITHDRAWN = VoteWithdrawn(group_id=G, rater="anna")
+SETTLED = DisagreementSettled(group_id=G, rating="tie", rewards=(0.5,) * 4, sent=True)
+MARKED = GroupMarked(group_id=G, marked=True)
+NOTED = GroupNoted(group_id=G, note="odd")
+EDITED = GroupEdited(group_id=G, index=0, edited="better")
+
+CASES: list[tuple[list[Event], bool]] = [
+    ([], False),
+    ([VOTE], True),
+    ([SKIP], False),
+    ([VOTE, SKIP], False),
+    ([SKIP, VOTE], True),
+    ([VOTE, UNDONE], False),
+    ([SKIP, UNDONE, VOTE], True),
+    ([SKIP, UNDONE, VOTE, UNDONE, SKIP], False),
+    ([MARKED, SKIP], True),
+    ([NOTED, VOTE, SKIP], True),
+    ([SKIP, EDITED], True),
+    ([CAST], True),
+    ([CAST_SKIP, OTHER_SKIP, SKIP], False),
+    ([CAST, OTHER_SKIP], True),
+    ([OTHER_SKIP, CAST, WITHDRAWN], False),
+    ([CAST, CAST_SKIP], False),
+]
+
+
+def fill(
+    journal: Journal, votes: Sequence[Event], late: Sequence[Event] = (), *, apart: bool
+) -> None:
+    """Write an old group with these votes, and new ones.
+
+    Args:
+        journal: An empty one.
+        votes: Events before the end of the group.
+        late: Events after it.
+        apart: Each vote has a commit of its own.
+    """
+    bus, at = Bus(journal, "run"), NOW - 90 * DAY
+    *begun, sealed, ended = group_events(1, at=at)
+    voted, added = ([msgspec.structs.replace(one, at=at) for one in some] for some in (votes, late))
+    new = [event for number in range(2, 14) for event in group_events(number, at=NOW)]
+    old = [begun, *([one] for one in voted), [sealed, ended], *([one] for one in added)]
+    for commit in [*old, new] if apart else [list(chain(*old)), new]:
+        for event in commit:
+            bus.publish(event)
+        asyncio.run(journal.durable(bus.state.seq))
+
+
+def pruned(journal: Journal) -> bool:
+    """Prune what is older than a month and not rated; return whether the old group is deleted."""
+    done = Pruner(journal, Retention(), rest=0.0).prune(Retention(days=30))
+    assert done.rated == 0
+    assert done.groups == (journal.group_events(G) == [])
+    return done.groups == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("votes", "rated"), CASES)
+def test_a_skip_and_a_withdrawn_vote_are_no_rating(
+    tmp_path: Path, votes: list[Event], rated: bool, apart: bool
+) -> None:
+    with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
+        fill(journal, votes, apart=apart)
+        assert pruned(journal) != rated
+
+
+@pytest.mark.parametrize("late", [SETTLED, MARKED])
+def test_what_a_person_adds_after_a_skip_counts(tmp_path: Path, late: Event) -> None:
+    with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
+        fill(journal, [SKIP], [late], apart=True)
+        with journal.reading() as db:
+            assert journal_stats(db).rated == 1
+        assert not pruned(journal)

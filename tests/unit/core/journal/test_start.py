@@ -16,15 +16,13 @@ import core.reducer
 from console.export.records import RecordBuilder
 from core.bus import Bus
 from core.events import AlertRaised, GroupEvent, GroupNoted
-from core.journal import start
-from core.journal.closed_groups import closed_groups, survey
-from core.journal.file import mark_of
-from core.journal.history import read_page
+from core.journal import damage
+from core.journal.damage import open_journal
+from core.journal.file import JournalError, mark_of
 from core.journal.prune import Pruner, Retention
 from core.journal.read_only import JournalFile
 from core.journal.reader import JournalReader
-from core.journal.start import open_journal
-from core.journal.writer import Journal, JournalError
+from core.journal.writer import Journal
 from core.state import State
 from core.state.common import Dirty, Handlers
 from core.state.group import GROUP_HANDLERS
@@ -45,7 +43,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, State
     path = tmp_path / "journal.db"
     with contextlib.closing(Journal(path)) as journal:
         bus = Bus(journal, "run")
-        for number in range(20):
+        for number in range(30):
             events = list(group_events(number))
             for event in events[:-1]:
                 bus.publish(event)
@@ -68,12 +66,12 @@ def test_a_journal_with_faulty_events_is_opened(faulty: tuple[Path, State]) -> N
 def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
     path, state = faulty
     with JournalFile(path) as file:
-        assert file.state() == state
-        page = read_page(file, 0, 5)
+        assert file.load_state() == state
+        page = file.page(0, 5)
         assert [one.phase for one in page.groups] == ["DONE"] * 5
-        builder = RecordBuilder(survey(file).runs)
-        built = [builder.build(one) for one in closed_groups(file)]
-    assert len([one for one in built if one is not None]) == 20
+        builder = RecordBuilder(file.survey().runs)
+        built = [builder.build(one) for one in file.closed_groups()]
+    assert len([one for one in built if one is not None]) == 30
 
 
 def test_faulty_events_are_pruned(
@@ -92,7 +90,7 @@ def test_faulty_events_are_pruned(
 def test_a_failed_start_closes_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def load(_: JournalReader) -> State:
+    def load(_: JournalReader, *__: Any) -> State:
         raise error
 
     monkeypatch.setattr(JournalReader, "load_state", load)
@@ -108,7 +106,7 @@ def test_an_unreadable_mark_is_reported_by_the_journal(
     def locked(*_: object) -> str:
         raise sqlite3.OperationalError("database is locked")
 
-    monkeypatch.setattr(start, "find_damage", locked)
+    monkeypatch.setattr(damage, "find_damage", locked)
     mark_of(tmp_path / "journal.db").write_text("damaged")
     before = threading.active_count()
     with pytest.raises(JournalError, match="database is locked"):

@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import itertools
+import json
+import shutil
 import sqlite3
+import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import core.journal.batch
-import core.journal.fsync
 import core.journal.writer
 from core.bus import QUEUE_CAP, Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.storage import JournalStorage
+from core.journal.writer import Journal
 from core.state import GROUP_CAP
 
 pytestmark = pytest.mark.slow
@@ -71,70 +73,38 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     journal.close()
 
 
-async def test_events_that_must_be_on_the_disk_share_the_next_urgent_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core.journal.writer, "SHARE", 30.0)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(bus.publish_durable(opened("g1")))
-        tasks.create_task(bus.publish_committed(opened("g2")))
-    with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
-        assert db.execute("select seq from events").fetchall() == [(2,)]  # one row, one commit
-    journal.close()
+def test_the_file_is_read_with_the_usual_tools_while_it_is_written(tmp_path: Path) -> None:
+    """As the package of the journal shows it."""
+    path, text = tmp_path / "j.db", "why? " * 100
+    body = {"messages": [{"role": "system", "content": "be brief"}]}
+    body["messages"].append({"role": "user", "content": text})
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run1")
+        bus.publish(
+            GroupOpened(group_id="g1", request_id="r", task_id="t", n=2, query=text, body=body)
+        )
+        asyncio.run(bus.publish_committed(GroupClosed(group_id="g1", phase="DONE")))
+        rows = shell(path, "select json from events where group_id = 'g1'")
+        assert [json.loads(row)["kind"] for row in rows] == ["group_opened", "group_closed"]
+        opened = json.loads(rows[0])
+        assert opened["query"] == text[:200]
+        sql = "select parent, sqlar_uncompress(zlib, size) from messages where id = "
+        (row,) = shell(path, f"{sql}{opened['last_message']}")
+        parent, _, message = row.partition("|")
+        assert json.loads(message) == body["messages"][1]
+        (row,) = shell(path, f"{sql}{parent}")
+        assert json.loads(row.partition("|")[2]) == body["messages"][0]
 
 
-@pytest.mark.parametrize("early", [True, False])
-async def test_events_that_must_be_on_the_disk_wait_no_longer_than_to_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
-) -> None:
-    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    bus.publish(opened("g1"))
-    async with asyncio.timeout(20):
-        while journal._sharing and not early:
-            await asyncio.sleep(0.001)
-        await bus.publish_durable(opened("g2"))
-    journal.close()
-
-
-async def test_many_writers_share_commits_and_a_single_one_does_not_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core.journal.writer, "SPACING", 30.0)
-    monkeypatch.setattr(core.journal.writer, "CROWD", 3)
-    monkeypatch.setattr(core.journal.writer, "REST", 1e9)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    async with asyncio.timeout(20):
-        for _ in range(3):
-            await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
-    monkeypatch.setattr(core.journal.writer, "SPACING", 0.3)
-    for number in range(3):
-        bus.publish(opened(f"g{number}"))
-    await journal.durable(bus.state.seq)
-    began = time.monotonic()  # the clock of the thread that waits
-    for _ in range(3):
-        await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
-    assert time.monotonic() - began > 0.5
-    journal.close()
-
-
-async def test_commits_that_cost_nothing_are_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core.journal.writer, "SPACING", 30.0)
-    monkeypatch.setattr(core.journal.writer, "CROWD", 1)
-    monkeypatch.setattr(core.journal.writer, "REST", 0.0)
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
-    bus.publish(opened("g0"))
-    async with asyncio.timeout(20):
-        for _ in range(3):
-            await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
-    journal.close()
+def shell(path: Path, sql: str) -> list[str]:
+    """Lines that SQLite's shell prints."""
+    program = shutil.which("sqlite3")
+    if program is None:
+        pytest.skip("there is no sqlite3 here")
+    done = subprocess.run(
+        [program, "-readonly", str(path), sql], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
 
 
 def test_a_task_alone_does_not_wait_for_events_to_share_its_commit(
@@ -143,22 +113,15 @@ def test_a_task_alone_does_not_wait_for_events_to_share_its_commit(
     monkeypatch.setattr(core.journal.writer, "LINGER", 3600.0)
     journal = Journal(tmp_path / "j.db")
     for _ in range(3):
-        journal.tasks.run(lambda db, texts: None, threading.Event())
+        journal.run(lambda db: None, threading.Event())
     journal.close()
 
 
-@pytest.mark.parametrize("way", ["overdue", "room"])
 def test_events_without_a_gap_do_not_stop_a_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each commit finds the next event waiting."""
-    monkeypatch.setattr(core.journal.writer, "TASK_ROOM", -1e9 if way == "room" else 1e9)
-    patience = 0.0 if way == "overdue" else 1e9
-    monkeypatch.setattr(core.journal.batch, "TASK_PATIENCE", patience)
-    real = core.journal.writer.commit
-    journal = Journal(tmp_path / "j.db")
-    ends = threading.Event()
-    number = itertools.count(1)
+    ends, number, real = threading.Event(), itertools.count(1), JournalStorage.commit
 
     def commit(*args: Any) -> int:
         if not ends.is_set():
@@ -166,17 +129,17 @@ def test_events_without_a_gap_do_not_stop_a_task(
             journal._urgent.set()
         return real(*args)
 
-    monkeypatch.setattr(core.journal.writer, "commit", commit)
-    journal.put_meta("key", "0")
-    limit = threading.Timer(20, ends.set)  # a task that never runs fails
-    limit.start()
-    done: list[int] = []
-    journal.tasks.run(lambda db, texts: done.append(next(number)), ends)
-    assert done
-    assert not ends.is_set()
-    limit.cancel()
-    ends.set()
-    journal.close()
+    monkeypatch.setattr(JournalStorage, "commit", commit)
+    with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
+        journal.put_meta("key", "0")
+        limit = threading.Timer(20, ends.set)  # a task that never runs fails
+        limit.start()
+        done: list[int] = []
+        journal.run(lambda db: done.append(next(number)), ends)
+        assert done
+        assert not ends.is_set()
+        limit.cancel()
+        ends.set()
 
 
 async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Path) -> None:
@@ -204,7 +167,7 @@ async def test_a_row_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     await bus.publish_durable(opened("g1"))
     await bus.publish_durable(opened("g2"))
     spoil = sqlite3.connect(tmp_path / "j.db")
-    spoil.execute('update events set data=\'{"kind":"of_the_future"}\' where seq=1')
+    spoil.execute('update events set json=\'{"kind":"of_the_future"}\' where seq=1')
     spoil.commit()
     spoil.close()
     state = journal.load_state()

@@ -23,7 +23,8 @@ from core.events import (
     MockStarted,
     ProxyStarted,
 )
-from core.journal.writer import Journal, JournalError
+from core.journal.file import JournalError
+from core.journal.writer import Journal
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
 from proxy.context import ProxyContext

@@ -15,7 +15,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 HOLD = settings(rating={"mode": "hold", "window": 60.0})
 
 
-async def test_a_vote_is_acknowledged_after_its_commit(
+async def test_a_vote_is_acknowledged_once_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, configured=HOLD) as w:

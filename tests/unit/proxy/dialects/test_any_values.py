@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,165 +13,20 @@ from hypothesis import strategies as st
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat.completions import COMPLETIONS
-from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.request import ChatRequest, deltas, public_answer
-from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.session_marks import session_of
 from proxy.dialects.tool_constraints import apply_tool_choice
 from proxy.http.errors import ApiError
-from tests.unit.proxy.dialects.chat_forms import JSON, QUICK
+from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, JSON, QUICK
 
 pytestmark = pytest.mark.slow
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-_SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
-_FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}}
-_META = {"session_id": "s", "user_id": "u_session_12345678"}
-_SOURCE = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+FILE = Path(__file__).parents[4] / "tests/data/dialects/full.json"
 FULL: dict[str, tuple[Dialect, dict[str, Any]]] = {
-    "chat": (
-        CHAT,
-        {
-            "model": "m",
-            "messages": [
-                {"role": "system", "content": [{"type": "text", "text": "a"}], "name": "n"},
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": "u"}}, "b"],
-                },
-                {"role": "assistant", "content": None, "tool_calls": [_CALL], "reasoning": "r"},
-                {"role": "tool", "tool_call_id": "c1", "name": "f", "content": "c"},
-            ],
-            "tools": [
-                {"type": "function", "function": {"name": "f", "parameters": _SCHEMA}},
-            ],
-            "tool_choice": {"type": "function", "function": {"name": "f"}},
-            "response_format": _FORM,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "stop": ["x"],
-            "reasoning_effort": "low",
-            "logit_bias": {"5": 1},
-            "metadata": _META,
-            "prompt_cache_key": "session-12345678",
-        },
-    ),
-    "completions": (
-        COMPLETIONS,
-        {"model": "m", "prompt": ["a", "b"], "stop": ["x"], "echo": True, "metadata": _META},
-    ),
-    "responses": (
-        RESPONSES,
-        {
-            "model": "m",
-            "instructions": "a",
-            "input": [
-                {"role": "developer", "content": "d"},
-                {
-                    "type": "message",
-                    "role": "user",
-                    "content": [{"type": "input_text", "text": "u"}],
-                },
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "input_image", "image_url": "u", "detail": "low"},
-                        {"type": "input_file", "file_id": "f", "filename": "n"},
-                    ],
-                },
-                {
-                    "type": "reasoning",
-                    "id": "r",
-                    "summary": [{"type": "summary_text", "text": "t"}],
-                },
-                {
-                    "type": "message",
-                    "role": "assistant",
-                    "id": "m",
-                    "status": "completed",
-                    "content": [{"type": "output_text", "text": "t"}],
-                },
-                {
-                    "type": "function_call",
-                    "id": "i",
-                    "new_call_id": "c",
-                    "name": "f",
-                    "arguments": "{}",
-                },
-                {
-                    "type": "function_call_output",
-                    "new_call_id": "c",
-                    "output": [{"type": "input_text", "text": "t"}],
-                },
-                {"type": "custom_tool_call", "new_call_id": "d", "name": "g", "input": "x"},
-                {"type": "custom_tool_call_output", "new_call_id": "d", "output": "x"},
-                {"type": "shell_call", "new_call_id": "e", "action": {"type": "exec"}},
-                {"type": "shell_call_output", "new_call_id": "e", "output": "x"},
-                {"type": "web_search_call", "id": "w", "action": {"type": "search"}},
-            ],
-            "tools": [
-                {"type": "function", "name": "f", "parameters": _SCHEMA},
-                {"type": "custom", "name": "g", "format": {"type": "grammar", "definition": "d"}},
-                {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "h"}]},
-                {"type": "web_search"},
-            ],
-            "tool_choice": {
-                "type": "allowed_tools",
-                "mode": "auto",
-                "tools": [{"type": "function", "name": "f"}],
-            },
-            "text": {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}},
-            "reasoning": {"effort": "low", "summary": "auto"},
-            "include": ["reasoning.encrypted_content"],
-            "metadata": _META,
-            "stream": True,
-        },
-    ),
-    "messages": (
-        MESSAGES,
-        {
-            "model": "m",
-            "max_tokens": 9,
-            "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
-            "messages": [
-                {"role": "user", "content": [{"type": "image", "source": _SOURCE}]},
-                {
-                    "role": "assistant",
-                    "content": [
-                        {"type": "thinking", "thinking": "t", "signature": "s"},
-                        {"type": "text", "text": "t"},
-                        {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
-                    ],
-                },
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "c",
-                            "content": [
-                                {"type": "text", "text": "t"},
-                                {"type": "tool_reference", "tool_name": "f"},
-                            ],
-                        },
-                        {"type": "document", "source": {"type": "text", "data": "d"}},
-                    ],
-                },
-            ],
-            "tools": [
-                {"name": "f", "input_schema": _SCHEMA},
-                {"type": "web_search_1", "name": "w"},
-            ],
-            "tool_choice": {"type": "tool", "name": "f"},
-            "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}},
-            "stop_sequences": ["x"],
-            "metadata": _META,
-            "stream": True,
-        },
-    ),
+    name: (DIALECTS[name], body) for name, body in json.loads(FILE.read_text()).items()
 }
+"""A body of each dialect with fields and blocks of every kind."""
 UNHASHABLE: tuple[Any, ...] = ([], {}, ["a"], {"a": ["b"]}, [["text"]])
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -196,8 +52,9 @@ def put(body: Any, at: Place, value: Any) -> None:
 
 
 def reading(dialect: Dialect, body: Any) -> ChatRequest | ApiError:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        return dialect.read(json.dumps(body).encode(), JSON, "")
+        return dialect.read(data, JSON, "")
     except ApiError as no:
         return no
 
@@ -257,7 +114,9 @@ def test_any_two_values_may_be_anything(name: str, data: st.DataObject) -> None:
 @given(st.data())
 def test_an_upstream_may_send_anything(data: st.DataObject) -> None:
     message = {"role": "assistant", "content": "a", "reasoning": "b", "tool_calls": [dict(_CALL)]}
+    entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "b"}]}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": None}
+    choice["logprobs"] = {"content": [entry]}
     result: Any = copy.deepcopy({"id": "x", "usage": {"prompt_tokens": 1}, "choices": [choice]})
     actual = [at for at in places(result) if len(at) > 2 and at != ("choices", 0, "message")]
     put(result, data.draw(st.sampled_from(actual)), data.draw(ANY))
@@ -266,3 +125,85 @@ def test_an_upstream_may_send_anything(data: st.DataObject) -> None:
         winners = apply_tool_choice([public_answer(result)] * max(1, len(request.parts)), request)
         assert dialect.writer(request, "m", 5).body(winners)
         assert dialect.writer(request, "m", 5).answer(winners)
+
+
+# --- bodies made up ------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    [
+        *("user", "assistant", "system", "developer", "tool", "text", "image", "document"),
+        *("tool_use", "tool_result", "thinking", "any", "custom", "message", "reasoning"),
+        *("function_call", "function_call_output", "custom_tool_call", "input_text"),
+        *("output_text", "input_image", "input_file", "item_reference", "shell_call"),
+        *("shell_call_output", "function", "namespace", "allowed_tools", "json_schema"),
+        *("in_progress", "auto", "none", "required"),
+    ]
+)
+KEYS = st.sampled_from(
+    [
+        *("role", "content", "text", "function", "name", "type", "id", "tool_calls", "url", "data"),
+        *("include_usage", "source", "tool_use_id", "input", "thinking", "input_schema", "effort"),
+        *("is_error", "format", "schema", "call_id", "output", "arguments", "status", "namespace"),
+        *("tools", "action", "image_url", "summary"),
+    ]
+)
+FIELDS = st.sampled_from(
+    [
+        *("model", "temperature", "top_p", "n", "stream", "stream_options", "tools", "tool_choice"),
+        *("max_tokens", "logprobs", "top_logprobs", "session_id", "seed", "stop", "text", "echo"),
+        *("response_format", "return_token_ids", "parallel_tool_calls", "suffix", "system"),
+        *("stop_sequences", "output_config", "metadata", "thinking", "thread", "instructions"),
+        *("reasoning", "include", "max_output_tokens", "background", "store", "truncation", "user"),
+        *("previous_response_id", "service_tier", "safeguards", "messages", "input", "prompt"),
+    ]
+)
+MADE_UP = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.fixed_dictionaries({"type": WORDS, "content": inner, "source": inner})
+    ),
+    max_leaves=12,
+)
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {"role": WORDS, "content": MADE_UP},
+        optional={"type": WORDS, "tool_calls": MADE_UP, "arguments": MADE_UP, "summary": MADE_UP},
+    )
+    | MADE_UP,
+    max_size=3,
+)
+CONVERSATION = {"chat": "messages", "messages": "messages", "responses": "input"}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@QUICK
+@given(st.dictionaries(FIELDS, MADE_UP, max_size=4), ITEMS)
+def test_any_body_is_answered_or_refused(name: str, fields: dict[str, Any], items: Any) -> None:
+    exchange(DIALECTS[name], {**BODIES[name], CONVERSATION.get(name, "x"): items, **fields})
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@QUICK
+@given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
+def test_any_bytes_are_refused(name: str, data: bytes) -> None:
+    refusal = reading(DIALECTS[name], data)
+    assert isinstance(refusal, ApiError)
+    assert refusal.status == 400
+
+
+@pytest.mark.parametrize("depth", [10, 100, *range(800, 1001, 20), 5000, 200_000])
+def test_deep_nesting_is_refused_or_answered(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    items = b'[{"type": "function_call", "arguments": %s}]' % nested
+    blocks = b'[{"role": "assistant", "content": [{"type": "tool_use", "input": {"a": %s}}]}]'
+    for name, field, value in (("responses", "input", items), ("messages", "messages", blocks)):
+        data = b'{"max_tokens": 5, "%s": %s}' % (field.encode(), value.replace(b"%s", nested))
+        request = reading(DIALECTS[name], data)
+        if isinstance(request, ApiError):
+            assert request.status == 400
+            assert depth > 100
+        else:
+            assert request.encoded()
+            assert depth < 5000

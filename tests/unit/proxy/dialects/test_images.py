@@ -214,7 +214,7 @@ def test_vision_is_set_by_the_servers_name(tmp_path: Path) -> None:
     result = load(file, {"AJET_CONSOLE__SERVERS__B__VISION": "true"}, {})
     assert {name: one.vision for name, one in result.server.items()} == {"gpu": True, "b": True}
     assert load(None, {}).server == {}
-    for text, words in (("{gpu: {visoin: true}}", "visoin"), ("{gpu: {vision: 7}}", "bool")):
+    for text, words in (("{gpu: {visoin: true}}", "visoin"), ("{gpu: {vision: 7}}", "true or")):
         file.write_text(f"servers: {text}\n")
         with pytest.raises(SettingsError, match=words):
             load(file, {})

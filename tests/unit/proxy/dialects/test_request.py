@@ -16,7 +16,7 @@ from proxy.dialects.request import (
     usage_of,
     valid_text,
 )
-from tests.unit.proxy.dialects.chat_forms import QUICK, made
+from tests.unit.proxy.dialects.forms import QUICK, made
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 FLAG = "\U0001f1eb\U0001f1f7"

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from core.events import CandidateFailed, GroupSealed, ScoringAbstained
-from core.journal.writer import JournalError
+from core.journal.file import JournalError
 from proxy.rewards.source import GroupContext
 from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.world import sent, settings, texts, world

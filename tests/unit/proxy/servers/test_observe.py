@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import core.journal.reader
+import core.journal.storage
 import proxy.servers.observe
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import SwarmWire
@@ -76,7 +76,7 @@ async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> No
 async def test_a_request_does_not_wait_for_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.reader, "BUSY", 600.0)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 600.0)
     async with observed(tmp_path) as o:
         journal = o.world.context.journal
         await journal.durable(o.world.state.seq)

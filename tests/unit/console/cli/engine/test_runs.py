@@ -125,7 +125,7 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         assert await run("runs", "name", *place, "9", "x") == 1
         assert "there is no run 9" in capsys.readouterr().err
         with JournalFile(home.journal) as file:
-            (stored,) = file.state().engine_runs.runs
+            (stored,) = file.load_state().engine_runs.runs
         assert stored == bus.state.engine_runs.runs[0]
         assert stored.name.startswith("first [/b]")
         assert "\x1b" not in stored.name

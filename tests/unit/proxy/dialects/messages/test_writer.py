@@ -1,6 +1,7 @@
 """Anthropic Messages on the wire: the shapes a real vLLM was seen to send."""
 
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -8,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.messages.request import MESSAGES, read_messages
-from proxy.dialects.request import PublicAnswer, deltas, public_answer
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.request import ChatRequest, PublicAnswer, deltas, public_answer
 from proxy.dialects.writer import Writer
 from proxy.http.errors import ApiError
+from tests.unit.proxy.dialects import forms
+from tests.unit.proxy.dialects.forms import BODIES, HELLO, read
+from tests.unit.proxy.dialects.forms import named_events as events
 
 pytestmark = pytest.mark.slow
 
-JSON = {"content-type": "application/json"}
 USAGE = {"prompt_tokens": 42, "completion_tokens": 33, "total_tokens": 75}
+made = partial(forms.made, usage=USAGE)
 PARIS: dict[str, Any] = {
     "id": "chatcmpl-tool-809f74a49c555cbd",
     "type": "function",
@@ -24,34 +28,13 @@ PARIS: dict[str, Any] = {
 }
 
 
-def chat_request(messages: list[dict[str, Any]] | None = None, **more: Any) -> Any:
-    messages = messages or [{"role": "user", "content": "x"}]
-    body = {"model": "tiny", "max_tokens": 64, "messages": messages, **more}
-    return read_messages(json.dumps(body).encode(), {**JSON, "x-request-id": "1"}, "")
+def chat_request(messages: list[dict[str, Any]] | None = None, **more: Any) -> ChatRequest:
+    body = {**BODIES["messages"], "messages": messages or HELLO, **more}
+    return read("messages", body, x_request_id="1")
 
 
 def writer() -> Writer:
     return MESSAGES.writer(chat_request(), "tiny", 5)
-
-
-def made(message: dict[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    return public_answer(
-        {"id": "x", "model": "unknown", "choices": [choice | more], "usage": USAGE}
-    )
-
-
-def events(raw: bytes) -> list[dict[str, Any]]:
-    """Each event's data; its name must be its type."""
-    blocks = raw.decode().split("\n\n")
-    assert blocks.pop() == ""
-    result = []
-    for block in blocks:
-        name, data = block.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        result.append(event)
-    return result
 
 
 def gathered(stream_events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
 from proxy.dialects.writer import Writer
 from proxy.http.errors import ApiError, EngineOffline, ProxyStopping, overloaded
+from tests.unit.proxy.dialects.forms import named_events
 
 RESPONSES = responses(ResponseStore())
 USAGE = {
@@ -98,14 +99,7 @@ def writer(**more: Any) -> Writer:
 
 
 def events(raw: bytes) -> list[dict[str, Any]]:
-    blocks = raw.decode().split("\n\n")
-    assert blocks.pop() == ""
-    result = []
-    for block in blocks:
-        name, data = block.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        result.append(event)
+    result = named_events(raw)
     assert [event["sequence_number"] for event in result] == list(range(len(result)))
     return result
 
@@ -311,6 +305,7 @@ def test_a_custom_tool_is_called_with_its_text(
     assert "".join(pieces) == text
     (done,) = [e for e in result if e["type"] == "response.custom_tool_call_input.done"]
     assert done["input"] == text
+    assert [event["type"] for event in result].count("response.in_progress") == 1
 
 
 # --- logprobs -----------------------------------------------------------------------------------
