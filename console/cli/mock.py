@@ -4,9 +4,10 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
