@@ -1,11 +1,16 @@
-"""Protocol of the proxy's control API as far as the mock user needs it, and its errors."""
+"""Protocol of the proxy's control API as far as the mock user needs it, its errors and retries."""
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from core.events import Event
 from core.state import State
+
+T = TypeVar("T")
+_FIRST_DELAY = 0.1
+_LAST_DELAY = 5.0
 
 
 class ControlDown(AjetError):
@@ -40,3 +45,27 @@ class Control(Protocol):
 
     def events(self, after: int, run_id: str) -> AsyncIterator[object]:
         """Yield the events after `after`; any other item means that a new snapshot is needed."""
+
+
+async def retried(
+    call: Callable[[], Awaitable[T]], rest: Callable[[float], Awaitable[bool]], seconds: float
+) -> T:
+    """Return the result of a call that is repeated while the control API does not respond.
+
+    Args:
+        call: The call.
+        rest: Waits for the given seconds between two attempts; returns True on a stop.
+        seconds: How long to repeat it.
+
+    Raises:
+        ControlDown: the time is up, or a stop came.
+        ControlRefused: see `Control`.
+    """
+    deadline, delay = time.monotonic() + seconds, _FIRST_DELAY
+    while True:
+        try:
+            return await call()
+        except ControlDown:
+            if time.monotonic() + delay > deadline or await rest(delay):
+                raise
+            delay = min(delay * 2, _LAST_DELAY)

@@ -75,7 +75,9 @@ STOP_RULES: Final = (
 """Rules for the end of a batch; a server treats an unknown name as the second one."""
 
 
+_RULE = "swarm_mode_sample_collection_method"
 _TURN = "max_response_length_in_one_turn"
+_MEMORY = "gpu_memory_utilization"
 _INTERCHANGE = "interchange_server"
 
 _KEYS: Final = (
@@ -94,13 +96,7 @@ _KEYS: Final = (
     Key("task_reader.type", default="random_dummy", required=True),
     Key("task_judge.judge_type", default="customized_protocol", required=True),
     Key("task_judge.judge_protocol", default=None, required=True),
-    Key(
-        "swarm_mode_sample_collection_method",
-        "swarm_mode_sample_collection_method",
-        STOP_RULES[1],
-        sent=True,
-        choices=STOP_RULES,
-    ),
+    Key(_RULE, _RULE, STOP_RULES[1], sent=True, choices=STOP_RULES),
     Key("swarm_mode_sample_collection_max_cached_episodes", default=9999, least=1),
     Key("model.path", "model", "Qwen/Qwen2.5-7B-Instruct", sent=True),
     Key("data.train_batch_size", "batch_size", 32, sent=True, least=1),
@@ -118,14 +114,7 @@ _KEYS: Final = (
     Key("rollout.max_model_len", "max_model_len", 18000, least=1),
     Key("rollout.tensor_model_parallel_size", "tensor_model_parallel_size", 1, least=1),
     Key("rollout.max_num_seqs", "max_num_seqs", 64, least=1),
-    Key(
-        "rollout.gpu_memory_utilization",
-        "gpu_memory_utilization",
-        0.85,
-        least=0.01,
-        most=1,
-        whole=False,
-    ),
+    Key(f"rollout.{_MEMORY}", _MEMORY, 0.85, least=0.01, most=1, whole=False),
     Key("rollout.compute_madness_checklist", "compute_madness_checklist", ["nonsense"]),
     Key("rollout.ppo_max_token_len_per_gpu", "ppo_max_token_len_per_gpu", least=1),
     Key("trainer_common.logger", "logging", "tensorboard", required=True),
@@ -207,6 +196,8 @@ REQUIRED: Final[Mapping[str, Any]] = {
 SENT: Final = frozenset({*REQUIRED, *(key.path for key in _KEYS if key.sent)})
 """Paths whose defaults are sent: those in which a swarm job differs from a server's own defaults,
 and the batch size. For all others the server uses the defaults of its version."""
+KEYS: Final = {key.path: key for key in _KEYS}
+"""Path -> key."""
 CHECKED: Final = tuple(key for key in _KEYS if key.least is not None or key.choices)
 """The keys whose values are checked: numbers and words."""
 _OPEN: Final = """

@@ -71,6 +71,10 @@ class CheckedJob:
     lines: Mapping[str, int]
     """Dotted path of each key -> its line, counted from 1."""
 
+    def notices_for(self, *, embedded: bool) -> tuple[Notice, ...]:
+        """Return the notices that concern the embedded engine, or an AgentJet server."""
+        return tuple(notice for notice in self.notices if not (embedded and notice.of_agentjet))
+
 
 def dump_job(job: Mapping[str, Any]) -> str:
     """Return the job as YAML, with the keys in their order."""
@@ -219,7 +223,7 @@ def _check_values(job: Job, where: str, lines: Mapping[str, int]) -> None:
     """Check the values of known keys; convert numbers."""
     for key in CHECKED:
         if (value := get(job, key.path)) is not None:
-            put(job, key.path, _checked(key, value, place(where, lines, key.path)))
+            put(job, key.path, checked(key, value, place(where, lines, key.path)))
     for path in (LEARNING_RATE, TEMPERATURE):
         if get(job, path) == 0:
             raise JobError(f"`{path}` is 0: nothing would be learned", place(where, lines, path))
@@ -229,8 +233,12 @@ def _check_values(job: Job, where: str, lines: Mapping[str, int]) -> None:
         raise JobError(f"`{MODEL}` is {quoted(model)}", at, "Give its path or name")
 
 
-def _checked(key: Key, value: Any, where: str) -> Any:
-    """Return the value of a key, a number converted: YAML reads `5e-4` as text."""
+def checked(key: Key, value: Any, where: str) -> Any:
+    """Return the value of a key, a number converted: YAML reads `5e-4` as text.
+
+    Raises:
+        JobError: the value is outside of the bounds of the key.
+    """
     if key.choices and value not in key.choices:
         todo = f"Give one of: {', '.join(key.choices)}"
         raise JobError(f"`{key.path}` is {quoted(value)}", where, todo)

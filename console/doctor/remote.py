@@ -167,7 +167,8 @@ async def check_hooks(folder: Path) -> Finding:
     """Check whether the reward function of a folder loads."""
     if not await asyncio.to_thread(folder.is_dir):
         return Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")
-    from proxy.rewards.hooks.child import HookChild, HookError, HookLimits
+    from proxy.rewards.hooks.child import HookChild, HookError
+    from proxy.rewards.part import HookLimits
 
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # child processes must not write .pyc files
     child = HookChild(folder, "doctor", HookLimits(load_seconds=min(PATIENCE, LIMIT - 0.5)))

@@ -7,9 +7,8 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.models.alerts import held_up
-from console.models.group_obstacles import arguments, obstacle
 from console.session.app_state import Session
-from console.session.command_plans import refusal
+from console.session.command_plans import arguments, obstacle, refusal
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ajet_swarm.common.text import plural
-from console.models.group_obstacles import obstacle
 from console.models.group_text import copy_text, whole_texts
 from console.session.app_state import Session
+from console.session.command_plans import obstacle
 from core.commands.plan_groups import abort_consequences, missing_votes
 from core.events import Event
 from core.state import Group, State

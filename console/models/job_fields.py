@@ -1,10 +1,11 @@
-"""Fields of the job form. Importing this module does not load the protocol package."""
+"""Fields of the job form. Importing this module loads no YAML."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.job import schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,95 +15,38 @@ class Field:
     name: str
     path: str
     label: str
-    kind: str
-    """text, int, float or rule."""
     about: str
     """Its effect, for the line below the form."""
 
+    @property
+    def kind(self) -> str:
+        """`text`, `int`, `float` or `rule`."""
+        key = schema.KEYS[self.path]
+        if key.least is None:
+            return "rule" if key.choices else "text"
+        return "int" if key.whole else "float"
+
 
 FIELDS: Final[Sequence[Field]] = (
-    Field(
-        "model",
-        "ajet.model.path",
-        "Model",
-        "text",
-        "The model to train: a folder or name on the server",
-    ),
+    Field("model", schema.MODEL, "Model", "The model to train: a folder or name on the server"),
     Field(
         "gpus",
-        "ajet.trainer_common.n_gpus_per_node",
+        schema.GPUS,
         "GPUs",
-        "int",
         "GPUs of each node of an AgentJet server; 8 are assumed if empty",
     ),
-    Field("nodes", "ajet.trainer_common.nnodes", "Nodes", "int", "Machines of the server; else 1"),
-    Field("batch", "ajet.data.train_batch_size", "Tasks a step", "int", "Tasks per update"),
-    Field(
-        "repeats",
-        "ajet.rollout.num_repeat",
-        "Repeats",
-        "int",
-        "Episodes per task: the candidates of a group",
-    ),
-    Field(
-        "lr", "ajet.trainer_common.optim.lr", "Learning rate", "float", "Size of an update's step"
-    ),
-    Field(
-        "epochs",
-        "ajet.trainer_common.ppo_epochs",
-        "Epochs",
-        "int",
-        "Passes over a batch in one update",
-    ),
-    Field(
-        "kl",
-        "ajet.trainer_common.kl_loss_coef",
-        "KL",
-        "float",
-        "Pull towards the reference policy; 0 for none",
-    ),
-    Field(
-        "temperature",
-        "ajet.rollout.temperature",
-        "Temperature",
-        "float",
-        "Spread of the sampled answers",
-    ),
-    Field(
-        "rule",
-        "ajet.swarm_mode_sample_collection_method",
-        "A batch is full",
-        "rule",
-        "When the update begins",
-    ),
-    Field(
-        "prompt",
-        "ajet.data.max_prompt_length",
-        "Prompt",
-        "int",
-        "Most tokens of a prompt; empty: server default",
-    ),
-    Field(
-        "response",
-        "ajet.data.max_response_length",
-        "Response",
-        "int",
-        "Most tokens of all answers of an episode",
-    ),
-    Field(
-        "turn",
-        "ajet.rollout.max_response_length_in_one_turn",
-        "One turn",
-        "int",
-        "Most tokens of one answer",
-    ),
-    Field(
-        "window",
-        "ajet.rollout.max_model_len",
-        "Window",
-        "int",
-        "Tokens in the context window; prompt + response",
-    ),
+    Field("nodes", schema.NODES, "Nodes", "Machines of the server; else 1"),
+    Field("batch", schema.BATCH, "Tasks a step", "Tasks per update"),
+    Field("repeats", schema.REPEAT, "Repeats", "Episodes per task: the candidates of a group"),
+    Field("lr", schema.LEARNING_RATE, "Learning rate", "Size of an update's step"),
+    Field("epochs", schema.EPOCHS, "Epochs", "Passes over a batch in one update"),
+    Field("kl", schema.KL, "KL", "Pull towards the reference policy; 0 for none"),
+    Field("temperature", schema.TEMPERATURE, "Temperature", "Spread of the sampled answers"),
+    Field("rule", schema.STOP_RULE, "A batch is full", "When the update begins"),
+    Field("prompt", schema.PROMPT, "Prompt", "Most tokens of a prompt; empty: server default"),
+    Field("response", schema.RESPONSE, "Response", "Most tokens of all answers of an episode"),
+    Field("turn", schema.TURN, "One turn", "Most tokens of one answer"),
+    Field("window", schema.WINDOW, "Window", "Tokens in the context window; prompt + response"),
 )
 BY_NAME: Final[Mapping[str, Field]] = {field.name: field for field in FIELDS}
 RULES: Final[Mapping[str, str]] = {

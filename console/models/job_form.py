@@ -7,9 +7,20 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.job.schema import MODEL, REQUIRED, STOP_RULES
+from ajet_swarm.job.schema import KEYS, MODEL, REQUIRED
 from ajet_swarm.job.server import ModelError, for_server, gpus_text
-from ajet_swarm.job.tree import CheckedJob, Job, Notice, check_job, dump_job, get, load_job, put
+from ajet_swarm.job.tree import (
+    CheckedJob,
+    Job,
+    JobError,
+    Notice,
+    check_job,
+    checked,
+    dump_job,
+    get,
+    load_job,
+    put,
+)
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
 from core.control_payloads import JobInfo
@@ -38,11 +49,7 @@ def values(text: str) -> dict[str, str]:
         JobError: the text is not a job.
     """
     job = load_job(text)
-    texts: dict[str, str] = {}
-    for field in FIELDS:
-        value = get(job, field.path)
-        texts[field.name] = "" if value is None else shown(value)
-    return texts
+    return {field.name: shown(get(job, field.path, "")) for field in FIELDS}
 
 
 def with_values(text: str, new_values: Mapping[str, str]) -> str:
@@ -101,23 +108,11 @@ def _read(field: Field, typed: str) -> Any:
         if field.name == "model":
             raise FieldError(field, "is empty", field.about)
         return None  # the server uses its default
-    if field.kind == "rule":
-        if typed not in STOP_RULES:
-            raise FieldError(field, f"cannot be `{typed:.40}`", f"One of: {', '.join(RULES)}")
-        return typed
-    if field.kind == "text":
-        return typed
     try:
-        number = float(typed)
-    except ValueError:
-        number = float("nan")
-    whole = field.kind == "int"
-    if number != number or abs(number) == float("inf") or (whole and not number.is_integer()):
-        kind = "a whole number" if whole else "a number"
-        raise FieldError(field, f"cannot be `{typed:.40}`", f"Give {kind}: {field.about}")
-    if number < (1 if whole else 0):
-        raise FieldError(field, f"cannot be {typed:.40}", f"At least {1 if whole else 0}")
-    return int(number) if whole else number
+        return checked(KEYS[field.path], typed, field.label)
+    except JobError as error:
+        todo = f"One of: {', '.join(RULES)}" if field.kind == "rule" else error.todo
+        raise FieldError(field, f"cannot be `{typed:.40}`", todo) from None
 
 
 def _drop(job: Job, path: str) -> None:
@@ -217,8 +212,7 @@ class JobDraft:
         self.wrong, self.notices = None, ()
         try:
             embedded = self.sheet is not None and self.sheet.embedded
-            notices = check_job(self.text, "line").notices
-            self.notices = tuple(one for one in notices if not (embedded and one.of_agentjet))
+            self.notices = check_job(self.text, "line").notices_for(embedded=embedded)
             if self.sheet is not None:
                 self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
                 if not self.sheet.embedded:

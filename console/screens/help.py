@@ -7,16 +7,23 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from ajet_swarm.common.text import plain
 from console.screens.base import ConsoleScreen
 from console.screens.focus_help import about
+from console.widgets.key_area import KeyArea
 
 _WIDTH = 84
 _FRAME = 10
 """Cells of the dialog, and those of its border, padding and scroll bar."""
+_COMMON = frozenset(
+    binding.key
+    for bindings in (Screen.BINDINGS, ConsoleScreen.BINDINGS)
+    for binding in Binding.make_bindings(bindings)
+)
+"""The keys of every screen."""
 
 
 def _is_listed(one: ActiveBinding) -> bool:
@@ -40,7 +47,8 @@ class HelpScreen(ModalScreen[None]):
         """
         super().__init__()
         self._area, self._text = screen.area, screen.help_text
-        self._focused = screen.focused
+        focused = screen.focused
+        self._focused = focused if not isinstance(focused, KeyArea) else None
         self._active = list(screen.active_bindings.values())
         self._problems = problems
 
@@ -60,6 +68,8 @@ class HelpScreen(ModalScreen[None]):
                 for one in self._active
                 if one.node not in (self.app, self._focused) and _is_listed(one)
             ]
+            # the keys of every screen come first, then those of its areas from the inside out
+            here.sort(key=lambda one: one.binding.key not in _COMMON)
             yield Static("Here", markup=False, classes="dialog-heading")
             yield Static(self._keys(here), markup=False)
             yield Static("Esc closes", markup=False, classes="dialog-hint")

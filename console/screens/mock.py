@@ -19,13 +19,11 @@ from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
 from console.models.progress.pause import mock_start_args, pause_text
 from console.screens.base import ConsoleScreen
-from console.screens.group import GroupScreen
-from console.screens.group_actions import WRITING
+from console.screens.group.screen import GroupScreen
 from console.session.command_plans import may_send
-from console.text.lines import EMPTY, Line
+from console.text.lines import EMPTY, Line, bar_pieces
 from console.text.wrap import wrapped
 from console.views.mock import problem_lines, progress_text, rows_done, share, summary_lines
-from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPreview, preview_lines
 from console.widgets.dataset_results import ResultList
@@ -36,6 +34,8 @@ from core.state import Mock
 
 _PREVIEW_SECONDS = 5.0
 """Seconds a start waits for the preview of its dataset."""
+_WRITING = frozenset({"start", "start_over", "pause", "resume", "stop"})
+"""Actions that a read-only console does not offer."""
 
 
 class MockScreen(ConsoleScreen):
@@ -218,7 +218,7 @@ class MockScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now; none that writes on a read-only console."""
-        if action in WRITING | {"start_over"} and self.session.read_only:
+        if action in _WRITING and self.session.read_only:
             return False
         mock = self.session.state.mock
         alive = self.session.mock_running

@@ -10,7 +10,7 @@ from console.models.app_host import AppHost
 from core.state import Group
 
 if TYPE_CHECKING:
-    from console.screens.group import GroupScreen
+    from console.screens.group.screen import GroupScreen
 
 MIN_PREFIX = 3
 """Characters from which the palette treats text as the start of an id."""
@@ -108,7 +108,7 @@ def list_groups(app: AppHost, ids: Sequence[str]) -> None:
 def _screen(
     app: AppHost, group: Group, others: Sequence[str], candidate: int | None = None
 ) -> "GroupScreen":
-    from console.screens.group import GroupScreen  # the start imports no other screen
+    from console.screens.group.screen import GroupScreen  # the start imports no other screen
 
     def known(group_id: str) -> Group | None:
         return app.session.group(group_id) or (group if group_id == group.group_id else None)

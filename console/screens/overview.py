@@ -13,7 +13,7 @@ from console.models.advice import context_of
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
 from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session

@@ -4,13 +4,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
-from textual import events
 from textual.binding import Binding, BindingType
 
 from console.models.app_host import AppHost
 from console.screens.base import ConsoleScreen
 from console.session.app_state import Session
-from core.commands import COMMANDS
 
 Params = ParamSpec("Params")
 AnyPart = TypeVar("AnyPart", bound="ScreenPart")
@@ -124,72 +122,3 @@ class CommandSender:
             self._screen.host.say(outcome.message, "error")
         elif self._on_success is not None and self._screen.is_mounted:
             self._on_success(outcome.message)
-
-
-class ActionKeys:
-    """Decides which keys of a screen work now, and explains the others."""
-
-    def __init__(
-        self,
-        screen: ConsoleScreen,
-        writing: frozenset[str],
-        obstacle: Callable[[str], str | None],
-        has_group: Callable[[], bool],
-        explain: Callable[[str, str], None] | None = None,
-    ) -> None:
-        """Create the rules of a screen.
-
-        Args:
-            screen: The screen with the bindings.
-            writing: Actions that a read-only console does not offer.
-            obstacle: Returns why an action is unavailable now; None when it is available, empty
-                when there is nothing to explain.
-            has_group: Whether the screen points at a group.
-            explain: Receives a key and why it does nothing now; shown as a toast when left out.
-        """
-        self._screen = screen
-        self._writing = writing
-        self._obstacle = obstacle
-        self._has_group = has_group
-        self._explain = explain
-        bindings = (one for some in screen._bindings.key_to_bindings.values() for one in some)
-        self._ids = {one.action.partition("(")[0]: one.id or "" for one in bindings}
-        """Action -> id of its key; the id of a command is its name."""
-        self._available: frozenset[str] = frozenset()
-        """Writing actions that were available at the last refresh, and `group` for a group."""
-
-    def allows(self, action: str) -> bool:
-        """Return whether the key of an action works now."""
-        if action in self._writing and self._screen.session.read_only:
-            return False
-        return not self._is_refused(action) and self._obstacle(action) is None
-
-    def _is_refused(self, action: str) -> bool:
-        """Return whether the role of this console does not suffice for an action's command."""
-        command = COMMANDS.get(self._ids.get(action, ""))
-        return command is not None and not self._screen.session.identity.permits(command.role)
-
-    def refresh(self) -> None:
-        """Rebuild the footer when other keys work than at the last refresh."""
-        names = {name for name in self._writing if self._screen.check_action(name, ())}
-        available = frozenset(names | ({"group"} if self._has_group() else set()))
-        if available != self._available:
-            self._available = available
-            self._screen.refresh_bindings()
-
-    def explain(self, event: events.Key) -> None:
-        """Show why the key that was pressed does nothing now."""
-        if self._screen.session.read_only:
-            return
-        for node, bindings in self._screen._binding_chain:
-            for binding in bindings.key_to_bindings.get(event.key, ()):
-                if node is not self._screen:
-                    continue
-                action = binding.action.partition("(")[0]
-                why = self._obstacle(action)
-                if self._is_refused(action):
-                    why = "Your token does not permit this; an operator may do it"
-                if why and self._explain is not None:
-                    self._explain(event.key, why)
-                elif why:
-                    self._screen.host.say(why, "warning")

@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.text.lines import Line
 from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
 from console.views.servers import server_tone

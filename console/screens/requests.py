@@ -16,17 +16,11 @@ from console.models.advice import context_of
 from console.models.group_rows import BY_TIME, ORDERS, RowModel
 from console.screens.base import ConsoleScreen
 from console.screens.export_groups import export, export_obstacle
-from console.screens.group import GroupScreen
-from console.screens.group_actions import WRITING, GroupActions, GroupTarget
+from console.screens.group.actions import GroupKeys, GroupTarget
+from console.screens.group.screen import GroupScreen
 from console.screens.journal_pages import JournalPages
 from console.screens.marked_groups import MarkedActions
-from console.screens.parts import (
-    ActionKeys,
-    ScreenPart,
-    bind_actions,
-    in_background,
-    merge_bindings,
-)
+from console.screens.parts import ScreenPart, bind_actions, in_background, merge_bindings
 from console.session.filters import Filter
 from console.session.group_facts import verdict_in
 from console.text.format import clock
@@ -35,6 +29,7 @@ from console.text.server_color import group_color, server_colors
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
+from console.widgets.key_area import ActionKeys
 from console.widgets.pane import TextPane
 from core.state import Group
 
@@ -259,30 +254,28 @@ class RequestsScreen(ConsoleScreen):
     AUTO_FOCUS = "GroupList"
     spare_keys: ClassVar[tuple[str, ...]] = ("mark", "note", "copy", "curl", "rerun")
     BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
-        GroupActions.BINDINGS, MarkedActions.BINDINGS, ExportAction.BINDINGS, _KEYS
+        MarkedActions.BINDINGS, ExportAction.BINDINGS, _KEYS
     )
 
     def __init__(self) -> None:
         super().__init__()
         self.target = ListedGroup(self)
-        self.group_actions = GroupActions(self, self.target)
+        self.group_keys = GroupKeys(self.target)
         self.marked_actions = MarkedActions(self)
         self.export = ExportAction(self)
         self.page = ListPage(self, self.target, self.marked_actions)
         self.filter = ListFilter(self)
         self.journal = JournalPages(self, self._target_read)
-        self.keys = ActionKeys(self, WRITING, self._obstacle, lambda: self.target.group is not None)
+        self.keys = ActionKeys(self, frozenset({"marked"}), self._obstacle)
         self._keys_at = 0.0
         """When the footer was updated last, monotonic."""
-        bind_actions(
-            self, self.group_actions, self.marked_actions, self.export, self.page, self.filter
-        )
+        bind_actions(self, self.marked_actions, self.export, self.page, self.filter)
 
     def compose_body(self) -> ComposeResult:
         """Title, list, filter line; the detail beside them when there is room."""
         groups = GroupList()
         groups.model.history = self.session.history
-        with Horizontal(id="requests"):
+        with self.group_keys, Horizontal(id="requests"):
             with Vertical(id="requests-list"):
                 yield TextPane(id="requests-title")
                 yield groups.titles()
@@ -313,6 +306,7 @@ class RequestsScreen(ConsoleScreen):
         if not self.page.groups.follow or now - self._keys_at >= FOLLOW_SECONDS:
             self._keys_at = now
             self.keys.refresh()
+            self.group_keys.keys.refresh()
 
     def _target_read(self) -> None:
         """Show the group under the cursor once its page was read."""
@@ -325,7 +319,7 @@ class RequestsScreen(ConsoleScreen):
             return self.marked_actions.obstacle()
         if action == "export":
             return self.export.obstacle()
-        return self.group_actions.obstacle(action)
+        return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now; a read-only console may copy marked groups."""
@@ -345,6 +339,11 @@ class RequestsScreen(ConsoleScreen):
         """Show or hide the detail by the width."""
         self.set_class(self.size.width >= BESIDE, "-beside")
         self.call_after_refresh(self.page.show_detail)
+
+    def on_group_keys_succeeded(self, event: GroupKeys.Succeeded) -> None:
+        """Show the outcome of a command, except of a mark: the list shows it."""
+        if event.command != "group.mark":
+            self.host.say(event.text)
 
     def on_group_list_moved(self, event: GroupList.Moved) -> None:
         """Repaint title, detail and footer for another group."""

@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.session.server_facts import as_ended
 from console.text.format import UNKNOWN, duration, elapsed, state_word
 from console.text.lines import Line, fit

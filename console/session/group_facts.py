@@ -10,7 +10,8 @@ from console.text.causes import cause_words
 from console.text.format import figure
 from core.scoring.advantage import ALMOST_EQUAL, is_dead, lacks_signal
 from core.scoring.advantage import advantages as gains
-from core.state import Group, Server, State
+from core.scoring.agreement import top
+from core.state import Group, Rating, Server, State
 
 
 def unconfirmed(group: Group) -> list[int]:
@@ -208,3 +209,22 @@ def _expected(group: Group) -> Verdict:
         strength = _strength(advantages_of(values, group.damping))
         return Verdict("dead", f"would teach almost nothing: {strength}{source}")
     return Verdict("train", f"will train{source}")
+
+
+def vote_choice(group: Group, vote: Rating) -> str:
+    """Return the best answers of a vote by their numbers: `2`, `1 3`, `all bad`, `tie`, `skip`."""
+    if not vote.rewards:
+        return "skip"
+    if vote.rating in ("tie", "bad"):
+        return "all bad" if vote.rating == "bad" else "tie"
+    rewards = by_candidate(vote.rewards, group)
+    best = top({index: reward for index, reward in enumerate(rewards) if reward is not None})
+    return " ".join(str(index + 1) for index in sorted(best))
+
+
+def votes_text(group: Group) -> str:
+    """Return the votes of several raters: `ada 2, bob 4`."""
+    return ", ".join(
+        f"{one_line(vote.rater, 16) or 'no name'} {vote_choice(group, vote)}"
+        for vote in group.votes
+    )

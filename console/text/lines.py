@@ -56,3 +56,15 @@ def flow(pieces: Sequence[Line], width: int, indent: str = "") -> list[Line]:
             joined = ((indent, ""), *piece) if indent else piece
         current = joined
     return [*lines, current] if current else lines
+
+
+def bar_pieces(share: float | None, width: int, tone: str) -> Line:
+    """Return a thin bar of `width` cells, drawn in half cells; None is an unknown share."""
+    if width <= 0:
+        return ()
+    if share is None:
+        return (("┈" * width, "$faint"),)
+    halves = round(min(1.0, max(0.0, share)) * width * 2)
+    full, half = divmod(halves, 2)
+    filled = "━" * full + "╸" * half
+    return ((filled, tone), ("─" * (width - len(filled)), "$faint"))

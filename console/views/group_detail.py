@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.rating.raters import vote_choice, votes_text
-from console.session.group_facts import Verdict, spread_of, unconfirmed, verdict
+from console.session.group_facts import (
+    Verdict,
+    spread_of,
+    unconfirmed,
+    verdict,
+    vote_choice,
+    votes_text,
+)
 from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, number
 from console.text.lines import Line, fit, flow

@@ -85,6 +85,13 @@ class Candidates(Container):
         """Select a card, or none."""
         self.show_cards(self._cards, place)
 
+    def reset(self) -> None:
+        """Show the answers of another group: all of them, from their first lines, none selected."""
+        self.zoomed = False
+        for pane in self.query_children(TextPane):
+            pane.scroll_home(animate=False, immediate=True)
+        self.select(None)
+
     def toggle_zoom(self) -> None:
         """Give the selected card the whole size, or share it again."""
         self.zoomed = not self.zoomed
@@ -95,11 +102,6 @@ class Candidates(Container):
         for pane, place in self._visible():
             if place == (self._selected or 0):
                 pane.scroll_relative(y=rows, animate=False, immediate=True)
-
-    def scroll_to_top(self) -> None:
-        """Scroll each card to its first line."""
-        for pane in self.query_children(TextPane):
-            pane.scroll_home(animate=False, immediate=True)
 
     @property
     def columns(self) -> int:

@@ -8,7 +8,7 @@ protocol section 10.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -198,63 +198,50 @@ class Job:
             support: What the running backend uses; None for the numpy backend.
         """
         if support is not None and support.loads_models:
-            lines = self._model_notes(support)
-            if self.max_model_len is not None and self.max_model_len > context:
-                lines.append(
-                    f"{WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
-                    "`--context` sets it, up to the model's own"
-                )
-            if self.max_tokens is not None and self.max_tokens >= context:
-                lines.append(
-                    f"{TURN}: an answer has what its prompt leaves of {context} tokens, not "
-                    f"{self.max_tokens}"
-                )
-            return lines + self._gpu_notes()
-        lines = []
+            return list(self._notes_of_torch(context, support))
+        return list(self._notes_of_numpy(policy, context, support))
+
+    def _notes_of_numpy(
+        self, policy: str, context: int, support: JobSupport | None
+    ) -> Iterator[str]:
         if self.model_path and self.model_path != (support.model if support else ""):
-            lines.append(f"{MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+            yield f"{MODEL}: {self.model_path!r} is not loaded here, {policy} is trained"
         if self.lora_rank is not None:
-            lines.append(
-                f"{RANK} {self.lora_rank}: LoRA is ignored, the policy's own weights are trained"
-            )
+            rank = f"{RANK} {self.lora_rank}"
+            yield f"{rank}: LoRA is ignored, the policy's own weights are trained"
         if self.max_tokens is not None and self.max_tokens > context // 2:
-            lines.append(
+            yield (
                 f"{TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
                 f"{policy} reads {context} tokens, prompt and answer together"
             )
-        return lines
 
-    def _model_notes(self, support: JobSupport) -> list[str]:
-        """Return lines about the model and LoRA, where the engine's options differ from the job."""
-        lines = []
+    def _notes_of_torch(self, context: int, support: JobSupport) -> Iterator[str]:
+        started, rank = "the engine was started with", f"{RANK} {self.lora_rank}"
         if support.model and self.model_path not in ("", _NUMPY_MODEL, support.model):
-            lines.append(
-                f"{MODEL}: {self.model_path!r} is not loaded, the engine was started with "
-                f"--model {support.model}"
+            yield (f"{MODEL}: {self.model_path!r} is not loaded, {started} --model {support.model}")
+        if self.lora_rank is not None and support.full:
+            yield f"{rank}: LoRA is not used, {started} --full"
+        elif self.lora_rank is not None and support.lora_rank not in (None, self.lora_rank):
+            yield f"{rank}: rank {support.lora_rank} is used, {started} --lora {support.lora_rank}"
+        if self.max_model_len is not None and self.max_model_len > context:
+            yield (
+                f"{WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
+                "`--context` sets it, up to the model's own"
             )
-        if self.lora_rank is None:
-            return lines
-        if support.full:
-            lines.append(
-                f"{RANK} {self.lora_rank}: LoRA is not used, the engine was started with --full"
+        if self.max_tokens is not None and self.max_tokens >= context:
+            yield (
+                f"{TURN}: an answer has what its prompt leaves of {context} tokens, not "
+                f"{self.max_tokens}"
             )
-        elif support.lora_rank not in (None, self.lora_rank):
-            lines.append(
-                f"{RANK} {self.lora_rank}: rank {support.lora_rank} is used, the engine was "
-                f"started with --lora {support.lora_rank}"
-            )
-        return lines
-
-    def _gpu_notes(self) -> list[str]:
-        """Return a line about a job for several GPUs."""
-        if self.gpus <= 1 and self.tensor_parallel <= 1:
-            return []
         if self.gpus > 1:
-            return [
-                f"{GPUS}: the job asks for {self.gpus} GPUs, this engine uses one: the same "
-                "batch takes longer"
-            ]
-        return [f"{_PARALLEL} {self.tensor_parallel}: this engine uses one GPU, nothing is split"]
+            yield (
+                f"{GPUS}: the job asks for {self.gpus} GPUs, this engine uses one: the same batch "
+                "takes longer"
+            )
+        elif self.tensor_parallel > 1:
+            yield (
+                f"{_PARALLEL} {self.tensor_parallel}: this engine uses one GPU, nothing is split"
+            )
 
 
 def parse_job(

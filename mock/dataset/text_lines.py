@@ -40,10 +40,11 @@ class Csv(TextReader):
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
         super().__init__(path, scratch)
         try:
-            self._delimiter, self._names = self._head()
+            delimiter, self._names = self._head()
         except BaseException:
             self.close()
             raise
+        self._form: dict[str, Any] = {"delimiter": delimiter, "strict": True}
 
     def columns(self) -> tuple[str, ...]:
         return self._names
@@ -74,32 +75,30 @@ class Csv(TextReader):
         return delimiter, names
 
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
-        delimiter = self._delimiter.encode()
+        """A record that cannot be read over several lines is one line: a stray quote must not
+        swallow the following ones."""
+        csv.field_size_limit(LINE_LIMIT)
         with self.path.open("rb") as file:
-            header = True
-            lines = _lines(file)
-            while (entry := next(lines, None)) is not None:
-                offset, data, number = entry
-                self._at = offset + len(data)
+            lines, header = _lines(file), True
+            while True:
+                taken: list[tuple[int, bytes, int]] = []
+                try:
+                    cells = next(csv.reader(_texts(lines, taken), **self._form), None)
+                except csv.Error:
+                    cells = []
+                if not taken:
+                    return
+                offset, data, number = taken[0]
+                last = taken[-1]
+                if len(taken) > 1 and len(cells or ()) != len(self._names):
+                    last = taken[0]
+                    file.seek(offset + len(data))
+                    lines = _lines(file, offset + len(data), number)
+                self._at = last[0] + len(last[1])
                 if header or not data.strip():
                     header = header and not data.strip()
-                    continue
-                length = _length(data)
-                if b'"' in data and length <= LINE_LIMIT and _quote_open(data, False, delimiter):
-                    whole = _rest(lines, length, delimiter)
-                    if whole and self._is_readable(offset, whole):
-                        length = whole
-                    else:  # a stray quote must not swallow the following lines
-                        file.seek(offset + length)
-                        lines = _lines(file, offset + length, number)
-                yield offset, length, number
-
-    def _is_readable(self, offset: int, length: int) -> bool:
-        try:
-            self._decode(self._bytes(offset, length))
-        except RowError:
-            return False
-        return True
+                else:
+                    yield offset, last[0] - offset + _length(last[1]), number
 
     def _decode(self, data: bytes) -> dict[str, Any]:
         if b"\x00" in data:
@@ -108,10 +107,8 @@ class Csv(TextReader):
             text = data.decode()
         except UnicodeDecodeError as error:
             raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-        csv.field_size_limit(LINE_LIMIT)
         try:
-            source = io.StringIO(text, newline="")
-            cells = next(csv.reader(source, delimiter=self._delimiter, strict=True), [])
+            cells = next(csv.reader(io.StringIO(text, newline=""), **self._form), [])
         except csv.Error as error:
             raise RowError(f"not CSV: {error}; a quote that is never closed?") from error
         if len(cells) != len(self._names):
@@ -137,36 +134,18 @@ def _length(data: bytes) -> int:
     return len(data) if len(data) <= LINE_LIMIT or data.endswith(b"\n") else LINE_LIMIT + 1
 
 
-def _rest(lines: Iterator[tuple[int, bytes, int]], length: int, delimiter: bytes) -> int:
-    """Return the length of a record whose first line leaves a quote open; 0 when it is never
-    closed."""
-    for _, (_, data, _) in zip(range(_CELL_LINES), lines, strict=False):
-        length += _length(data)
-        if length > LINE_LIMIT:
-            return 0
-        if not _quote_open(data, True, delimiter):
-            return length
-    return 0
+def _texts(
+    lines: Iterator[tuple[int, bytes, int]], taken: list[tuple[int, bytes, int]]
+) -> Iterator[str]:
+    """Yield the lines of one record as text for a CSV reader, and note them.
 
-
-def _quote_open(data: bytes, inside: bool, delimiter: bytes) -> bool:
-    """Return whether a quoted cell continues on the next line."""
-    at = 0
-    while True:
-        if inside:
-            at = data.find(b'"', at)
-            if at < 0:
-                return True
-            if data[at + 1 : at + 2] == b'"':
-                at += 2
-                continue
-            inside, at = False, at + 1
-        else:
-            fresh = at == 0 or data[at - 1 : at] == delimiter
-            if fresh and data[at : at + 1] == b'"':
-                inside, at = True, at + 1
-                continue
-            following = data.find(delimiter, at)
-            if following < 0:
-                return False
-            at = following + 1
+    Raises:
+        csv.Error: the record is too long; a quote is probably never closed.
+    """
+    length = 0
+    for line in lines:
+        length += _length(line[1])
+        taken.append(line)
+        if length > LINE_LIMIT or len(taken) > _CELL_LINES:
+            raise csv.Error
+        yield line[1].decode("latin-1")

@@ -7,11 +7,11 @@ in flight when the process was killed: it is lost, and not asked again. Lines ar
 each in one write; a line torn by a crash is removed by the next start.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -116,12 +116,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def ask(self, row_key: Key, row_id: str = "", query: str = "") -> None:
@@ -135,7 +130,7 @@ class Progress:
 
     def mark(self, row_key: Key, result: dict[str, Any]) -> None:
         """Record a finished row and append its `result` to the results of this start."""
-        _write(self._results, msgspec.json.encode(result) + b"\n")
+        write_whole(self._results, msgspec.json.encode(result) + b"\n")
         self._write(f"{row_key}\n")
 
     def weigh(self) -> None:
@@ -151,40 +146,27 @@ class Progress:
     def earlier(self) -> Iterator[dict[str, Any]]:
         """Yield the results of the earlier starts of this run."""
         for number in range(1, int(self.mock_id.rpartition("-")[2])):
-            try:
-                with (self._folder / f"{self.run}-{number}.jsonl").open("rb") as file:
-                    yield from _results(file)
-            except FileNotFoundError:
-                continue
+            yield from results_in(self._folder / f"{self.run}-{number}.jsonl")
 
     def _write(self, text: str) -> None:
-        _write(self._file, text.encode())
+        write_whole(self._file, text.encode())
 
     def _read(self) -> tuple[str, int]:
         """Return id and number of starts of the unfinished run; empty without one."""
-        try:
-            file = self.path.open("rb")
-        except FileNotFoundError:
-            return "", 0
-        run, start, whole = "", 0, 0
+        run, start = "", 0
         in_flight: dict[Key, InFlightRow] = {}
-        with file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    os.truncate(self.path, whole)
-                    break
-                whole += len(line)
-                word, _, rest = line[:-1].decode(errors="replace").partition(" ")
-                if word == "run":
-                    run = rest
-                elif word == "start":
-                    start = int(rest) if rest.isdecimal() else start
-                elif word == "finished":
-                    self.done = KeySet()
-                    self.weighted = False
-                    return "", 0
-                else:
-                    self._apply(word, rest, in_flight)
+        for line in whole_lines(self.path):
+            word, _, rest = line[:-1].decode(errors="replace").partition(" ")
+            if word == "run":
+                run = rest
+            elif word == "start":
+                start = int(rest) if rest.isdecimal() else start
+            elif word == "finished":
+                self.done = KeySet()
+                self.weighted = False
+                return "", 0
+            else:
+                self._apply(word, rest, in_flight)
         self.lost = in_flight
         return run, start
 
@@ -209,16 +191,27 @@ def _parse_row(text: str) -> InFlightRow:
         return InFlightRow()
 
 
-def _results(file: Any) -> Iterator[dict[str, Any]]:
-    for line in file:
-        try:
-            result = msgspec.json.decode(line)
-        except msgspec.MsgspecError:
-            continue  # torn by a crash
-        if isinstance(result, dict):
-            yield result
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, none without one; a last line torn by a crash is removed."""
+    whole = 0
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                os.truncate(path, whole)
+                return
+            whole += len(line)
+            yield line
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def results_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of results."""
+    for line in whole_lines(path):
+        with contextlib.suppress(msgspec.MsgspecError):
+            if isinstance(result := msgspec.json.decode(line), dict):
+                yield result
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Write all of `data`."""
     while data:
         data = data[os.write(descriptor, data) :]

@@ -16,7 +16,7 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from mock.run.group_feed import GroupFeed, reward_of
-from mock.run.progress import Key, KeySet
+from mock.run.progress import Key, KeySet, results_in, write_whole
 
 _EVERY = 0.25
 _MAX_WAITING = 10_000
@@ -48,7 +48,6 @@ class Results:
     """
 
     def __init__(self, path: Path, run: str, wait: float = 60.0) -> None:
-        self._run = run
         self._wait = wait
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque()
         self._written = KeySet()
@@ -56,7 +55,9 @@ class Results:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
             self._file = os.open(path, flags, 0o600)
-            self._read(path)
+            for result in results_in(path):
+                if result.get("run") == run and (row_key := _key(result)) is not None:
+                    self._written.add(row_key)
         except OSError as error:
             raise UsageError(
                 f"the results cannot be written: {error.strerror or error}", str(path)
@@ -102,28 +103,9 @@ class Results:
         if rewards is None:
             late = {} if result.get("error") else {"unrewarded": "not known in time"}
             rewards = {"reward": None, **late}
-        data = msgspec.json.encode({**result, **rewards}) + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
+        write_whole(self._file, msgspec.json.encode({**result, **rewards}) + b"\n")
         if (row_key := _key(result)) is not None:
             self._written.add(row_key)
-
-    def _read(self, path: Path) -> None:
-        whole = 0
-        with path.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    os.ftruncate(self._file, whole)  # torn by a crash
-                    return
-                whole += len(line)
-                try:
-                    result = msgspec.json.decode(line)
-                except msgspec.MsgspecError:
-                    continue
-                if isinstance(result, dict) and result.get("run") == self._run:
-                    row_key = _key(result)
-                    if row_key is not None:
-                        self._written.add(row_key)
 
 
 def _rewards_of(result: dict[str, Any], feed: GroupFeed | None) -> dict[str, Any] | None:

@@ -2,19 +2,17 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from core.events import MockRowDone
 from core.events.mock import WAITS_FOR_VOTES
 from core.state import Group
-from mock.control import Control, ControlDown, ControlRefused
+from mock.control import Control, ControlDown, ControlRefused, retried
 from mock.dataset.rows import Turn
 from mock.run.group_feed import GroupFeed
 from mock.run.pace import Gate, Pace
 from mock.run.progress import Progress
-from mock.run.reporting import BACK_OFF
 from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
@@ -73,13 +71,10 @@ class RowTask:
         self._user = user
         self._warned = False
         self.results: Results | None = None
-        self.lost: list[dict[str, Any]] = []
-        self.ends: list[MockRowDone] = []
-        """End events of the lost rows, in the name of the start that asked them."""
 
-    def recover(self) -> None:
+    def recover(self) -> Iterator[tuple[dict[str, Any], MockRowDone]]:
         """Record the rows that a killed start had in flight as lost: they were asked, so they
-        are not asked again."""
+        are not asked again. Yields the result of each, and its end in the name of that start."""
         for key, in_flight in self._progress.lost.items():
             result = {
                 "run": self._progress.run,
@@ -92,18 +87,15 @@ class RowTask:
             }
             self._progress.mark(key, result)
             self._progress.done.add(key)
-            self.lost.append(result)
-            if in_flight.row_id and in_flight.mock_id:
-                self.ends.append(
-                    MockRowDone(
-                        mock_id=in_flight.mock_id,
-                        row_id=in_flight.row_id,
-                        query=in_flight.query[:TEXT_CAP],
-                        ok=False,
-                        seconds=0.0,
-                        error=LOST,
-                    )
-                )
+            end = MockRowDone(
+                mock_id=in_flight.mock_id,
+                row_id=in_flight.row_id,
+                query=in_flight.query[:TEXT_CAP],
+                ok=False,
+                seconds=0.0,
+                error=LOST,
+            )
+            yield result, end
 
     async def row(self, place: ScheduledRow, obey: OnDirective) -> MockRowDone | None:
         """Ask a row; return None when a stop came first: the next start asks it.
@@ -230,17 +222,16 @@ class RowTask:
             "mock_id": self._progress.mock_id,
             "session": self._session(place) if self._target.in_session else "",
         }
-        deadline = time.monotonic() + self._patience.seconds
-        delay = 0.1
+        control, patience = self._control, self._patience
         while not self._gate.stopping.is_set():
             try:
-                directive = await self._control.register_row(announcement)
+                directive = await retried(
+                    lambda: control.register_row(announcement), patience.rest, patience.seconds
+                )
             except ControlDown:
-                if time.monotonic() + delay > deadline:
-                    raise
-                await self._gate.rest(delay)
-                delay = min(delay * 2, BACK_OFF)
-                continue
+                if self._gate.stopping.is_set():
+                    return False
+                raise
             if directive == "wait":
                 self._counters.waiting = WAITS_FOR_VOTES
                 await self._gate.rest(_VOTE_INTERVAL)

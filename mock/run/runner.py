@@ -72,7 +72,7 @@ class Runner:
         self._gate = Gate()
         self._limit = asyncio.timeout(None)
         self._end: Outcome | None = None
-        self._facts = FactQueue(control) if control is not None else None
+        self._facts = FactQueue(control)
         self._feed = GroupFeed(control) if control is not None else None
         self._row_task = RowTask(
             progress, target, pace, self._gate, self.counters, control, self._feed, user
@@ -138,10 +138,9 @@ class Runner:
             self._count()
             await self._start()
             tasks.spawn(self._scan_all(), "count")
-            if self._control is not None and self._facts is not None:
+            if self._control is not None and self._feed is not None:
                 tasks.spawn(self._facts.run(), "facts")
                 tasks.spawn(self._poll_directive(self._control), "directive")
-            if self._feed is not None:
                 tasks.spawn(self._feed.run(), "feed")
                 tasks.spawn(self._watch_updates(self._feed), "engines")
                 with contextlib.suppress(TimeoutError):
@@ -180,22 +179,21 @@ class Runner:
             columns=str(self.dataset.columns),
             lost=sum(key.number <= self.selection.passes for key in lost),
         )
-        if self._facts is not None:
-            await self._facts.post_now(
-                f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
-            )
+        await self._facts.post_now(
+            f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
+        )
         self._gate.open.set()
 
     async def _recover(self) -> None:
         """Record the rows that a killed start had in flight, and add its missing results."""
-        await asyncio.to_thread(self._row_task.recover)
-        if self._facts is not None:
-            for event in self._row_task.ends:
-                await self._facts.put(f"{event.mock_id}:{event.row_id}:lost", event)
+        lost = await asyncio.to_thread(lambda: list(self._row_task.recover()))
+        for _, end in lost:
+            if end.mock_id and end.row_id:
+                await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
         if self._results is not None:
             self._row_task.results = self._results
             await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
-            for result in self._row_task.lost:
+            for result, _ in lost:
                 self._results.add(result)
 
     def _count(self) -> None:
@@ -294,7 +292,7 @@ class Runner:
     async def _ask_row(self, place: ScheduledRow) -> None:
         try:
             done = await self._row_task.row(place, self._apply_directive)
-            if done is not None and self._facts is not None:
+            if done is not None:
                 await self._facts.put(f"{self.mock_id}:{place.row.row_id}:{place.key}", done)
         except AjetError as error:
             self.stop("failed", str(error), wait=5.0)
@@ -306,7 +304,7 @@ class Runner:
         place = self.dataset.reader.place
         is_new = self.bad_rows.add(row)
         log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
-        if self._facts is not None and (is_new or self.counters.skipped <= MAX_SKIP_EVENTS):
+        if is_new or self.counters.skipped <= MAX_SKIP_EVENTS:
             event = MockRowSkipped(
                 mock_id=self.mock_id, line=row.line, cause=row.cause, place=place
             )
@@ -364,7 +362,7 @@ class Runner:
     async def _post_total(self) -> None:
         total = self.counters.total
         current = (total or 0, self.counters.skipped)
-        if self._facts is not None and total is not None and current != self._posted_total:
+        if total is not None and current != self._posted_total:
             self._posted_total = current
             event = MockCounted(mock_id=self.mock_id, total=total, skipped=self.counters.skipped)
             await self._facts.put(f"{self.mock_id}:counted:{current}:{self.counters.passed}", event)
@@ -376,7 +374,7 @@ class Runner:
         now = (counters.retries, counters.waiting[:_WAITING_CAP])
         if not now[1] and counters.done > done:
             waiting = ""  # a finished row ends the waiting in the state, too
-        if self._facts is None or now == (retries, waiting):
+        if now == (retries, waiting):
             return
         self._posted_waiting = (*now, counters.done)
         self._waiting_facts += 1
@@ -384,9 +382,8 @@ class Runner:
         await self._facts.put(f"{self.mock_id}:retried:{self._waiting_facts}", event)
 
     async def _post_finished(self, outcome: Outcome) -> None:
-        if self._facts is not None:
-            await self._post_total()
-            await self._post_waiting()
-            event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
-            seconds = 3.0 if outcome.how == "stopped" else 10.0
-            await self._facts.close(f"{self.mock_id}:finished", event, seconds)
+        await self._post_total()
+        await self._post_waiting()
+        event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
+        seconds = 3.0 if outcome.how == "stopped" else 10.0
+        await self._facts.close(f"{self.mock_id}:finished", event, seconds)

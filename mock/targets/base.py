@@ -5,15 +5,14 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from ajet_swarm.common.secrets import redact
-from ajet_swarm.common.text import content_text, one_line
-from mock.targets.openai import Answer, Question
+from ajet_swarm.common.text import content_text
+from mock.targets.openai import Question
 from mock.targets.spec import Spec
 
 log = logging.getLogger("mock")
@@ -97,16 +96,6 @@ class TargetBase:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return redact(text)
-
-    def failed(self, error: str, began: float, most: int = 400) -> Answer:
-        """Return a failed answer with its reason.
-
-        Args:
-            error: The reason; secrets are removed.
-            began: Start of the question, as of `time.monotonic`.
-            most: Maximum length of the reason in characters.
-        """
-        return Answer(error=one_line(self.hide(error), most), seconds=time.monotonic() - began)
 
     def warn_dropped_messages(self, question: Question) -> None:
         """Warn once when a row has messages or images that no template of the target uses."""

@@ -1,6 +1,5 @@
 """An application at an address as a target: JSON in; JSON, text or an event stream out."""
 
-import time
 from urllib.parse import quote
 
 import httpx
@@ -26,14 +25,12 @@ _TURNS = {"session", "app_session", "messages"}
 """Template names by which an application can recognise a later question of a conversation."""
 
 
-class HttpTarget:
+class HttpTarget(TargetBase):
     """The application's own address.
 
     Each request also has our headers (row, session, whether to train): an application that forwards
     them lets the proxy match the row directly.
     """
-
-    in_session = True
 
     def __init__(
         self,
@@ -42,9 +39,8 @@ class HttpTarget:
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        local = TargetBase(spec, endpoint)
-        values = local.values(Question(query="", messages=(), sent_id=""))
-        self.name = spec.label
+        super().__init__(spec, endpoint)
+        values = self.values(Question(query="", messages=(), sent_id=""))
         self._api = OpenAIApi(
             fill(spec.url, values, _escaped),
             connections=connections,
@@ -52,10 +48,8 @@ class HttpTarget:
             body_limit=OUTPUT_CAP,
             transport=transport,
         )
-        self._caller = PatientCaller(spec.url, hide=local.hide)
+        self._caller = PatientCaller(spec.url, hide=self.hide)
         self._spec = spec
-        self._used = spec.used
-        self._local = local
         self._sessions: dict[str, str] = {}
         """Our name of a conversation -> the application's."""
 
@@ -68,11 +62,11 @@ class HttpTarget:
         await self._api.close()
 
     async def ask(self, question: Question, patience: Patience) -> Answer | None:
-        self._local.warn_dropped_messages(question)
+        self.warn_dropped_messages(question)
         if question.turn > 1 and not self._used & _TURNS:
             names = ", ".join(f"{{{name}}}" for name in sorted(_TURNS))
             error = f"it takes one question only: its request has none of {names}"
-            return self._local.failed(error, time.monotonic())
+            return Answer(error=error)
         try:
             answer = await self._caller.ask(
                 lambda: self._call(question),
@@ -80,16 +74,16 @@ class HttpTarget:
                 patience,
             )
         except Unreachable as error:
-            what = self._local.hide(f"{error.what} ({self._spec.url})")
+            what = self.hide(f"{error.what} ({self._spec.url})")
             raise Unreachable(what, str(self._spec.path)) from error
         if answer is None or not answer.error:
             return answer
-        return Answer(error=self._local.hide(answer.error), seconds=answer.seconds)
+        return Answer(error=self.hide(answer.error), seconds=answer.seconds)
 
     async def _call(self, question: Question) -> ApiAnswer:
         spec = self._spec
         session = self._sessions.get(question.session, "")
-        values = self._local.values(question, app_session=session)
+        values = self.values(question, app_session=session)
         headers = marks(question) | {
             name: fill(text, values, _header) for name, text in spec.headers.items()
         }

@@ -54,18 +54,6 @@ class _Snapshot(msgspec.Struct):
     identity: Identity = OWNER
 
 
-class _Curves(msgspec.Struct):
-    curves: dict[int, list[RunPoint]]
-
-
-class _Groups(msgspec.Struct):
-    groups: list[Group]
-
-
-class _Events(msgspec.Struct):
-    events: list[AnyEvent]
-
-
 class ControlClient:
     """Client of one proxy's control API.
 
@@ -122,20 +110,19 @@ class ControlClient:
                 engine runs are brief, see `groups` and `curves`. None for everything.
         """
         query = "" if whole is None else f"?whole={whole}"
-        data = await self._call("GET", f"/control/snapshot{query}")
-        snapshot = _read(data, _Snapshot)
+        snapshot = await self._get(f"/control/snapshot{query}", _Snapshot)
         self.identity = snapshot.identity
         return snapshot.state
 
     async def groups(self, ids: Sequence[str]) -> list[Group]:
         """Return the whole groups of these ids, without those that have left the state."""
         path = f"/control/snapshot/groups?ids={quote(','.join(ids))}"
-        return _read(await self._call("GET", path), _Groups).groups
+        return (await self._get(path, dict[str, list[Group]]))["groups"]
 
     async def curves(self, numbers: Sequence[int]) -> dict[int, list[RunPoint]]:
         """Return the curves of engine runs by number, without runs that were dropped."""
         path = f"/control/snapshot/curves?runs={','.join(map(str, numbers))}"
-        return _read(await self._call("GET", path), _Curves).curves
+        return (await self._get(path, dict[str, dict[int, list[RunPoint]]]))["curves"]
 
     async def settings(self) -> EffectiveSettings:
         """Return the settings the proxy was started with, without the values of keys.
@@ -144,7 +131,7 @@ class ControlClient:
             ControlError: its version does not report them (status 404).
             ControlLost: the proxy does not respond.
         """
-        return _read(await self._call("GET", "/control/settings"), EffectiveSettings)
+        return await self._get("/control/settings", EffectiveSettings)
 
     async def events(
         self,
@@ -211,13 +198,12 @@ class ControlClient:
 
     async def group_events(self, group_id: str) -> list[AnyEvent]:
         """Return all events of one group, with complete texts."""
-        data = await self._call("GET", f"/control/groups/{group_id}")
-        return _read(data, _Events).events
+        path = f"/control/groups/{group_id}"
+        return (await self._get(path, dict[str, list[AnyEvent]]))["events"]
 
     async def history(self, first: int, limit: int) -> HistoryPage:
         """Return groups of the whole journal from position `first` on; 0 is the oldest."""
-        data = await self._call("GET", f"/control/groups?first={first}&limit={limit}")
-        return _read(data, HistoryPage)
+        return await self._get(f"/control/groups?first={first}&limit={limit}", HistoryPage)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """Return the token log of an episode.
@@ -227,7 +213,7 @@ class ControlClient:
             ControlLost: the proxy does not respond.
         """
         path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
-        return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
+        return await self._get(path, EpisodeTokens, read=60.0)
 
     async def server_details(self, server: str) -> ServerDetails:
         """Return everything that a swarm server reports, read now.
@@ -236,9 +222,7 @@ class ControlClient:
             ControlError: there is no such server.
             ControlLost: the proxy does not respond.
         """
-        return _read(
-            await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerDetails
-        )
+        return await self._get(f"/control/look/{quote(server, safe='')}", ServerDetails)
 
     async def job(self, server: str) -> JobInfo:
         """Return the jobs of a server: saved, running, presets.
@@ -247,7 +231,7 @@ class ControlClient:
             ControlError: there is no such server, or the saved job cannot be read.
             ControlLost: the proxy does not respond.
         """
-        return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobInfo)
+        return await self._get(f"/control/job/{quote(server, safe='')}", JobInfo)
 
     async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
         """Return what a rewind of a server would do now, or why it is not possible.
@@ -258,7 +242,7 @@ class ControlClient:
         """
         query = f"?path={quote(path, safe='')}" if path else ""
         url = f"/control/rewind/{quote(server, safe='')}{query}"
-        return _read(await self._call("GET", url), RewindPlan)
+        return await self._get(url, RewindPlan)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         """Announce a dataset row before its request; return its directive, see `mock.control`."""
@@ -271,13 +255,15 @@ class ControlClient:
 
     async def directive(self, mock_id: str) -> str:
         """Return what the mock user should do now: `run`, `pause` or `stop`."""
-        data = await self._call("GET", f"/control/mock?mock_id={mock_id}")
-        return str(msgspec.json.decode(data)["directive"])
+        return (await self._get(f"/control/mock?mock_id={mock_id}", dict[str, str]))["directive"]
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         """Store a fact of the mock user in the journal; repeated posts store it once."""
         body = b'{"id":' + msgspec.json.encode(fact_id) + b',"event":' + encode(event) + b"}"
         await self._call("POST", "/control/facts", body)
+
+    async def _get(self, path: str, kind: type[T], read: float = 30.0) -> T:
+        return _read(await self._call("GET", path, read=read), kind)
 
     async def _call(
         self,

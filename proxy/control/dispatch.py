@@ -18,10 +18,9 @@ from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
-from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
 from proxy.control.progress_commands import ProgressCommands
-from proxy.control.run_commands import RunCommands
+from proxy.control.record_commands import RecordCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.groups.gate import rows_wait
@@ -157,8 +156,7 @@ class CommandDispatcher(CommandHandler):
             **ProgressCommands(evaluation or Evaluation({}), self.execute, group_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
-            **JournalCommands(context).table,
-            **RunCommands(context).table,
+            **RecordCommands(context).table,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
             "mock.stop": self._mock_stop,

@@ -268,27 +268,46 @@ def request_of(opened: GroupOpened, rows: Rows, chance: Chance) -> ChatRequest:
             )
         )
         headers[HEADER] = name
-    return ChatRequest(
-        request_id=chance.token(8),
-        body=opened.body,
-        messages=opened.body.get("messages", []),
+    return own_request(
+        chance,
+        f"again-{chance.token(4)}",
+        opened.body,
         query=opened.query,
         model=opened.model,
-        stream=True,
         train=opened.episode_type != "eval",
-        session=f"again-{chance.token(4)}",
-        key=chance.token(16),
         headers=headers,
     )
 
 
-async def await_answer(waiter: AnswerWaiter) -> None:
-    """Wait for the answer of a repeated request in place of a user."""
+def own_request(
+    chance: Chance, name: str, body: dict[str, Any], *, query: str, model: str, **more: Any
+) -> ChatRequest:
+    """Return a request of the proxy itself: a stream, which may wait longer for its episode."""
+    return ChatRequest(
+        request_id=name,
+        body=body,
+        messages=body.get("messages", []),
+        query=query,
+        model=model,
+        stream=True,
+        session=name,
+        key=chance.token(16),
+        **more,
+    )
+
+
+async def await_answer(waiter: AnswerWaiter) -> FinalAnswer | None:
+    """Wait for the answer to a request of the proxy itself, in place of a user.
+
+    Returns:
+        The answer, confirmed as delivered; None if its group is gone.
+    """
     try:
-        while not isinstance(await waiter.next(POLL), FinalAnswer):
+        while not isinstance(reply := await waiter.next(POLL), FinalAnswer):
             if waiter.left:
-                return
+                return None
         waiter.confirm_delivery()
+        return reply
     finally:
         waiter.leave()
 

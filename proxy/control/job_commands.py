@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import OFF, quiet_seconds, wait_stable_offline
+from ajet_swarm.api.stable_offline import OFF
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import check_job, dump_job, get, load_job, put
@@ -15,16 +15,14 @@ from core.jobs import votes_text
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
 from proxy.control.job_operation import (
+    ALL_STEPS,
     BOOT,
-    CHECK,
-    POLL_LIMIT,
     SEND,
     START,
-    STOP,
     WAIT,
+    Engine,
     JobOperation,
     has_no_trainer,
-    wait_booted,
 )
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import engine_info
@@ -111,9 +109,10 @@ class JobCommands:
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         text, origin = await self.choose(server, args)
-        notices = check_job(text).notices
-        if any(notice.of_agentjet for notice in notices) and await server.client.is_embedded():
-            notices = tuple(notice for notice in notices if not notice.of_agentjet)
+        checked = check_job(text)
+        notices = checked.notices
+        if any(notice.of_agentjet for notice in notices):
+            notices = checked.notices_for(embedded=await server.client.is_embedded())
         file = await asyncio.to_thread(self.store.save, server.name, text)
         message = f"{server.name}: the job is saved in {file}; the next start takes it"
         if origin != "given":
@@ -139,19 +138,34 @@ class JobCommands:
         server = self._find_server(args)
         if await self._keeps_present_job(server, args):
             operation, wait = await self._begin_start(server, "Start", START, BOOT)
-            await self._run(operation, wait, lambda: self._start_as_it_was(operation))
+
+            async def start_as_it_was() -> None:
+                await operation.wait(wait)
+                await self._start_as_it_was(operation, server)
+
+            await self._run(operation, server, start_as_it_was)
             return f"{server.name} is starting with the job it had, which another client sent"
         text, origin = await self._choose_and_save(server, args)
         await server.client.prepared(text)  # refuse a job that cannot start before any step
         operation, wait = await self._begin_start(server, "Start", SEND, START, BOOT)
-        await self._run(operation, wait, lambda: self._send_and_start(operation, text, origin))
+
+        async def start() -> None:
+            await operation.wait(wait)
+            await self._send_and_start(operation, server, text, origin)
+
+        await self._run(operation, server, start)
         return f"{server.name} is starting{_suffix(origin, text)}"
 
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         text, origin = await self._choose_and_save(server, args)
-        operation = self._begin(server, "Apply a job", CHECK, STOP, WAIT, SEND, START, BOOT)
-        await self._run(operation, 0.0, lambda: self._replace(operation, text, origin))
+        operation = self._begin(server, "Apply a job", *ALL_STEPS)
+
+        async def replace() -> None:
+            await operation.stop_for(text, self.quiet)
+            await self._send_and_start(operation, server, text, origin)
+
+        await self._run(operation, server, replace)
         return f"{server.name} is starting{_suffix(origin, text)}: its engine was stopped for it"
 
     async def resume(self, server: ServerHandle, job: str = "", how: str = "") -> None:
@@ -163,16 +177,17 @@ class JobCommands:
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         operation, wait = await self._begin_start(server, "Resume", START)
         async with operation.reported():
-            await self._wait(operation, wait)
+            await operation.wait(wait)
             if job:
-                await self._send_and_start(operation, job, how)
+                await self._send_and_start(operation, server, job, how)
             else:
-                await operation.step(START, server.client.start_engine())
+                await operation.start()
         operation.end("done", f"{server.name} was started with the job it has")
-        server.watcher.nudge()
 
     def _begin(self, server: ServerHandle, title: str, *steps: str) -> JobOperation:
-        operation = JobOperation(self.context, server, title, steps)
+        engine = Engine(server.name, server.client, server.watcher)
+        publish, clock = self.context.bus.publish, self.context.clock
+        operation = JobOperation(engine, publish, clock, title, steps)
         self._operations[server.name] = operation
         return operation
 
@@ -191,81 +206,42 @@ class JobCommands:
             return self._begin(server, title, *steps), 0.0
         return self._begin(server, title, WAIT, *steps), left
 
-    async def _run(self, operation: JobOperation, wait: float, work: Work) -> None:
+    async def _run(self, operation: JobOperation, server: ServerHandle, work: Work) -> None:
         """Run an operation in its own task, which outlives the caller; return before the boot.
 
         Raises:
             AjetError: a step failed or was cancelled; says what state the server is in.
         """
-        server = operation.server
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             try:
                 async with operation.reported():
-                    await self._wait(operation, wait)
                     await work()
                     started.set_result(None)
-                    server.watcher.nudge()
-                    booted = wait_booted(server.name, server.watcher, operation.job)
-                    status = await operation.step(BOOT, booted, interruptible=True)
+                    await operation.boot()
             except AjetError as failure:
                 if not started.done():
                     started.set_exception(failure)
                     started.exception()  # mark it as retrieved: the caller may be gone
-                return
             finally:
                 started.cancel()  # without effect once it is done
-            step = "" if status.step is None else f", step {status.step}"
-            operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
 
         self.context.tasks.spawn(run(), f"work:{server.name}")
         await asyncio.shield(started)
 
-    # --- the steps ------------------------------------------------------------------------------
-
-    async def _wait(self, operation: JobOperation, seconds: float) -> None:
-        """Wait until the server has been OFFLINE for some seconds.
-
-        Raises:
-            OperationCancelled: the operator has cancelled the operation.
-            TimeoutError: the server did not stay OFFLINE in time.
-            SwarmError: the server accepts no connections.
-        """
-        if seconds:
-            wait = wait_stable_offline(operation.server.watcher, seconds)
-            await operation.step(WAIT, wait, interruptible=True)
-
-    async def _replace(self, operation: JobOperation, text: str, origin: str) -> None:
-        operation.job, server = text, operation.server
-        await operation.step(CHECK, self._check_accepted(server, text))
-        if server.watcher.current.is_in(OFF):
-            operation.skip(STOP, "it is OFFLINE")
-        else:
-            await operation.step(STOP, server.client.stop_engine())
-            server.watcher.nudge()
-        await self._wait(operation, quiet_seconds(await has_no_trainer(server.client), self.quiet))
-        await self._send_and_start(operation, text, origin)
-
-    async def _check_accepted(self, server: ServerHandle, text: str) -> None:
-        """Refuse a job that the server cannot accept, before anything is stopped."""
-        status = await server.watcher.refresh(POLL_LIMIT)
-        if not status.reachable:
-            raise AjetError(f"{server.name} does not answer: {status.error}")
-        await server.client.prepared(text)
-
-    async def _send_and_start(self, operation: JobOperation, text: str, origin: str) -> None:
-        operation.job, server = text, operation.server
-        sent = await operation.step(SEND, server.client.sync_train_config(text))
+    async def _send_and_start(
+        self, operation: JobOperation, server: ServerHandle, text: str, origin: str
+    ) -> None:
+        sent = await operation.send(text)
         masked = await asyncio.to_thread(self.store.masked, sent)
         self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=origin))
-        await operation.step(START, server.client.start_engine())
+        await operation.start()
 
-    async def _start_as_it_was(self, operation: JobOperation) -> None:
-        server = operation.server
+    async def _start_as_it_was(self, operation: JobOperation, server: ServerHandle) -> None:
         try:
-            await operation.step(START, server.client.start_engine())
+            await operation.start()
         except SwarmError as error:
             if "No training config" not in error.what:
                 raise

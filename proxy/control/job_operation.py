@@ -2,32 +2,33 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.stable_offline import OFF
+from ajet_swarm.api.stable_offline import OFF, QUIET, quiet_seconds, wait_stable_offline
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.server import likely_causes
 from ajet_swarm.protocol.job_secrets import hidden, hidden_error
 from ajet_swarm.protocol.schemas import EngineState
-from core.events import OperationStep, WorkChanged
+from core.events import Event, OperationStep, WorkChanged
 from core.events.alerts import params_of
 from proxy.alerts import alert_raised
-from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import INFO
 
 T = TypeVar("T")
 
 POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
+BOOTING: Final = EngineState.BOOTING
 BOOT_WAIT = 1800.0
 """Maximum number of seconds to wait for a boot; a large model takes minutes to load."""
 
-CHECK, STOP, WAIT, SEND, START, BOOT = (
+ALL_STEPS: Final = (
     "check the job",
     "stop the engine",
     "wait for a stable OFFLINE",
@@ -35,39 +36,9 @@ CHECK, STOP, WAIT, SEND, START, BOOT = (
     "start the engine",
     "boot",
 )
-_REMEDY_RUNNING: Final = "Stop the engine, correct the job, start it again"
+CHECK, STOP, WAIT, SEND, START, BOOT = ALL_STEPS
+_REMEDY_RUNNING: Final = "Stop it with `engine-stop`, correct the job, start it again"
 _REMEDY_OFF: Final = "Correct the job, start it again"
-
-
-async def wait_booted(name: str, watcher: Watcher, job: str) -> ServerStatus:
-    """Wait until a started engine has left BOOTING.
-
-    Args:
-        name: Name of the server, for errors.
-        watcher: Its watcher.
-        job: Its job as YAML, for the likely causes of a failure; empty if it is not known.
-
-    Raises:
-        AjetError: it is OFFLINE again, gone, or still BOOTING after `BOOT_WAIT` seconds.
-    """
-    client = watcher.client
-    await watcher.refresh(POLL_LIMIT)
-    try:
-        status = await watcher.wait_for(
-            lambda seen: seen.gone or (seen.reachable and seen.state is not EngineState.BOOTING),
-            BOOT_WAIT,
-        )
-    except TimeoutError:
-        what = f"{name} has been BOOTING for {BOOT_WAIT / 60:.0f} min"
-        raise AjetError(what, client.url, _REMEDY_RUNNING) from None
-    if status.gone:
-        what = f"{name} does not answer: {status.error}"
-        raise AjetError(what, client.url, "Check that it runs")
-    if status.state is EngineState.OFFLINE:
-        todo = "Start it again" if await has_no_trainer(client) else likely_causes(job)
-        detail = f": {hidden(status.detail, job)}" if status.detail else ""
-        raise AjetError(f"the engine went back to OFFLINE{detail}", client.url, todo)
-    return status
 
 
 async def has_no_trainer(client: SwarmApi) -> bool:
@@ -80,6 +51,15 @@ async def has_no_trainer(client: SwarmApi) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The engine of a server, with what reaches and watches it."""
+
+    name: str
+    client: SwarmApi
+    watcher: Watcher
+
+
 class OperationCancelled(AjetError):
     """The operator has cancelled the operation."""
 
@@ -88,23 +68,30 @@ class JobOperation:
     """Runs the steps of an operation and publishes its progress.
 
     Args:
-        context: The proxy's shared parts.
-        server: The server.
+        engine: The engine.
+        publish: Called with each event about it.
+        clock: Returns Unix seconds.
         title: Title of the operation.
         steps: Titles of the steps that are shown, in order.
     """
 
     def __init__(
-        self, context: ProxyContext, server: ServerHandle, title: str, steps: tuple[str, ...]
+        self,
+        engine: Engine,
+        publish: Callable[[Event], object],
+        clock: Callable[[], float],
+        title: str,
+        steps: tuple[str, ...],
     ) -> None:
-        self._context = context
-        self.server = server
+        self.engine = engine
+        self._publish_event = publish
+        self._clock = clock
         self.title = title
         self.phase = "doing"
         self.job = ""
         """YAML of the job that is sent; its secrets are removed from every published text."""
         self.steps = [OperationStep(title=step) for step in steps]
-        self._began = context.clock()
+        self._began = clock()
         self._cancelled = False
         self._wait: asyncio.Timeout | None = None
         """Scope of the step that a cancellation interrupts."""
@@ -166,9 +153,78 @@ class JobOperation:
             raise OperationCancelled("cancelled")
         return result
 
-    def skip(self, title: str, why: str) -> None:
-        """Mark a step as not needed."""
-        self._mark(title, "skipped", why)
+    async def stop_for(self, job: str, quiet: float = QUIET) -> None:
+        """Stop an engine that is to start with another job, in the steps before it is sent.
+
+        Args:
+            job: The job, as YAML; it is refused before anything is stopped.
+            quiet: Seconds for which a server with a trainer must stay OFFLINE before a start.
+        """
+        self.job, client, watcher = job, self.engine.client, self.engine.watcher
+        await self.step(CHECK, self._check_accepted(job))
+        if watcher.current.is_in(OFF):
+            self._mark(STOP, "skipped", "it is OFFLINE")
+        else:
+            await self.step(STOP, client.stop_engine())
+            watcher.nudge()
+        await self.wait(quiet_seconds(await has_no_trainer(client), quiet))
+
+    async def _check_accepted(self, job: str) -> None:
+        status = await self.engine.watcher.refresh(POLL_LIMIT)
+        if not status.reachable:
+            raise AjetError(f"{self.engine.name} does not answer: {status.error}")
+        await self.engine.client.prepared(job)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the server has been OFFLINE for some seconds; 0 for no step.
+
+        Raises:
+            OperationCancelled: the operator has cancelled the operation.
+            TimeoutError: the server did not stay OFFLINE in time.
+            SwarmError: the server accepts no connections.
+        """
+        if seconds:
+            offline = wait_stable_offline(self.engine.watcher, seconds)
+            await self.step(WAIT, offline, interruptible=True)
+
+    async def send(self, job: str) -> str:
+        """Send a job; return its text as it was sent."""
+        self.job = job
+        return await self.step(SEND, self.engine.client.sync_train_config(job))
+
+    async def start(self) -> None:
+        """Start the engine."""
+        await self.step(START, self.engine.client.start_engine())
+        self.engine.watcher.nudge()
+
+    async def boot(self) -> str:
+        """Wait until a started engine has left BOOTING, and end the operation; return its state.
+
+        Raises:
+            AjetError: it is OFFLINE again, gone, or still BOOTING after `BOOT_WAIT` seconds.
+        """
+        status = await self.step(BOOT, self._booted(), interruptible=True)
+        step = "" if status.step is None else f", step {status.step}"
+        state = f"{self.engine.name} is {status.raw.rpartition('.')[2]}{step}"
+        self.end("done", state)
+        return state
+
+    async def _booted(self) -> ServerStatus:
+        name, watcher, client = self.engine.name, self.engine.watcher, self.engine.client
+        await watcher.refresh(POLL_LIMIT)
+        try:
+            status = await watcher.wait_for(
+                lambda seen: seen.gone or (seen.reachable and seen.state is not BOOTING), BOOT_WAIT
+            )
+        except TimeoutError:
+            raise AjetError(f"{name} has been BOOTING for {BOOT_WAIT / 60:.0f} min") from None
+        if status.gone:
+            raise AjetError(f"{name} does not answer: {status.error}", todo="Check that it runs")
+        if status.is_in(OFF):
+            todo = "Start it again" if await has_no_trainer(client) else likely_causes(self.job)
+            detail = f": {status.detail}" if status.detail else ""
+            raise AjetError(f"the engine went back to OFFLINE{detail}", todo=todo)
+        return status
 
     def end(self, phase: str, summary: str) -> None:
         """End the operation."""
@@ -178,8 +234,8 @@ class JobOperation:
     async def _failure(self, error: AjetError | TimeoutError) -> AjetError:
         """End the operation after a failure or a cancellation; return the error for the caller."""
         with contextlib.suppress(TimeoutError):
-            await self.server.watcher.refresh(POLL_LIMIT)
-        name, state = self.server.name, self._state_text()
+            await self.engine.watcher.refresh(POLL_LIMIT)
+        name, state = self.engine.name, self._state_text()
         if isinstance(error, OperationCancelled):
             last = next((step.title for step in reversed(self.steps) if step.began), "")
             self.end("cancelled", f"cancelled at `{last}`; {state}")
@@ -191,17 +247,17 @@ class JobOperation:
         step = next((step.title for step in self.steps if step.phase == "failed"), self.title)
         what = f"`{step}` failed: {why}; {state}"
         self.end("failed", what)
-        off = self.server.watcher.current.is_in(OFF)
+        off = self.engine.watcher.current.is_in(OFF)
         params = params_of(
             "start", server=name, error=why, step=step, remedy=error.todo, off=off, left=state
         )
-        self._context.bus.publish(alert_raised(f"start:{name}", params))
+        self._publish_event(alert_raised(f"start:{name}", params))
         todo = error.todo or (_REMEDY_OFF if off else _REMEDY_RUNNING)
         return AjetError(f"{name}: {what}", todo=todo)
 
     def _state_text(self) -> str:
         """Return the present state of the server as text."""
-        status = self.server.watcher.current
+        status = self.engine.watcher.current
         state = status.raw.rpartition(".")[2] or str(status.state)
         where = f"the engine is {state}" if status.reachable else "the server does not answer now"
         done = {step.title for step in self.steps if step.phase == "done"}
@@ -212,7 +268,7 @@ class JobOperation:
         return f"{where}; the job that was sent is there and waits for a start"
 
     def _mark(self, title: str, phase: str, detail: str = "") -> None:
-        now = self._context.clock()
+        now = self._clock()
         for index, step in enumerate(self.steps):
             if step.title == title:
                 self.steps[index] = msgspec.structs.replace(
@@ -225,9 +281,9 @@ class JobOperation:
         self._publish()
 
     def _publish(self, summary: str = "") -> None:
-        self._context.bus.publish(
+        self._publish_event(
             WorkChanged(
-                server=self.server.name,
+                server=self.engine.name,
                 work=self.title,
                 steps=tuple(self.steps),
                 phase=self.phase,

@@ -15,14 +15,12 @@ from core.commands.refusal import NotNow
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.group_commands import GroupCommands
+from proxy.control.group_commands import GroupCommands, await_answer, own_request
 from proxy.dialects.request import ChatRequest, public_answer
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 30.0
 
 
 class PromptProbes:
@@ -79,32 +77,18 @@ class PromptProbes:
         # A request selects its server by its model field; a model name selects the first server.
         first = next(iter(self.context.servers))
         model = self.groups.models()[0] if server.name == first else server.name
-        messages = [{"role": "user", "content": prompt}]
-        return ChatRequest(
-            request_id=f"try-{try_id}",
-            body={"model": model, "messages": messages},
-            messages=messages,
-            query=prompt,
-            model=model,
-            stream=True,  # a stream may wait longer for its episode
-            train=False,
-            session=f"try-{try_id}",
-            key=self.context.runtime.chance.token(16),
-            headers={},
-        )
+        body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
+        chance, name = self.context.runtime.chance, f"try-{try_id}"
+        return own_request(chance, name, body, query=prompt, model=model, train=False, headers={})
 
     async def _wait(self, try_id: str, server: ServerHandle, waiter: AnswerWaiter) -> None:
         """Receive the answer of a probe as its user, and publish the result however it ends."""
         started_at = self.context.runtime.clock.monotonic()
         result = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
-            while not isinstance(reply := await waiter.next(_POLL_SECONDS), FinalAnswer):
-                if waiter.left:
-                    return
-            result = _result(try_id, reply, cancelled=try_id in self._cancelled)
-            waiter.confirm_delivery()
+            if (reply := await await_answer(waiter)) is not None:
+                result = _result(try_id, reply, cancelled=try_id in self._cancelled)
         finally:
-            waiter.leave()
             self._running.pop(try_id, None)
             self._cancelled.discard(try_id)
             result = msgspec.structs.replace(

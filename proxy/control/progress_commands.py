@@ -11,13 +11,12 @@ from core.commands.refusal import NotNow
 from core.events import GroupOpened, ProbePrompt
 from core.journal.file import JournalError
 from proxy.control.group_commands import GroupCommands, opened_by
-from proxy.control.rewind import Rewinder
+from proxy.control.rewind import Execute, rewind
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
 from proxy.evaluation.service import Evaluation, MeasurementService
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
-Execute = Callable[[str, dict[str, Any]], Awaitable[Answer]]
 
 
 class ProgressCommands:
@@ -39,7 +38,7 @@ class ProgressCommands:
         self._services = evaluation.services
         for name, service in self._services.items():
             service.reaction.restore = _restorer(execute, name)
-        self._rewinder = Rewinder(group_commands.context, execute)
+        self._execute = execute
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
             "group.pin": self._pin,
             "progress.look": self._look,
@@ -69,7 +68,8 @@ class ProgressCommands:
 
     async def _rewind(self, args: dict[str, Any]) -> str:
         path, plan_id = args.get("path") or "", args.get("plan_id") or ""
-        return await self._rewinder.rewind(self._service(args), path, plan_id)
+        context, service = self._group_commands.context, self._service(args)
+        return await rewind(context, self._execute, service, path, plan_id)
 
     async def _pause(self, args: dict[str, Any]) -> str:
         return self._service(args).reaction.pause(PAUSED_BY_OPERATOR)

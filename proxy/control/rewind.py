@@ -287,50 +287,45 @@ def _losses(
 # --- execution -----------------------------------------------------------------------------------
 
 
-class Rewinder:
-    """Executes rewinds.
+Execute = Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
+
+
+async def rewind(
+    context: ProxyContext,
+    execute: Execute,
+    service: MeasurementService,
+    path: str = "",
+    plan_id: str = "",
+) -> str:
+    """Rewind the server of a service; return a message.
 
     Args:
         context: The shared parts of the proxy.
         execute: Executes a command.
+        service: The looks at the server.
+        path: As in `rewind_plan`.
+        plan_id: The plan that the operator has confirmed; empty for the present one.
+
+    Raises:
+        NotNow: It is not possible, or the confirmed plan no longer holds.
+        AjetError: The server does not do it.
     """
-
-    def __init__(
-        self,
-        context: ProxyContext,
-        execute: Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]],
-    ) -> None:
-        self._context = context
-        self._execute = execute
-
-    async def rewind(self, service: MeasurementService, path: str = "", plan_id: str = "") -> str:
-        """Rewind the server of a service; return a message.
-
-        Args:
-            service: The looks at the server.
-            path: As in `rewind_plan`.
-            plan_id: The plan that the operator has confirmed; empty for the present one.
-
-        Raises:
-            NotNow: It is not possible, or the confirmed plan no longer holds.
-            AjetError: The server does not do it.
-        """
-        server = service.server
-        plan = await rewind_plan(self._context, server, path)
-        if plan.problem:
-            todo = f"{plan.todo}: {plan.command}" if plan.command else plan.todo
-            raise NotNow(plan.problem, server.name, todo)
-        if plan_id and plan.plan_id != plan_id:
-            raise NotNow(
-                "the rewind that was confirmed no longer holds: another look was verified, or the"
-                " job changed",
-                server.name,
-                "Nothing was changed. Rewind again to see the present one",
-            )
-        if not plan.job:
-            return await service.reaction.rewind()
-        with service.reaction.hold_measurements():
-            args = {"server": server.name, "job": plan.job}
-            result, _ = await self._execute("engine.apply", args)
-            service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
-        return f"{result}; {step_words(plan.step, plan.effect)}"
+    server = service.server
+    plan = await rewind_plan(context, server, path)
+    if plan.problem:
+        todo = f"{plan.todo}: {plan.command}" if plan.command else plan.todo
+        raise NotNow(plan.problem, server.name, todo)
+    if plan_id and plan.plan_id != plan_id:
+        raise NotNow(
+            "the rewind that was confirmed no longer holds: another look was verified, or the"
+            " job changed",
+            server.name,
+            "Nothing was changed. Rewind again to see the present one",
+        )
+    if not plan.job:
+        return await service.reaction.rewind()
+    with service.reaction.hold_measurements():
+        args = {"server": server.name, "job": plan.job}
+        result, _ = await execute("engine.apply", args)
+        service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
+    return f"{result}; {step_words(plan.step, plan.effect)}"

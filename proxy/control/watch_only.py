@@ -21,8 +21,7 @@ from core.settings import ProxySettings
 from core.version import version
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
-from proxy.control.journal_commands import JournalCommands
-from proxy.control.run_commands import RunCommands
+from proxy.control.record_commands import RecordCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
 from proxy.http.errors import ApiError
 from proxy.http.router import Router
@@ -81,7 +80,7 @@ def _refuse(url: str) -> NoReturn:
 
 def watch_only_commands(context: ProxyContext) -> CommandHandler:
     """Return the commands of a watch-only proxy: none of them changes anything on a server."""
-    return CommandHandler(context, {**JournalCommands(context).table, **RunCommands(context).table})
+    return CommandHandler(context, RecordCommands(context).table)
 
 
 class WatchOnlyServerWatch(ServerWatch):

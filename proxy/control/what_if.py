@@ -84,17 +84,8 @@ class WhatIfCommands:
         last_trial = self._context.bus.state.what_if
         assert last_trial is not None  # its plan has found it
         summary = await self._reward_commands.weights(dict(last_trial.weights))
-        self._context.bus.publish(
-            WhatIfChanged(
-                what=last_trial.what,
-                phase="applied",
-                weights=last_trial.weights,
-                done=last_trial.done,
-                total=last_trial.total,
-                began=last_trial.began,
-                summary=last_trial.summary,
-            )
-        )
+        applied = msgspec.structs.replace(last_trial, seq=0, at=0.0, phase="applied")
+        self._context.bus.publish(applied)
         return f"applied {last_trial.what}: {summary}"
 
     # --- the running what-if --------------------------------------------------------------------

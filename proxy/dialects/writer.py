@@ -40,6 +40,8 @@ class Writer(ABC):
 
     choices = 1
     """Choices of the response; further winners are not sent."""
+    fills_silence = True
+    """A delta without an event of its own is answered by a keepalive."""
 
     def __init__(self, request: ChatRequest, model: str, created: int) -> None:
         self._request = request
@@ -79,13 +81,13 @@ class Writer(ABC):
                 id, type, function.name; then index, function.arguments).
 
         Returns:
-            A keepalive if the delta has nothing that this dialect transmits.
+            A keepalive, or nothing, if the delta has nothing that this dialect transmits.
         """
         if self._live is None:
             self._live = LiveDeltas(self._request)
         events = b"".join([self._delta(0, public) for public in self._live.public(delta)])
         self._has_sent = self._has_sent or bool(events)
-        return events or self.keepalive()
+        return events or (self.keepalive() if self.fills_silence else b"")
 
     def finish(self, winner: PublicAnswer) -> bytes:
         """Return the end of a stream of deltas: closing events, finish reason, usage.

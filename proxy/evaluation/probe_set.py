@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text
@@ -20,9 +22,23 @@ OWN_FILE = "probe_set.jsonl"
 MOST_PROMPTS = 2_000
 LONGEST = 20_000
 """Maximum number of characters of a prompt or a reference."""
-_PROMPT_FIELDS = ("prompt", "query", "question")
-_REFERENCE_FIELDS = ("reference", "answer")
-_KNOWN = frozenset({"id", "messages", *_PROMPT_FIELDS, *_REFERENCE_FIELDS})
+_TODO = (
+    'Each line is as {"prompt": "...", "reference": "..."}; docs/guide/progress.md has all fields'
+)
+
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST)] | int | float | None
+
+
+class _ProbeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line; `prompt` and `reference` may have the names that datasets give them."""
+
+    id: str | int = ""
+    messages: list[dict[str, Any]] | None = None
+    prompt: _Text = None
+    query: _Text = None
+    question: _Text = None
+    reference: _Text = None
+    answer: _Text = None
 
 
 class ProbeSetError(AjetError):
@@ -92,110 +108,53 @@ def read_prompts(path: Path) -> tuple[ProbePrompt, ...]:
         if not line.strip():
             continue
         try:
-            prompts.append(_prompt(line, number, lines))
-        except _Fault as fault:
-            raise ProbeSetError(fault.what, f"{path}:{number}", fault.todo) from None
+            prompt = _prompt(line, number)
+            for what, value in (("prompt", key_of(prompt)), ("id", prompt.id)):
+                if (earlier := lines.setdefault((what, value), number)) != number:
+                    raise ValueError(f"the {what} is that of line {earlier}")
+            if len(prompts) == MOST_PROMPTS:
+                raise ValueError(f"a probe set has at most {MOST_PROMPTS} prompts")
+        except (ValueError, RecursionError) as error:
+            raise ProbeSetError(str(error), f"{path}:{number}", _TODO) from None
+        prompts.append(prompt)
     if not prompts:
-        todo = 'Add lines as {"prompt": "...", "reference": "..."}'
-        raise ProbeSetError("the probe set is empty", str(path), todo)
+        raise ProbeSetError("the probe set is empty", str(path), _TODO)
     return tuple(prompts)
 
 
-class _Fault(AjetError):
-    """A line is no prompt; without the file."""
-
-
-def _prompt(line: str, number: int, lines: dict[tuple[str, str], int]) -> ProbePrompt:
-    """Return the prompt of a line, and note its number.
-
-    Args:
-        line: The line.
-        number: Its number.
-        lines: The number of the line by prompt and by id of those before.
+def _prompt(line: str, number: int) -> ProbePrompt:
+    """Return the prompt of a line.
 
     Raises:
-        _Fault: It is no prompt, or a second one.
+        ValueError: It is no prompt.
     """
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _Fault(f"the line is not JSON: {error}", todo="Repair the line") from None
-    if not isinstance(row, dict):
-        raise _Fault("the line is not a JSON object", todo='Write {"prompt": "..."}')
-    if unknown := [name for name in row if name not in _KNOWN]:
-        todo = f"Known: {', '.join(sorted(_KNOWN))}"
-        raise _Fault(f"there is no field `{unknown[0]:.60}`", todo=todo)
+    row = msgspec.json.decode(line, type=_ProbeLine)
     before: tuple[dict[str, Any], ...] = ()
-    if "messages" in row:
-        before, text = _conversation(row)
-    else:
-        text = _text(row, _PROMPT_FIELDS)
+    text = _one(prompt=row.prompt, query=row.query, question=row.question)
+    if row.messages is not None:
+        if text:
+            raise ValueError("`messages` and a prompt are given: give one of them")
+        if len(line) > LONGEST:
+            raise ValueError(f"the line has over {LONGEST} characters")
+        if any(not isinstance(message.get("role"), str) for message in row.messages):
+            raise ValueError("`messages` has a message without a `role`")
+        *earlier, last = row.messages or [{}]
+        if last.get("role") != "user":
+            raise ValueError("`messages` does not end with a user message")
+        before, text = tuple(earlier), content_text(last.get("content"))
     if not normalised(text):
-        raise _Fault("the line has no prompt", todo=f"Give `{_PROMPT_FIELDS[0]}`")
-    name = row.get("id", f"line-{number}")
-    if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
-        raise _Fault("`id` is neither a text nor a number", todo="Give a text, or none")
-    reference = _text(row, _REFERENCE_FIELDS)
-    prompt = ProbePrompt(id=str(name)[:100], prompt=text, before=before, reference=reference)
-    for what, value in (("prompt", key_of(prompt)), ("id", prompt.id)):
-        if earlier := lines.get((what, value)):
-            raise _Fault(f"the {what} is that of line {earlier}", todo=f"Give each {what} once")
-        lines[what, value] = number
-    if len(lines) > 2 * MOST_PROMPTS:
-        raise _Fault(f"a probe set has at most {MOST_PROMPTS} prompts", todo="Remove some")
-    return prompt
+        raise ValueError("the line has no prompt")
+    reference = _one(reference=row.reference, answer=row.answer)
+    name = str(row.id).strip()[:100] or f"line-{number}"
+    return ProbePrompt(id=name, prompt=text, before=before, reference=reference)
 
 
-def _conversation(row: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], str]:
-    """Return the messages before the last one, and the text of that one."""
-    messages = row["messages"]
-    if any(name in row for name in _PROMPT_FIELDS):
-        raise _Fault("`messages` and `prompt` are given", todo="Give one of them")
-    if not isinstance(messages, list) or not all(
-        isinstance(message, dict) and isinstance(message.get("role"), str) for message in messages
-    ):
-        raise _Fault("`messages` is not a list of messages", todo="Each has a `role`")
-    if not messages or messages[-1]["role"] != "user":
-        raise _Fault("`messages` does not end with a user message", todo="Cut the rest")
-    if len(json.dumps(messages)) > LONGEST:
-        raise _Fault(f"`messages` has over {LONGEST} characters", todo="Shorten it")
-    return tuple(messages[:-1]), content_text(messages[-1].get("content"))
-
-
-def _text(row: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """Return the text of the first of these fields that the row has; empty without one."""
-    present = [name for name in names if row.get(name) is not None]
-    if not present:
-        return ""
+def _one(**fields: str | float | None) -> str:
+    """Return the text of the only field that is set; empty if none is."""
+    present = [name for name, value in fields.items() if value is not None]
     if len(present) > 1:
-        both = f"`{present[0]}` and `{present[1]}`"
-        raise _Fault(f"{both} are two names of one field", todo="Give one")
-    value = row[present[0]]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = f"{value}"
-    if not isinstance(value, str):
-        raise _Fault(f"`{present[0]}` is not a text", todo="Give a text")
-    if len(value) > LONGEST:
-        cause = f"`{present[0]}` has {len(value)} characters, at most {LONGEST} are allowed"
-        raise _Fault(cause, todo="Shorten it")
-    return value
-
-
-def with_prompts(
-    probe_set: ProbeSet | None, prompts: Sequence[ProbePrompt]
-) -> tuple[ProbePrompt, ...]:
-    """Return the prompts of a probe set with others added.
-
-    Raises:
-        ProbeSetError: A prompt is in it already.
-    """
-    combined = (*(probe_set.prompts if probe_set is not None else ()), *prompts)
-    known: set[str] = set()
-    for prompt in combined:
-        if (key := key_of(prompt)) in known:
-            raise ProbeSetError("the prompt is in the probe set already", prompt.id, "Leave it out")
-        known.add(key)
-    return combined
+        raise ValueError(f"`{present[0]}` and `{present[1]}` are two names of one field")
+    return f"{fields[present[0]]}" if present else ""
 
 
 def write_prompts(file: Path, prompts: Sequence[ProbePrompt]) -> None:

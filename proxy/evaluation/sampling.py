@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import VLLM_OVERFLOW, Claimed, ClaimRefused, RefusedKind
+from ajet_swarm.api.outcomes import VLLM_OVERFLOW, Claimed
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
@@ -39,8 +39,6 @@ PARALLEL = 4
 """Maximum number of eval episodes that a measurement holds."""
 IDLE_LIMIT = 120.0
 """Seconds after which a server takes back an idle eval episode of a killed proxy."""
-CLOSE_LIMIT = 5.0
-"""Seconds for which `close` waits; a frozen server answers a claim after up to 19 s."""
 REFUSALS = 40
 """Number of claims for one answer that may be refused."""
 REFUSED_PAUSE = (0.25, 0.5)
@@ -200,89 +198,29 @@ class SnapshotSampler:
 # --- eval episodes -------------------------------------------------------------------------------
 
 
-class EvalEpisodes:
-    """The eval episodes that one measurement holds, claimed one by one and always given back.
+@asynccontextmanager
+async def eval_episode(server: ServerHandle) -> AsyncIterator[Claimed]:
+    """Context with an eval episode, which is given back at its end.
 
-    A claim is sent once and never queues: no user waits behind it, and a refusal does not count as
-    a group that waits for episodes. Each episode has a task that owns it from its claim to its
-    return; it outlasts a caller that is cancelled, so a claim that is granted late is given back.
+    One claim is sent, and it never queues: no user waits behind it, and a refusal does not count as
+    a group that waits for episodes. When cancelled during the claim, it ends at once; the episode
+    is given back later if the claim is granted.
 
-    Args:
-        server: The server.
+    Raises:
+        ClaimTimedOut: No episode is free, or the server refuses it for another reason.
     """
+    ends, held = server.claimer.ends, list[Holding]()
 
-    def __init__(self, server: ServerHandle) -> None:
-        self._server = server
-        self._ends = server.claimer.ends
-        self._owners: dict[asyncio.Task[None], asyncio.Event] = {}
-        """Task of each episode and of each claim in flight, and the event that ends it."""
-        self._closed = False
+    def hold(uuid: str) -> None:
+        held.append(ends.holdings.by_uuid[uuid])
 
-    @asynccontextmanager
-    async def hold(self) -> AsyncIterator[Claimed]:
-        """Context with an episode, which is given back at its end.
-
-        When cancelled during the claim, it ends at once; the episode is given back later if the
-        claim is granted.
-
-        Raises:
-            ClaimTimedOut: No episode is free, or the server refuses it for another reason.
-        """
-        name = self._server.name
-        if self._closed:
-            raise SwarmError("the measurement has ended", name)
-        leave = asyncio.Event()
-        answer: asyncio.Future[Claimed | ClaimRefused]
-        answer = asyncio.get_running_loop().create_future()
-        owner = self._ends.tasks.spawn(self._own(answer, leave), _RETURNED)
-        self._owners[owner] = leave
-        owner.add_done_callback(self._owners.pop)
-        try:
-            await asyncio.wait({answer, owner}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise SwarmError("the claim was given up", name)
-            granted = answer.result()
-            if not isinstance(granted, Claimed):
-                raise ClaimTimedOut(1, 0, granted.kind.value, name)
-            yield granted
-        finally:
-            leave.set()
-            if answer.done():
-                await asyncio.shield(owner)
-
-    async def close(self) -> None:
-        """Give back every episode, those of claims in flight included; wait up to `CLOSE_LIMIT`.
-
-        What is left then is given back without the caller.
-        """
-        self._closed = True
-        for leave in self._owners.values():
-            leave.set()
-        if self._owners:
-            await asyncio.wait(tuple(self._owners), timeout=CLOSE_LIMIT)
-
-    async def _own(
-        self, answer: "asyncio.Future[Claimed | ClaimRefused]", leave: asyncio.Event
-    ) -> None:
-        """Claim an episode, and give it back when `leave` is set."""
-        granted, holding = await self._claim()
-        answer.set_result(granted)
-        if holding is None:
-            return
-        try:
-            await leave.wait()
-        finally:
-            await self._ends.abort([holding], _RETURNED)
-
-    async def _claim(self) -> tuple[Claimed | ClaimRefused, Holding | None]:
-        ends = self._ends
-        async with ends.lock.shared():  # it is recorded before the next search for lost claims
-            answer = await self._server.client.claim("eval", IDLE_LIMIT, timeout=ends.timeout)
-            if isinstance(answer, Claimed):
-                return answer, ends.holdings.granted(answer)
-            if answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
-                ends.lost.search_soon()
-        return answer, None
+    granted = await server.claimer.claim_one("eval", IDLE_LIMIT, None, hold)
+    if not isinstance(granted, Claimed):
+        raise ClaimTimedOut(1, 0, granted.kind.value, server.name)
+    try:
+        yield granted
+    finally:
+        await ends.abort(held, _RETURNED)
 
 
 class EpisodeSampler:
@@ -311,7 +249,6 @@ class EpisodeSampler:
         self._scope: asyncio.Timeout | None = None
         """Scope of the answers in progress; it ends when the engine leaves ROLLING."""
         self._places = asyncio.Semaphore(PARALLEL)
-        self._episodes = EvalEpisodes(server)
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 
@@ -329,10 +266,9 @@ class EpisodeSampler:
             self._scope = None
 
     async def close(self) -> None:
-        """Give back every episode."""
+        """Claim no further episode; those of a cancelled caller are given back without it."""
         self._remove()
         self._leave()
-        await self._episodes.close()
 
     def _on_status(self, status: ServerStatus) -> None:
         if not status.reachable or not status.is_in(ROLLING) or status.step != self.step:
@@ -385,7 +321,7 @@ class EpisodeSampler:
 
     async def _answer(self, messages: Sequence[Message]) -> Sample:
         loop = asyncio.get_running_loop()
-        async with self._episodes.hold() as claimed:
+        async with eval_episode(self._server) as claimed:
             began = loop.time()
             body = msgspec.json.encode({"messages": messages})
             answer = await self._server.client.chat(claimed, body, None, CHAT_LIMIT)

@@ -21,7 +21,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.job.schema import EXPERIMENT, MODEL, PROJECT
+from ajet_swarm.job.schema import DEFAULTS, EXPERIMENT, MODEL, PROJECT
 from ajet_swarm.job.tree import JobError, get, load_job
 from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
@@ -39,10 +39,8 @@ NAMES = ("progress-1", "progress-2")
 """Names of the checkpoints that measurements save."""
 SAVE_FREQ: Final = "ajet.trainer_common.save_freq"
 BASE_DIR: Final = "ajet.trainer_common.checkpoint_base_dir"
-DEFAULT_SAVE_FREQ: Final = 20
 DEFAULT_BASE_DIR: Final = "saved_checkpoints"
-DEFAULT_PROJECT: Final = "ajet_default_project"
-UNNAMED: Final = "read_yaml_name"
+UNNAMED: Final = str(DEFAULTS[EXPERIMENT])
 """Experiment name for which a server makes up one from the file and the time."""
 
 PATH_CAP = 1024
@@ -141,14 +139,14 @@ def saved_weights(server: Server | None, model: str, step: int | None) -> str:
 
 def _saved_folder(job: Mapping[str, Any], updates: int) -> str:
     """Return the folder in which a job saves the weights after so many updates; may be empty."""
-    every = get(job, SAVE_FREQ, DEFAULT_SAVE_FREQ)
+    every = get(job, SAVE_FREQ, DEFAULTS[SAVE_FREQ])
     experiment = get(job, EXPERIMENT)
     if not isinstance(every, int) or every <= 0 or updates % every:
         return ""
     if not experiment or experiment == UNNAMED:
         return ""
     base = PurePosixPath(str(get(job, BASE_DIR) or DEFAULT_BASE_DIR))
-    project = str(get(job, PROJECT) or DEFAULT_PROJECT)
+    project = str(get(job, PROJECT) or DEFAULTS[PROJECT])
     return str(base / project / str(experiment) / f"global_step_{updates}")
 
 
@@ -166,22 +164,22 @@ def checked_path(path: str) -> str:
         UsageError: It can be neither a folder on the server nor a model on the hub.
     """
     path = path.strip()
-    todo = "Give the full path of the folder on the server, or the name of a model on the hub"
-    if not path.isprintable():
-        raise UsageError("the path has characters that cannot be printed", "path", todo)
-    if not path or len(path) > PATH_CAP:
-        size = "empty" if not path else f"longer than {PATH_CAP} characters"
-        raise UsageError(f"the path is {size}", "path", todo)
-    if "${" in path:  # the server's configuration library would replace it
-        raise UsageError("the path contains `${`, which the server replaces", "path", todo)
-    if ".." in PurePosixPath(path).parts:
-        raise UsageError("the path contains `..`", "path", todo)
-    if path.startswith("/"):
-        if path.strip("/"):
-            return str(PurePosixPath("/" + path.strip("/")))
-    elif _HUB.fullmatch(path):
-        return path
-    raise UsageError(f"`{one_line(path, 80)}` is not a full path", "path", todo)
+    named = _HUB.fullmatch(path) or (path.startswith("/") and path.strip("/"))
+    faults = {
+        "is empty": not path,
+        f"is longer than {PATH_CAP} characters": len(path) > PATH_CAP,
+        "has characters that cannot be printed": not path.isprintable(),
+        "contains `${`, which the server replaces": "${" in path,
+        "contains `..`": ".." in PurePosixPath(path).parts,
+        f"is no full path: `{one_line(path, 80)}`": not named,
+    }
+    if fault := next((fault for fault, present in faults.items() if present), ""):
+        raise UsageError(
+            f"the path {fault}",
+            "path",
+            "Give the full path of the folder on the server, or the name of a model on the hub",
+        )
+    return str(PurePosixPath("/" + path.strip("/"))) if path.startswith("/") else path
 
 
 # --- the folder ----------------------------------------------------------------------------------

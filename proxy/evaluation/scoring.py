@@ -1,6 +1,5 @@
 """Scores of probe answers: each by itself, or against a baseline answer if rewards only compare."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -18,7 +17,6 @@ from proxy.rewards.source import (
     Answer,
     GroupContext,
     RewardSource,
-    Score,
     request_scores,
 )
 from proxy.rewards.text import read
@@ -110,43 +108,32 @@ class ProbeScorer:
         assembly = self._pointwise or self._beside
         if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
-        if assembly.slow:
-            return await run_all(*(self._judged(assembly, prompt, sample) for sample in samples))
-        scored = []
-        for sample in samples:
-            group = assembly.part_input(_context(prompt, [sample]))
-            scored.append(self._by_itself(prompt, sample, assembly.score_now(group)))
-        await asyncio.sleep(0)  # other tasks run between two prompts
-        return scored
+        return await run_all(*(self._scored(assembly, prompt, sample) for sample in samples))
 
-    async def _judged(
+    async def _scored(
         self, assembly: Assembly, prompt: ProbePrompt, sample: Sample
     ) -> ScoredSample:
-        """Return a sample with its score by parts that wait."""
-        result, version = await assembly.score(assembly.part_input(_context(prompt, [sample])))
-        scored = self._by_itself(prompt, sample, result)
-        self._check_version(version, prompt)
-        return scored
-
-    def _by_itself(
-        self, prompt: ProbePrompt, sample: Sample, result: tuple[Score, ...] | Abstention
-    ) -> ScoredSample:
-        """Return a sample with its result as a group of one answer.
+        """Return a sample with its score as a group of one answer.
 
         Raises:
             ScoringError: The reward abstains for another reason than that no part applies.
         """
-        if isinstance(result, Abstention):
-            if result.inapplicable:
-                return _scored(sample, None, {})
+        result, version = await assembly.score(assembly.part_input(_context(prompt, [sample])))
+        if not isinstance(result, Abstention):
+            (score,) = result
+            parts = {
+                part.name: part.value
+                for part in score.parts
+                if part.weight or part.name in self.unweighted
+            }
+            reward = score.reward if self._pointwise is not None else None
+        elif result.inapplicable:
+            reward, parts = None, {}
+        else:
             raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
-        (score,) = result
-        parts = {
-            part.name: part.value
-            for part in score.parts
-            if part.weight or part.name in self.unweighted
-        }
-        return _scored(sample, score.reward if self._pointwise is not None else None, parts)
+        if self._pointwise is not None:
+            self._check_version(version, prompt)
+        return _scored(sample, reward, parts)
 
     def _check_version(self, version: str, prompt: ProbePrompt) -> None:
         if version != self.version:

@@ -32,7 +32,6 @@ from proxy.evaluation.probe_set import (
     ProbeSetError,
     load_probe_set,
     shipped_probe_set,
-    with_prompts,
     write_prompts,
 )
 from proxy.evaluation.reaction import Reaction
@@ -162,7 +161,7 @@ class MeasurementService:
         prompts = [prompt for prompt in prompts if key_of(prompt) not in known]
         if not prompts:
             return "the prompt is in the probe set already"
-        combined = with_prompts(self._probe_set, prompts)
+        combined = (*(self._probe_set.prompts if self._probe_set is not None else ()), *prompts)
         await asyncio.to_thread(write_prompts, self._own_file, combined)
         await self.load()
         self._wake.set()

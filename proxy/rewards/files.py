@@ -20,9 +20,12 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def stamp(files: Iterable[Path]) -> Stamp:
-    """Return a cheap fingerprint of files."""
-    fingerprint = []
+    """Return a cheap fingerprint of files, and of the Python files of folders."""
+    fingerprint: list[tuple[str, int, int]] = []
     for file in files:
+        if file.is_dir():
+            fingerprint += folder_stamp(file)
+            continue
         try:
             status = file.stat()
             fingerprint.append((str(file), status.st_mtime_ns, status.st_size))
@@ -47,10 +50,10 @@ def folder_stamp(folder: Path) -> Stamp:
     return tuple(sorted(_files(folder)))
 
 
-def digest(folder: Path, files: Stamp) -> str:
-    """Return the hash of names and contents, as 12 hexadecimal digits."""
+def digest(folder: Path) -> str:
+    """Return the hash of the names and contents of its Python files, as 12 hexadecimal digits."""
     total = hashlib.sha256()
-    for name, _, _ in files:
+    for name, _, _ in folder_stamp(folder):
         total.update(name.encode() + b"\0")
         with contextlib.suppress(OSError):  # deleted meanwhile: the next check detects that
             total.update((folder / name).read_bytes())

@@ -19,6 +19,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.plugins import REWARD_PARTS, Plugins
+from core.whole_file import read_small
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
@@ -121,8 +122,8 @@ class SettingError(UsageError):
 class GroupPart(Protocol):
     """A part that scores on the event loop without waiting: < 0.05 ms for four short answers.
 
-    Optional attributes: `files`, the paths the part has read (it is rebuilt when one changes), and
-    `looks_back`, True when the part uses `PartInput.recent`.
+    Optional attributes: `files`, the paths the part has read (it is rebuilt when one changes, in a
+    folder when a Python file does), and `looks_back`, True when the part uses `PartInput.recent`.
     """
 
     def score(self, group: PartInput) -> PartValues:
@@ -239,6 +240,23 @@ class OwnServer(msgspec.Struct, frozen=True):
     model: str = ""
 
 
+class HookLimits(msgspec.Struct, frozen=True):
+    """Limits of the process of a hook."""
+
+    call_seconds: float = 30.0
+    """Limit of one call; then it is cancelled, and the process is killed if that fails."""
+    load_seconds: float = 60.0
+    """Limit for importing the modules."""
+    grace_seconds: float = 1.0
+    """Time that a cancelled call has to end by itself."""
+    memory_bytes: int = 2 << 30
+    """Memory that the process may allocate; 0 for no limit."""
+    retry_seconds: float = 10.0
+    """Seconds between two attempts to load files that fail to load and do not change."""
+    log_bytes: int = 16 << 20
+    """Size at which the log of the hooks' output is truncated."""
+
+
 class PartEnvironment(msgspec.Struct, frozen=True):
     """What the program provides to parts besides their settings."""
 
@@ -252,6 +270,8 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """The clocks and the chance of the process."""
     own: OwnServer | None = None
     """The server of the policy, if it can be asked directly."""
+    hooks: HookLimits = HookLimits()
+    """Limits of hooks; those of a call and of the memory are settings."""
     kept: dict[str, Any] = {}
     """What parts keep, by a key of their own, while a saved file replaces them."""
 
@@ -364,6 +384,26 @@ _TYPES: Mapping[str, tuple[Any, str]] = {
     "mapping": (dict[str, Any], "a mapping"),
 }
 """Type of a setting -> the type that its value must have, and its name."""
+
+
+def read_text(field: str, file: Path, limit: int = 1 << 20) -> str:
+    """Return the text of a file that a setting names.
+
+    Args:
+        field: The setting.
+        file: Its value.
+        limit: Maximum size in bytes.
+
+    Raises:
+        SettingError: the file cannot be read, or is not UTF-8 text.
+    """
+    try:
+        return read_small(file, limit).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8 text"
+        if isinstance(error, OSError):
+            why = error.strerror or type(error).__name__
+        raise SettingError(field, f"{file} cannot be read: {why}", "Correct the path") from error
 
 
 PLUGINS = Plugins(ENTRY_POINTS, PartKind, BUILT_IN)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.common.text import content_text
 from proxy.rewards.source import Answer
 
 READ_LIMIT = 8_000
@@ -50,8 +51,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 def read(answer: Answer) -> Reading:
     """Split one answer into text, words and tool calls."""
     message = answer.message
-    content, calls = message.get("content"), message.get("tool_calls")
-    text = content if isinstance(content, str) else content_text(message)
+    text, calls = content_text(message.get("content")), message.get("tool_calls")
     tool_calls = calls if isinstance(calls, list) else []
     visible = text or " ".join(call_text(call) for call in tool_calls)
     ends = ends_of(visible) if len(visible) > READ_LIMIT else visible
@@ -60,17 +60,6 @@ def read(answer: Answer) -> Reading:
     count = len(words) if ends is visible else len(visible.split())
     grams = frozenset(grams_of(words, min(3, len(words))))
     return Reading(text, ends, words, line, count, grams, answer.finish_reason, tool_calls)
-
-
-def content_text(message: Mapping[str, Any]) -> str:
-    """Return the text of a message whose content is a string, a list of text parts, or None."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = (part.get("text") for part in content if isinstance(part, Mapping))
-    return "\n".join(part for part in parts if isinstance(part, str))
 
 
 def call_text(call: Any) -> str:

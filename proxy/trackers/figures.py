@@ -1,34 +1,30 @@
 """Figures of each step, computed from the state and from the groups that closed."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from core.bus import Bus
 from core.events import Event, GroupClosed, LookEnded, UpdateDone
-from core.state import Group, Server, StepStats
+from core.state import Server, StepStats
 from proxy.trackers.sink import StepFigures
 
+_TOKENS, _SECONDS = "answers/tokens", "answers/seconds"
 _VERDICTS = {"better": 1.0, "worse": -1.0}
 STEPS_KEPT = 8
 """Steps per server whose groups are counted at once; older ones are forgotten."""
 
 
 @dataclass(slots=True)
-class _PartSum:
-    """Sum of the values of one reward part."""
-
-    total: float = 0.0
-    count: int = 0
-
-
-@dataclass(slots=True)
 class _Counts:
-    """Sums over the groups of one step."""
+    """Sums and numbers of values of the groups of one step, by name."""
 
-    tokens: int = 0
-    answers: int = 0
-    seconds: float = 0.0
-    parts: dict[str, _PartSum] = field(default_factory=dict)
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    numbers: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str, value: float) -> None:
+        self.sums[name] += value
+        self.numbers[name] += 1
 
 
 class FigureSource:
@@ -48,12 +44,15 @@ class FigureSource:
         if group is None or group.step is None or group.episode_type == "eval":
             return
         steps = self._counts.setdefault(event.server, {})
-        counts = steps.get(group.step)
-        if counts is None:
-            counts = steps[group.step] = _Counts()
-            for old in sorted(steps)[:-STEPS_KEPT]:
-                del steps[old]
-        _count_group(counts, group)
+        counts = steps.setdefault(group.step, _Counts())
+        for old in sorted(steps)[:-STEPS_KEPT]:
+            del steps[old]
+        for candidate in group.candidates:
+            if candidate.seconds:
+                counts.add(_TOKENS, candidate.tokens)
+                counts.add(_SECONDS, candidate.seconds)
+            for part in candidate.parts:
+                counts.add(f"part/{part.name}", part.value)
 
     def of(self, event: Event) -> StepFigures | None:
         """Return the figures that an event completes: a weight update or a look; else None."""
@@ -79,26 +78,12 @@ def _figures(
     return StepFigures(server.name, name, step, at, values)
 
 
-def _count_group(counts: _Counts, group: Group) -> None:
-    for candidate in group.candidates:
-        if candidate.seconds:
-            counts.answers += 1
-            counts.tokens += candidate.tokens
-            counts.seconds += candidate.seconds
-        for part in candidate.parts:
-            sum_ = counts.parts.setdefault(part.name, _PartSum())
-            sum_.total += part.value
-            sum_.count += 1
-
-
 def _counted(counts: _Counts) -> Iterator[tuple[str, float]]:
-    yield "answers/count", float(counts.answers)
-    yield "answers/tokens", float(counts.tokens)
-    if counts.answers:
-        yield "answers/mean_tokens", counts.tokens / counts.answers
-        yield "answers/mean_seconds", counts.seconds / counts.answers
-    for name, sum_ in sorted(counts.parts.items()):
-        yield f"part/{name}", sum_.total / sum_.count
+    yield "answers/count", float(counts.numbers[_TOKENS])
+    yield _TOKENS, float(counts.sums[_TOKENS])
+    means = {_TOKENS: "answers/mean_tokens", _SECONDS: "answers/mean_seconds"}
+    for name, number in sorted(counts.numbers.items()):
+        yield means.get(name, name), counts.sums[name] / number
 
 
 def _step_values(stats: StepStats) -> Iterator[tuple[str, float]]:

@@ -15,7 +15,7 @@ import pytest
 from ajet_swarm.api.outcomes import VLLM_OVERFLOW
 from core.events import ScoringAbstained
 from core.settings import Settings
-from proxy.rewards.hooks.child import HookLimits
+from proxy.rewards.part import HookLimits
 from proxy.rewards.source import GroupContext
 from tests.conformance.forms import (
     CAPTURES,
@@ -210,7 +210,7 @@ async def judged_by(home: Path, code: str, limit: float) -> AsyncIterator[HookRe
     folder = home / "hooks"
     folder.mkdir()
     (folder / "on_compute_relative_reward.py").write_text(textwrap.dedent(code))
-    source = HookRewards(folder, HookLimits(call_seconds=limit), home / "hooks.log")
+    source = HookRewards(folder, HookLimits(call_seconds=limit), home)
     await source.start()
     try:
         yield source

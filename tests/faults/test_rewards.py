@@ -16,10 +16,9 @@ import pytest
 
 import ajet_swarm.api.watcher
 from core.events import GroupScored, GroupSealed, ScoringAbstained
-from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.judge import question
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import PartEnvironment
+from proxy.rewards.part import HookLimits, PartEnvironment
 from proxy.rewards.source import RewardSource
 from tests.support.proxy.hooks import HookRewards
 from tests.support.proxy.singles import EpisodeEnded
@@ -33,12 +32,9 @@ LIMITS = HookLimits(
     load_seconds=90,
     grace_seconds=0.2,
     memory_bytes=600 << 20,
-    poll_seconds=0.05,
     retry_seconds=0.2,
 )
-CALMED = HookLimits(
-    call_seconds=30, load_seconds=90, grace_seconds=0.2, memory_bytes=600 << 20, poll_seconds=0.05
-)
+CALMED = HookLimits(call_seconds=30, load_seconds=90, grace_seconds=0.2, memory_bytes=600 << 20)
 """For rows that do not end by the clock: a busy machine must not end them instead."""
 SETTINGS = settings(rewards={"time_limit": 60.0}, proxy={"answer_budget": 100.0})
 HOOK = "on_compute_relative_reward.py"
@@ -190,7 +186,7 @@ async def test_a_failing_hook_only_costs_its_groups_rewards(
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    {code}\n")
     limits = LIMITS if row in ENDLESS else CALMED
-    source = HookRewards(folder, limits, tmp_path / "hooks.log")
+    source = HookRewards(folder, limits, tmp_path)
     async with scored_by(tmp_path, source) as w:
         await fails(w, times, words)
         broken = source.version
@@ -209,7 +205,7 @@ async def test_each_row_that_ends_no_process_only_costs_its_groups_rewards(tmp_p
         for row, (code, _) in rows.items()
     )
     (folder / HOOK).write_text(f"{HEAD}{body}{GOOD.removeprefix(HEAD)}")
-    source = HookRewards(folder, CALMED, tmp_path / "hooks.log")
+    source = HookRewards(folder, CALMED, tmp_path)
     async with scored_by(tmp_path, source) as w:
         for row, (_, words) in rows.items():
             with naming(row):
@@ -223,7 +219,7 @@ async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: P
     folder = tmp_path / "hooks"
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    return (0.1, 0.2, 0.3, 0.4)\n")
-    source = HookRewards(folder, CALMED, tmp_path / "hooks.log")
+    source = HookRewards(folder, CALMED, tmp_path)
     async with scored_by(tmp_path, source) as w:
         for _ in range(times):
             await works(w, [0.1, 0.2, 0.3, 0.4])

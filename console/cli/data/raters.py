@@ -10,16 +10,16 @@ import msgspec
 
 from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import add_json, add_proxy_access
-from console.models.rating.raters import (
+from console.screens.rate.raters.model import (
     RaterAgreement,
     RaterRow,
     agreement,
     disagreements,
     rater_rows,
-    vote_choice,
 )
+from console.screens.rate.raters.text import disagreement_row, rater_lines
+from console.session.group_facts import vote_choice
 from console.text.lines import line_text
-from console.views.raters import disagreement_row, rater_lines
 from core.state import Group
 
 _WIDTH = 118

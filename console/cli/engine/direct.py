@@ -10,16 +10,14 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import PATIENCE, open_client
-from console.cli.common import NotRunning, say
+from console.cli.common import NotRunning
 from console.cli.output import output
 
 if TYPE_CHECKING:
-    from ajet_swarm.api.watcher import Watcher
     from ajet_swarm.api.wire import SwarmWire
     from core.commands.plan import Plan
+    from core.events import Event
     from core.settings import EngineSettings
-
-WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
 @asynccontextmanager
@@ -79,9 +77,6 @@ async def start_directly(
     Raises:
         AjetError: the engine is not OFFLINE, refuses, or does not boot.
     """
-    from ajet_swarm.protocol.errors import TrainingFinished
-    from ajet_swarm.protocol.job_secrets import hidden, hidden_error
-
     async with reached(name, url) as client:
         planned = await _planned(client, name, "engine.start", **({"job": job} if for_job else {}))
         if planned.done:
@@ -89,19 +84,7 @@ async def start_directly(
         if output().dry_run:
             await client.prepared(job)
             return output().plan(f"would send the job to {name} and start it ({url})")
-        try:
-            sent = await client.sync_train_config(job)
-        except TrainingFinished as error:  # nothing is started, so the command fails
-            raise AjetError(error.what, url, error.todo) from error
-        except AjetError as error:
-            raise hidden_error(error, job) from None
-        try:
-            await client.start_engine()
-        except AjetError as error:
-            why = hidden(error.what, job)
-            what = f"`start the engine` failed: {why}; {await _left(client)}"
-            raise AjetError(what, url, WAY_OUT) from None
-        return await _booted(client, name, sent) if waits else f"{name} is starting ({url})"
+        return await _start(client, name, job, waits, stop=False)
 
 
 async def stop_directly(name: str, url: str) -> str:
@@ -122,35 +105,42 @@ async def apply_directly(name: str, url: str, job: str, *, waits: bool = True) -
     Raises:
         AjetError: a step failed; the error contains the state of the engine.
     """
-    from ajet_swarm.protocol.job_secrets import hidden
-
     async with reached(name, url) as client:
-        step = "check the job"
-        try:
+        if output().dry_run:
             await client.prepared(job)
-            if output().dry_run:
-                return output().plan(f"would stop {name}, send the job and start it ({url})")
-            step = "stop the engine"
-            if (await client.status()).state.value != "OFFLINE":
-                say(f"{name}: {step}")
-                await client.stop_engine()
-            step = "wait for a stable OFFLINE"
-            say(f"{name}: {step}")
-            await _wait_offline(client)
-            step = "send the job"
-            say(f"{name}: {step}")
-            sent = await client.sync_train_config(job)
-            step = "start the engine"
-            say(f"{name}: {step}")
-            await client.start_engine()
-        except (AjetError, TimeoutError) as error:
-            what = error.what if isinstance(error, AjetError) else "it took too long"
-            what = f"`{step}` failed: {hidden(what, job)}; {await _left(client)}"
-            todo = (error.todo if isinstance(error, AjetError) else "") or WAY_OUT
-            raise AjetError(what, url, hidden(todo, job)) from None
-        if waits:
-            return await _booted(client, name, sent)
-    return f"{name} is starting with the job ({url})"
+            return output().plan(f"would stop {name}, send the job and start it ({url})")
+        return await _start(client, name, job, waits, stop=True)
+
+
+async def _start(client: "SwarmWire", name: str, job: str, waits: bool, *, stop: bool) -> str:
+    """Start an engine with a job, after a stop if need be; print each step.
+
+    Raises:
+        AjetError: a step failed; the error contains the state of the engine.
+    """
+    from ajet_swarm.api.watcher import Watcher
+    from core.events import WorkChanged
+    from proxy.control.job_operation import ALL_STEPS, Engine, JobOperation
+
+    def show(event: "Event") -> None:
+        for step in event.steps if isinstance(event, WorkChanged) else ():
+            if step.phase == "doing" and step.title not in shown:
+                shown.add(step.title)
+                sys.stderr.write(f"{one_line(name, 40)}: {step.title}\n")
+
+    shown: set[str] = set()
+    watcher = Watcher(client)
+    async with Tasks("engine") as tasks:
+        tasks.spawn(watcher.run(), "watcher")
+        engine = Engine(name, client, watcher)
+        operation = JobOperation(engine, show, time.time, "Start", ALL_STEPS)
+        async with operation.reported():
+            if stop:
+                await operation.stop_for(job)
+            await operation.send(job)
+            await operation.start()
+            state = await operation.boot() if waits else f"{name} is starting with the job"
+    return f"{state} ({client.url})"
 
 
 async def _planned(client: "SwarmWire", name: str, command: str, **args: str) -> "Plan":
@@ -165,43 +155,3 @@ async def _planned(client: "SwarmWire", name: str, command: str, **args: str) ->
     state = (await client.status()).state.value
     known = State(servers={name: Server(name=name, url=client.url, state=state)})
     return plan(known, command, {"server": name, **args}, time.time())
-
-
-async def _wait_offline(client: "SwarmWire") -> None:
-    from ajet_swarm.api import stable_offline
-
-    quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
-    async with _watched(client) as watcher:
-        await stable_offline.wait_stable_offline(watcher, quiet)
-
-
-async def _booted(client: "SwarmWire", name: str, job: str) -> str:
-    """Wait until a started engine has left BOOTING.
-
-    Raises:
-        AjetError: it is OFFLINE, or gone.
-    """
-    from proxy.control.job_operation import wait_booted
-
-    sys.stderr.write(f"{one_line(name, 40)}: boot\n")
-    async with _watched(client) as watcher:
-        status = await wait_booted(name, watcher, job)
-    return f"{name} is {status.state.value}, step {status.step or 0} ({client.url})"
-
-
-@asynccontextmanager
-async def _watched(client: "SwarmWire") -> AsyncIterator["Watcher"]:
-    """Open a watcher of the server."""
-    from ajet_swarm.api.watcher import Watcher
-
-    watcher = Watcher(client)
-    async with Tasks("engine") as tasks:
-        tasks.spawn(watcher.run(), "watcher")
-        yield watcher
-
-
-async def _left(client: "SwarmWire") -> str:
-    try:
-        return f"the engine is {(await client.status(timeout=PATIENCE)).state.value}"
-    except AjetError:
-        return "the server does not answer now"

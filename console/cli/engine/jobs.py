@@ -121,11 +121,7 @@ async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, 
 def _check(target: Target, text: str, *, embedded: bool) -> str:
     from console.models.job_form import check_job
 
-    notices = [
-        f"line {one.line}: {one.text}" if one.line else one.text
-        for one in check_job(text).notices
-        if not (embedded and one.of_agentjet)
-    ]
+    notices = map(str, check_job(text).notices_for(embedded=embedded))
     return "; ".join([f"{target.name or 'the job'}: it can be sent", *notices])
 
 

@@ -13,6 +13,7 @@ from textual.widget import Widget
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.item_list import ItemList
+from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane
 from console.widgets.status_bar import StatusBar
 
@@ -65,7 +66,7 @@ def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
 
 def _takes_keys(widget: Widget) -> bool:
     """Return whether a widget takes keys; a scroll container does unless its content does."""
-    if not widget.focusable:
+    if not widget.focusable or isinstance(widget, KeyArea):
         return False
     frame = isinstance(widget, VerticalScroll)
     return not (frame and any(child.focusable for child in widget.query(Widget)))

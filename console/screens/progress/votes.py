@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from console.screens.base import ConsoleScreen
+from console.screens.group.rater import with_rater_name
 from console.screens.parts import ScreenPart
-from console.screens.rater import with_rater_name
 from core.state import Progress
 
 Phase = Literal["asks", "open", "sends", "rated", "refused"]

@@ -1,33 +1,20 @@
-"""Dialogs of the rating screen: reasons, guidelines, held votes, agreement."""
+"""Dialogs of the rating screen: reasons, guidelines, mode, and lists of groups."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ajet_swarm.common.text import one_line
-from console.models.guidelines import Guidelines
-from console.models.rate_queue import RateQueue
-from console.session.app_state import Session
+from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
+from console.screens.rate.text import MODES, held_row, mode_words
 from console.text.lines import fit
-from console.views.agreement import disagreements, list_title, row_text, summary_lines
-from console.views.rating import held_row
-from console.widgets.pane import TextPane
-
-TAG_CAP = 9
-LIST_CAP = 200
-
-
-def tag_names(setting: str | Sequence[str]) -> list[str]:
-    """Return the reasons of the settings, at most one for each digit."""
-    parts = setting.split(",") if isinstance(setting, str) else setting
-    names = [one_line(part.strip(), 24) for part in parts if part.strip()]
-    return list(dict.fromkeys(names))[:TAG_CAP]
+from core.commands import MODES as NAMES
 
 
 class TagScreen(ModalScreen[tuple[str, ...]]):
@@ -45,14 +32,11 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
 
     def compose(self) -> ComposeResult:
         """The reasons, numbered."""
+        hint = "A digit sets or clears one, Enter closes"
         with Vertical(classes="dialog"):
             yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
             yield Static(self._text(), markup=False, id="tags")
-            yield Static(
-                "A digit sets or clears one, Enter closes",
-                markup=False,
-                classes="dialog-hint",
-            )
+            yield Static(hint, markup=False, classes="dialog-hint")
 
     def _text(self) -> str:
         return "\n".join(
@@ -86,120 +70,140 @@ class GuidelinesScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """The text, rendered, and its version."""
+        hint = f"Version {self._guidelines.version} is recorded with your votes. Esc closes"
         with Vertical(classes="dialog -wide", id="guidelines"):
             with VerticalScroll():
                 yield Markdown(self._guidelines.text, open_links=False)
-            yield Static(
-                f"Version {self._guidelines.version} is recorded with your votes. Esc closes",
-                markup=False,
-                classes="dialog-hint",
-            )
+            yield Static(hint, markup=False, classes="dialog-hint")
 
     def action_scroll(self, rows: int) -> None:
         """Scroll the text."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
 
-class HeldScreen(ModalScreen[str | None]):
-    """Lists the held votes; returns the group whose vote is to be undone."""
+class ModeScreen(ModalScreen[str | None]):
+    """Lists the three modes with their effect on the waiting user."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,U,q", "leave", "Close", id="held.leave"),
+        Binding("escape", "dismiss", "Leave", id="mode.leave"),
+        *(
+            Binding(str(number), f"dismiss('{name}')", mode_words(name), show=False)
+            for number, name in enumerate(NAMES, 1)
+        ),
     ]
 
-    def __init__(self, session: Session, queue: RateQueue) -> None:
+    def __init__(self, present: str) -> None:
         super().__init__()
-        self._session = session
-        self._queue = queue
+        self._present = present
 
     def compose(self) -> ComposeResult:
-        """The votes, newest first."""
-        with Vertical(classes="dialog -wide", id="held"):
-            yield Static("Votes that are not sent yet", markup=False, classes="dialog-title")
+        """The modes, with the cursor on the present one."""
+        modes = (Option(f"{at}  {MODES[name]}", id=name) for at, name in enumerate(NAMES, 1))
+        hint = f"Now: {mode_words(self._present)}. Enter or a digit confirm, Esc cancel"
+        with Vertical(classes="dialog"):
+            yield Static("How do you rate?", markup=False, classes="dialog-title")
+            yield OptionList(*modes, markup=False, compact=True)
+            yield Static(hint, markup=False, classes="dialog-hint")
+
+    def on_mount(self) -> None:
+        """Put the cursor on the present mode."""
+        if self._present in NAMES:
+            self.query_one(OptionList).highlighted = NAMES.index(self._present)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Close with the mode."""
+        event.stop()
+        self.dismiss(event.option.id)
+
+
+class GroupChoice(NamedTuple):
+    """The group that was chosen from a list, and what to do with it."""
+
+    group_id: str
+    action: Literal["open", "settle"] = "open"
+
+
+class GroupsScreen(ModalScreen[GroupChoice | None]):
+    """A list of groups that follows the state; Enter closes it with the group under the cursor.
+
+    A subclass says its `rows`, and what stands above them.
+    """
+
+    ID = ""
+    heading = ""
+    HINT = ""
+    EMPTY = ""
+    """The only row of an empty list; without it an empty list is hidden."""
+    SECONDS = 1.0
+    """Time between two refreshes."""
+
+    def compose(self) -> ComposeResult:
+        """Title, what stands above the list, the list, the keys."""
+        with Vertical(classes="dialog -wide", id=self.ID):
+            yield Static(self.heading, markup=False, classes="dialog-title")
+            yield from self.above()
             yield OptionList(markup=False, compact=True)
-            yield Static("Enter undoes a vote, Esc closes", markup=False, classes="dialog-hint")
+            yield Static(self.HINT, markup=False, classes="dialog-hint")
+
+    def above(self) -> Iterable[Widget]:
+        """Return what stands between the title and the list."""
+        return ()
+
+    def rows(self, width: int) -> Sequence[tuple[str, str]]:
+        """Return id and text of each group, for a width in cells."""
+        return ()
 
     def on_mount(self) -> None:
         """Fill the list, and refresh it while the clocks run."""
-        self.call_after_refresh(self._fill)
-        self.set_interval(0.5, self._fill)
+        self.call_after_refresh(self.fill)
+        self.set_interval(self.SECONDS, self.fill)
 
-    def _fill(self) -> None:
-        session, rows = self._session, self.query_one(OptionList)
-        now, width = session.now(), max(40, rows.size.width - 3)
-        held = self._queue.held(session.state, now)
-        ids = [group.group_id for group in held]
-        texts = [held_row(group, self._queue.vote_of(group.group_id), now) for group in held]
-        if [option.id for option in rows.options] == ids:
-            for group_id, text in zip(ids, texts, strict=True):
-                rows.replace_option_prompt(group_id, fit(text, width))
+    def fill(self) -> None:
+        """Show the groups; the cursor stays on its group."""
+        options = self.query_one(OptionList)
+        width = max(40, options.size.width - 3)
+        rows = [(group_id, fit(text, width)) for group_id, text in self.rows(width)]
+        ids = [group_id for group_id, _ in rows]
+        options.display = bool(ids or self.EMPTY)
+        if ids and [option.id for option in options.options] == ids:
+            for group_id, text in rows:
+                options.replace_option_prompt(group_id, text)
             return
-        at = rows.highlighted_option.id if rows.highlighted_option is not None else None
-        rows.clear_options()
-        rows_by_id = zip(ids, texts, strict=True)
-        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in rows_by_id)
-        if not ids:
-            rows.add_option(Option("no held votes are left", disabled=True))
-            return
-        rows.highlighted = ids.index(at) if at in ids else 0
-        rows.focus()
+        at = options.highlighted_option.id if options.highlighted_option is not None else None
+        options.clear_options()
+        options.add_options(Option(text, id=group_id) for group_id, text in rows)
+        if ids:
+            options.highlighted = ids.index(at) if at in ids else 0
+            options.focus()
+        elif self.EMPTY:
+            options.add_option(Option(self.EMPTY, disabled=True))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Close with the group."""
         event.stop()
-        self.dismiss(event.option.id)
-
-    def action_leave(self) -> None:
-        """Close."""
-        self.dismiss(None)
+        if event.option.id is not None:
+            self.dismiss(GroupChoice(event.option.id))
 
 
-class AgreementScreen(ModalScreen[str | None]):
-    """Compares the operator's votes with the automatic rewards; returns the group to open."""
+class HeldScreen(GroupsScreen):
+    """Lists the held votes, newest first; returns the group whose vote is to be undone."""
 
+    ID = "held"
+    heading = "Votes that are not sent yet"
+    HINT = "Enter undoes a vote, Esc closes"
+    EMPTY = "no held votes are left"
+    SECONDS = 0.5
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,j,q", "leave", "Close", id="judge.leave"),
+        Binding("escape,U,q", "dismiss", "Close", id="held.leave"),
     ]
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, queue: RateQueue) -> None:
         super().__init__()
-        self._stats = session.state.raters.get(session.rater)
-        self._groups = disagreements(session.state, session.rater)[:LIST_CAP]
-        self._rater = session.rater
+        self._queue = queue
 
-    def compose(self) -> ComposeResult:
-        """Shares with their intervals, then the list."""
-        who = one_line(self._rater, 30) or "you"
-        with Vertical(classes="dialog -wide", id="judge"):
-            yield Static(f"{who} and the automatic rewards", markup=False, classes="dialog-title")
-            yield TextPane(id="judge-summary")
-            yield Static(list_title(len(self._groups)), markup=False, classes="dialog-heading")
-            yield OptionList(markup=False, compact=True)
-            yield Static(
-                "Intervals are Wilson's, 95 %. Enter opens a group, Esc closes",
-                markup=False,
-                classes="dialog-hint",
-            )
-
-    def on_mount(self) -> None:
-        """Paint what depends on the width."""
-        self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
-        rows = self.query_one(OptionList)
-        width = max(40, rows.size.width - 3)
-        rows.add_options(Option(row_text(one, width), id=one.group_id) for one in self._groups)
-        rows.display = bool(self._groups)
-        if self._groups:
-            rows.highlighted = 0
-            rows.focus()
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with the group."""
-        event.stop()
-        self.dismiss(event.option.id)
-
-    def action_leave(self) -> None:
-        """Close."""
-        self.dismiss(None)
+    def rows(self, width: int) -> Sequence[tuple[str, str]]:
+        now, vote_of = self._queue.session.now(), self._queue.vote_of
+        return [
+            (group.group_id, held_row(group, vote_of(group.group_id), now))
+            for group in self._queue.held()
+        ]

@@ -2,62 +2,35 @@
 
 from typing import ClassVar
 
-from textual import events
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 
 from console.screens.base import ConsoleScreen
-from console.screens.conversation import ConversationActions
-from console.screens.group_actions import WRITING, GroupActions, digit_bindings
-from console.screens.parts import ActionKeys, bind_actions, merge_bindings
-from console.screens.rate.context import RatedGroup, RatingContext
+from console.screens.rate.keys import RatedGroup, RateGroupKeys
 from console.screens.rate.lease import LeaseKeeper
-from console.screens.rate.page import RatingPage
-from console.screens.rate.tools import WRITING_TOOLS, RatingTools
-from console.screens.rate.votes import VoteController
+from console.screens.rate.model import RateQueue
+from console.screens.rate.text import (
+    ballot_text,
+    banner_line,
+    clock_line,
+    empty_lines,
+    last_line,
+    prompt_lines,
+    rate_cards,
+    title_line,
+)
+from console.screens.rate.tools import AnswerKeys, RaterTools
+from console.screens.rate.voting import Voting
+from console.screens.rate.widgets import RateAside
+from console.session.app_state import EVERYTHING
+from console.text.lines import EMPTY, Line
+from console.text.wrap import wrapped
 from console.widgets.candidates import Candidates
-from console.widgets.pane import TextPane
-from console.widgets.rate_aside import RateAside
+from console.widgets.key_area import KeyArea
+from console.widgets.pane import TextPane, centred
 from core.state import Group
 
-_KEYS: list[BindingType] = [
-    Binding("a", "accept", "Accept", show=False, id="group.accept"),
-    Binding(
-        "x",
-        "abort",
-        "Abort",
-        show=False,
-        id="group.abort",
-        tooltip="Give its episodes back; asks first",
-    ),
-    *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
-    Binding("0", "digit(0)", "Score 0", show=False),
-    Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
-    Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
-    Binding("t", "tie", "Tie", show=False, id="rate.tie", tooltip="No preference: a dead group"),
-    Binding("b", "bad", "Bad", show=False, id="rate.bad", tooltip="All 0: a dead group"),
-    Binding("k", "skip", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"),
-    Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
-    Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
-    Binding("o", "mode", "Mode", show=False, id="rating.mode", tooltip="off, answer first, hold"),
-    Binding("backspace", "back", "Delete the last key", show=False),
-    Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
-    Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
-    Binding("down,space", "scroll_card(3)", "Down", show=False),
-    Binding("up", "scroll_card(-3)", "Up", show=False),
-    Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
-    Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
-    Binding("left_square_bracket", "other(-1)", "Previous group", show=False, key_display="["),
-    Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
-    Binding(
-        "N",
-        "name",
-        "Your name",
-        show=False,
-        id="rate.name",
-        tooltip="The rater's name, recorded with all later votes",
-    ),
-]
+_PAINTED_FOR = frozenset({"*", "groups", "clock", "proxy", "link", "alerts", "servers"})
 
 
 class RateScreen(ConsoleScreen):
@@ -74,12 +47,14 @@ class RateScreen(ConsoleScreen):
         "reshuffled: that vote is compared with the first and not sent; j shows how often they "
         "agree."
     )
+    AUTO_FOCUS = "Voting"
     digits_vote: ClassVar[bool] = True
     own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
+    first_keys: tuple[str, ...] = ("refill",)
     spare_keys: ClassVar[tuple[str, ...]] = (
         "abort",
-        "tie",
-        "bad",
+        "arm('tie')",
+        "arm('bad')",
         "mode",
         "take",
         "edit",
@@ -94,95 +69,120 @@ class RateScreen(ConsoleScreen):
         "unsure",
     )
     most_keys: ClassVar[int] = 20
-    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
-        GroupActions.BINDINGS, ConversationActions.BINDINGS, RatingTools.BINDINGS, _KEYS
-    )
 
     def __init__(self) -> None:
         super().__init__()
-        self.context = RatingContext(self)
-        self.target = RatedGroup(self.context)
-        self.group_actions = GroupActions(self, self.target, self.context.show_success)
-        self.conversation = ConversationActions(self, self.target)
-        self.votes = VoteController(self.context, self.group_actions)
-        self.lease = LeaseKeeper(self.context)
-        self.tools = RatingTools(self.context, self.votes, self.group_actions)
-        self.page = RatingPage(self.context, self.conversation)
-        self.keys = ActionKeys(
-            self,
-            WRITING | WRITING_TOOLS,
-            self._obstacle,
-            lambda: self.context.group is not None,
-            self.context.explain,
-        )
-        bind_actions(
-            self,
-            self.group_actions,
-            self.conversation,
-            self.votes,
-            self.lease,
-            self.tools,
-            self.page,
-        )
+        self.queue = RateQueue(self.session)
+        self.target = RatedGroup(self, self.queue)
+        self.group_keys = RateGroupKeys(self.target, self.queue)
+        self.voting = Voting(self.queue, self.group_keys)
+        self.lease = LeaseKeeper(self, self.queue)
+        self._painted_group: str | None = None
 
     def compose_body(self) -> ComposeResult:
-        yield TextPane(id="rate-title")
-        yield TextPane(id="rate-banner")
-        yield TextPane(id="rate-clock")
-        yield TextPane(id="rate-prompt")
-        yield Candidates(stack=True)
-        yield TextPane(id="rate-empty")
-        yield RateAside()
-        yield TextPane(id="rate-ballot")
-        yield TextPane(id="rate-last")
-
-    def on_mount(self) -> None:
-        """Apply the settings and read the guidelines."""
-        self.context.take_settings()
-        self.tools.load_guidelines()
+        tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
+        with self.group_keys, tools, AnswerKeys(self.queue, self.target), self.voting:
+            yield TextPane(id="rate-title")
+            yield TextPane(id="rate-banner")
+            yield TextPane(id="rate-clock")
+            yield TextPane(id="rate-prompt")
+            yield Candidates(stack=True)
+            yield TextPane(id="rate-empty")
+            yield RateAside()
+            yield TextPane(id="rate-ballot")
+            yield TextPane(id="rate-last")
 
     @property
     def target_group(self) -> str | None:
-        return self.context.queue.current
+        return self.queue.current
 
     @property
     def takes_digits(self) -> bool:
-        return self.votes.takes_digits()
+        """Whether digits vote now; without a group to rate they soon switch screens."""
+        return self.queue.group is not None or self.queue.just_emptied
 
     def abort_details(self, group: Group) -> str:
         """Return the sentence about the user for the abort dialog."""
         return self.target.abort_details(group)
 
-    def _obstacle(self, action: str) -> str | None:
-        """Return why an action is unavailable now; None when it is available."""
-        return self.lease.obstacle() if action == "take" else self.tools.obstacle(action)
+    # --- messages ----------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer keys that have an effect now."""
-        return self.keys.allows(action)
+    @on(KeyArea.Changed)
+    def show_change(self) -> None:
+        """Paint what a key has changed."""
+        if self.is_current:
+            self.update_view(EVERYTHING)
 
-    def on_key(self, event: events.Key) -> None:
-        """Explain a key that has no effect now."""
-        self.keys.explain(event)
+    @on(RateGroupKeys.Succeeded)
+    def show_success(self, event: RateGroupKeys.Succeeded) -> None:
+        """Show an outcome in the last line; a toast would cover the ballot."""
+        self.queue.set_message(event.text)
+        self.update_view(EVERYTHING)
 
-    def update_view(self, dirty: frozenset[str]) -> None:
-        if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link", "alerts", "servers"}):
-            return
-        context, now = self.context, self.session.now()
-        waiting = context.waiting()
-        if context.queue.update(waiting, self.session.state, now):
-            context.reset_answers()
-        self.lease.update(now)
-        self.keys.refresh()
-        self.page.paint(waiting, now)
-
-    def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
+    @on(Candidates.Chosen)
+    def choose(self, event: Candidates.Chosen) -> None:
         """Select the answer that was clicked; a double click ranks it next, like its digit."""
-        self.context.answers.select(event.place)
-        ballot = self.context.ballot
+        self.query_one(Candidates).select(event.place)
+        ballot = self.queue.ballot
         if event.twice and ballot is not None and not ballot.scoring:
-            self.votes.action_digit(event.place + 1)
+            self.voting.action_digit(event.place + 1)
 
     def on_screen_suspend(self) -> None:
         """Release the group while another screen is in front."""
         self.lease.release_if_covered()
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        if dirty.isdisjoint(_PAINTED_FOR):
+            return
+        self.queue.advance()
+        if self._painted_group != self.queue.current:
+            self._painted_group = self.queue.current
+            self.query_one(Candidates).reset()
+        self.lease.update()
+        for area in self.query(KeyArea):
+            area.keys.refresh()
+        self._paint()
+
+    def _pane(self, name: str) -> TextPane:
+        return self.query_one(f"#rate-{name}", TextPane)
+
+    def _paint(self) -> None:
+        queue, group, width = self.queue, self.queue.group, max(20, self.size.width)
+        self._pane("title").show_lines([title_line(queue, width)])
+        self._pane("banner").show_lines([banner_line(queue, width)])
+        self.set_class(group is None, "-empty")
+        if group is not None:
+            self._paint_group(group, width)
+        else:
+            lines = tuple(empty_lines(queue))
+            self._pane("empty").show(lines, lambda room: _centred(lines, room))
+        self._pane("last").show_lines([last_line(queue, width)])
+        answers = self.query_one(Candidates) if group is not None else None
+        self.query_one(RateAside).paint(queue, answers, self.has_class("-roomy"))
+
+    def _paint_group(self, group: Group, width: int) -> None:
+        queue, ballot = self.queue, self.queue.ballot
+        # a group with a second vote has no clock: show that of the next group
+        clocked = next(iter(queue.waiting()), None) if queue.second else group
+        now = self.session.now()
+        line = clock_line(clocked, now, width) if clocked is not None else EMPTY
+        self._pane("clock").show_lines([line])
+        prompt = (group.query, self.group_keys.context())
+        self._pane("prompt").show(prompt, lambda room: prompt_lines(prompt[0], room, prompt[1]))
+        if ballot is None:
+            return
+        answers = self.query_one(Candidates)
+        beside = answers.columns >= len(ballot.shown)
+        cards = rate_cards(group, ballot, compact=not (beside or answers.zoomed))
+        answers.show_cards(cards, answers.selected)
+        text, tone = ballot_text(group, ballot, self.session.read_only)
+        self._pane("ballot").show(
+            (text, tone), lambda room: [((f" {row}", tone),) for row in wrapped(text, room - 2)]
+        )
+
+
+def _centred(lines: tuple[str, ...], width: int) -> list[Line]:
+    title, *rest = lines
+    return [EMPTY, centred(title, width, "bold"), *(centred(row, width, "$muted") for row in rest)]

@@ -1,216 +1,128 @@
-"""Tools of the rater beside voting: edit, give reasons, read, compare, clear the queue."""
+"""Keys of the rating screen that do not vote: about the answers, and about queue and raters."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import work
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plural
 from console.models.alerts import held_up
 from console.models.group_text import whole_texts
-from console.models.guidelines import Guidelines, read_guidelines
-from console.models.rating.raters import typed_vote, votes_text
 from console.screens.dialogs.abort import AbortScreen
-from console.screens.group import GroupScreen
-from console.screens.group_actions import GroupActions
-from console.screens.parts import ScreenPart, in_background
-from console.screens.rate.context import RatingContext
+from console.screens.group.rater import ask_name, rater_args
+from console.screens.group.screen import GroupScreen
 from console.screens.rate.dialogs import (
-    AgreementScreen,
+    GroupChoice,
     GuidelinesScreen,
     HeldScreen,
+    ModeScreen,
     TagScreen,
-    tag_names,
 )
-from console.screens.rate.mode import ModeScreen
-from console.screens.rate.raters import RatersScreen
-from console.screens.rate.votes import VoteController
+from console.screens.rate.keys import RateArea, RatedGroup, RateGroupKeys, show_hint
+from console.screens.rate.lease import LeaseKeeper
+from console.screens.rate.model import Guidelines, RateQueue, read_guidelines, tag_names
+from console.screens.rate.raters.dialogs import AgreementScreen, RatersScreen
+from console.screens.rate.raters.model import typed_vote
+from console.screens.rate.voting import Voting
+from console.session.group_facts import votes_text
 from console.widgets.editor import edit_text
+from console.widgets.key_area import hidden_keys
 from core.commands.plan_groups import abort_all_consequences
 from core.state import Group
 
-WRITING_TOOLS = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
-"""Actions that a read-only console does not offer."""
-_ABOUT_ONE = frozenset({"edit", "tags", "diff", "step"})
 _READING = frozenset({"guidelines", "judge", "unsure"})
 """Actions that a read-only console needs only beside a group."""
-_STALL = frozenset({"accept_all", "abort_all"})
 
 
-class RatingTools(ScreenPart):
-    """Keys of the rating screen that do not vote."""
+_ANSWER_TIPS = {
+    "edit": "Edit the best answer; kept as a preference, not sent",
+    "tags": "Reasons recorded with the vote",
+    "diff": "Word differences of the others from one answer",
+}
+"""Action -> its tooltip."""
 
-    BINDINGS: ClassVar[Sequence[BindingType]] = (
-        Binding(
-            "e",
-            "edit",
-            "Edit",
-            show=False,
-            id="rate.edit",
-            tooltip="Edit the best answer; kept as a preference, not sent",
-        ),
-        Binding(
-            "w", "tags", "Why", show=False, id="rate.tags", tooltip="Reasons recorded with the vote"
-        ),
-        Binding(
-            "g",
-            "guidelines",
-            "Guidelines",
-            show=False,
-            id="rate.guidelines",
-            tooltip="Show the rating guidelines",
-        ),
-        Binding(
-            "d",
-            "diff",
-            "Compare",
-            show=False,
-            id="rate.diff",
-            tooltip="Word differences of the others from one answer",
-        ),
-        Binding(
-            "j",
-            "judge",
-            "Agreement",
-            show=False,
-            id="rate.judge",
-            tooltip="Your votes compared with the automatic rewards",
-        ),
-        Binding(
-            "r",
-            "raters",
-            "Raters",
-            show=False,
-            id="rate.raters",
-            tooltip="Who rates, pace and agreement of each rater, disagreements to settle",
-        ),
-        Binding(
-            "f",
-            "unsure",
-            "Only unsure",
-            show=False,
-            id="rate.unsure",
-            tooltip="Only groups on which the automatic rewards are unsure, or all again",
-        ),
-        Binding(
-            "U",
-            "held",
-            "Held votes",
-            show=False,
-            id="rate.held",
-            tooltip="Votes that are not sent yet; Enter undoes one",
-        ),
-        Binding(
-            "T",
-            "take",
-            "Take over",
-            show=False,
-            id="rate.take",
-            tooltip="Rate the group that another console has on screen",
-        ),
-        Binding(
-            "A",
-            "accept_all",
-            "Accept all",
-            show=False,
-            id="rating.accept_all",
-            tooltip="When open ratings cause a stall: send all automatic rewards; asks first",
-        ),
-        Binding(
-            "X",
-            "abort_all",
-            "Abort all",
-            show=False,
-            id="rating.abort_all",
-            tooltip="When open ratings cause a stall: abort those groups; asks first",
-        ),
-    )
 
-    def __init__(
-        self, context: RatingContext, votes: VoteController, group_actions: GroupActions
-    ) -> None:
-        super().__init__(context.screen)
-        self._context = context
-        self._queue = context.queue
-        self._votes = votes
-        self._group_actions = group_actions
+class AnswerKeys(RateArea):
+    """Keys about the answers on screen: select, show, compare, edit, give reasons."""
+
+    WRITING: ClassVar[frozenset[str]] = frozenset({"edit", "tags"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
+        Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
+        Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
+        Binding("down,space", "scroll_card(3)", "Down", show=False),
+        Binding("up", "scroll_card(-3)", "Up", show=False),
+        Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
+        *hidden_keys(
+            _ANSWER_TIPS,
+            ("e", "edit", "Edit", "rate.edit"),
+            ("w", "tags", "Why", "rate.tags"),
+            ("d", "diff", "Compare", "rate.diff"),
+        ),
+    ]
+
+    def __init__(self, queue: RateQueue, target: RatedGroup) -> None:
+        super().__init__(queue)
+        self._target = target
 
     def obstacle(self, action: str) -> str | None:
-        """Return why a tool is unavailable now; ask the vote controller about other actions."""
-        context = self._context
-        if action in _ABOUT_ONE:
-            return None if context.group is not None else ""
-        if action in _READING and context.group is None and self.session.read_only:
-            return None if action == "unsure" and self._queue.only_unsure else ""
-        if action == "held":
-            return None if context.held_votes() else "You have no held votes"
-        if action in _STALL:
-            stalls = held_up(self.session.state, self.session.now())
-            return None if stalls else "No open rating causes a stall"
-        return self._votes.obstacle(action)
+        if action == "scroll_card" or self.queue.group is not None:
+            return None
+        return ""
 
-    # --- guidelines, reasons, mode -----------------------------------------------------------
+    def action_reveal(self) -> None:
+        """Show the rewards; the note of the vote records that it was not blind."""
+        if (ballot := self.queue.ballot) is not None:
+            ballot.revealed = True
+            self.changed()
 
-    async def _read_guidelines(self) -> Guidelines | None:
-        path = self.session.rating.guidelines
-        self._context.guidelines = await asyncio.to_thread(read_guidelines, path)
-        return self._context.guidelines
+    def action_step(self, by: int) -> None:
+        """Select another answer; it gets more room."""
+        answers = self.answers
+        if answers.cards:
+            start = -1 if answers.selected is None and by > 0 else (answers.selected or 0)
+            answers.select((start + by) % len(answers.cards))
 
-    @in_background("guidelines", exclusive=True)
-    async def load_guidelines(self) -> None:
-        """Read the guidelines: their version is recorded with the votes."""
-        try:
-            await self._read_guidelines()
-            self._context.repaint()
-        except AjetError as error:
-            self.host.say(str(error), "warning")
+    def action_scroll_card(self, rows: int) -> None:
+        """Scroll the selected answer."""
+        self.answers.scroll_selected(rows)
 
-    @in_background("question", exclusive=True)
-    async def action_guidelines(self) -> None:
-        """Read the file again and show it."""
-        try:
-            guidelines = await self._read_guidelines()
-        except AjetError as error:
-            self.host.say(str(error), "warning")
-            return
-        if guidelines is None:
-            self._context.hint("No guidelines: set rating.guidelines to a Markdown file")
-        else:
-            await self.host.push_screen_wait(GuidelinesScreen(guidelines))
+    def action_zoom(self) -> None:
+        """Show one answer on the whole screen, or all again."""
+        self.answers.toggle_zoom()
+        self.changed()
 
-    @in_background("question", exclusive=True)
+    def action_diff(self) -> None:
+        """Compare the others with the best, selected or first answer, or stop comparing."""
+        if (ballot := self.queue.ballot) is not None and ballot.shown:
+            best = self._best_index()
+            base = ballot.shown[0] if best is None else best
+            ballot.base = None if ballot.base is not None else base
+            self.changed()
+
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_tags(self) -> None:
         """Ask for the reasons."""
-        ballot = self._context.ballot
-        names = tag_names(self.session.rating.tags)
+        ballot, names = self.queue.ballot, tag_names(self.session.rating.tags)
         if ballot is None:
             return
         if not names:
-            self._context.hint("No reasons to choose from: list them in rating.tags")
+            show_hint(self, self.queue, "No reasons to choose from: list them in rating.tags")
             return
         ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags))
-        self._context.repaint()
+        self.changed()
 
-    @in_background("question", exclusive=True)
-    async def action_mode(self) -> None:
-        """Ask for the rating mode and switch to it."""
-        present = self.session.state.rating_mode
-        mode = await self.host.push_screen_wait(ModeScreen(present))
-        if mode is not None and mode != present:
-            self._group_actions.commands.send("rating.mode", mode=mode)
-
-    # --- corrections -------------------------------------------------------------------------
-
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_edit(self) -> None:
-        """Open the best answer in the editor, and store the result."""
-        group, index = self._context.group, self._best_index()
+        """Open the best answer in the editor, and store the result as a correction."""
+        group, index, queue = self.queue.group, self._best_index(), self.queue
         if group is None:
             return
         if index is None:
-            self._context.hint("Which one? Type the best answer's digit first, or choose with Tab")
+            message = "Which one? Type the best answer's digit first, or choose with Tab"
+            show_hint(self, queue, message)
             return
         try:
             before = await self._whole_text(group, index)
@@ -219,29 +131,26 @@ class RatingTools(ScreenPart):
             self.host.say(str(error), "error")
             return
         if after == before:
-            self._queue.set_message("nothing was changed", hint=True)
+            show_hint(self, queue, "nothing was changed")
         elif not after.strip():
             self.host.say("The text is empty; nothing was stored", "warning")
         else:
             await self._store(group, index, after)
-        if self.screen.is_mounted:
-            self._context.repaint()
 
     def _best_index(self) -> int | None:
         """Return the answer typed as best, else the selected one."""
-        ballot, cards = self._context.ballot, self._context.answers
+        ballot = self.queue.ballot
         if ballot is None:
             return None
         vote = ballot.vote()
         if vote is not None and vote.order:
             return vote.order[0]
-        return self._group_actions.target.candidate if cards.selected is not None else None
+        return self._target.candidate if self.answers.selected is not None else None
 
     async def _whole_text(self, group: Group, index: int) -> str:
         candidate = group.candidates[index]
         if not candidate.text:
-            number = self._group_actions.target.number_of(index)
-            raise AjetError(f"answer {number} has no text to edit")
+            raise AjetError(f"answer {self._target.number_of(index)} has no text to edit")
         if not candidate.cut:
             return candidate.text
         _, texts = whole_texts(await self.session.group_events(group.group_id))
@@ -255,102 +164,198 @@ class RatingTools(ScreenPart):
             group_id=group.group_id,
             index=index,
             edited=edited,
-            **self._group_actions.rater_args(),
+            **rater_args(self.session),
         )
         if not outcome.ok:
             self.host.say(f"The correction was not stored: {outcome.message}", "error")
             return
-        self._queue.set_message(
-            "correction stored as a preference; reward and user's answer stay as they are",
-            hint=True,
-        )
-        ballot = self._context.ballot
+        ballot = self.queue.ballot
         same = ballot is not None and ballot.group_id == group.group_id
         if ballot is not None and same and ballot.empty and not ballot.scoring:
             ballot.record_key(self.session.now())
             ballot.digit(ballot.shown.index(index) + 1)
+        message = "correction stored as a preference; reward and user's answer stay as they are"
+        show_hint(self, self.queue, message)
 
-    def action_diff(self) -> None:
-        """Compare the others with the best, selected or first answer, or stop comparing."""
-        ballot = self._context.ballot
-        if ballot is None or not ballot.shown:
+
+_TOOL_TIPS = {
+    "mode": "off, answer first, hold",
+    "guidelines": "Show the rating guidelines",
+    "judge": "Your votes compared with the automatic rewards",
+    "raters": "Who rates, pace and agreement of each rater, disagreements to settle",
+    "unsure": "Only groups on which the automatic rewards are unsure, or all again",
+    "held": "Votes that are not sent yet; Enter undoes one",
+    "take": "Rate the group that another console has on screen",
+    "accept_all": "When open ratings cause a stall: send all automatic rewards; asks first",
+    "abort_all": "When open ratings cause a stall: abort those groups; asks first",
+    "name": "The rater's name, recorded with all later votes",
+}
+"""Action -> its tooltip."""
+
+
+class RaterTools(RateArea):
+    """Keys about the queue, the raters and earlier votes."""
+
+    WRITING: ClassVar[frozenset[str]] = frozenset(
+        {"mode", "held", "take", "accept_all", "abort_all", "name"}
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *hidden_keys(
+            _TOOL_TIPS,
+            ("o", "mode", "Mode", "rating.mode"),
+            ("g", "guidelines", "Guidelines", "rate.guidelines"),
+            ("j", "judge", "Agreement", "rate.judge"),
+            ("r", "raters", "Raters", "rate.raters"),
+            ("f", "unsure", "Only unsure", "rate.unsure"),
+            ("U", "held", "Held votes", "rate.held"),
+            ("T", "take", "Take over", "rate.take"),
+            ("A", "accept_all", "Accept all", "rating.accept_all"),
+            ("X", "abort_all", "Abort all", "rating.abort_all"),
+            ("N", "name", "Your name", "rate.name"),
+        ),
+    ]
+
+    def __init__(
+        self, queue: RateQueue, group_keys: RateGroupKeys, voting: Voting, lease: LeaseKeeper
+    ) -> None:
+        super().__init__(queue)
+        self._group_keys = group_keys
+        self._voting = voting
+        self._lease = lease
+
+    def obstacle(self, action: str) -> str | None:
+        queue = self.queue
+        if action in _READING and queue.group is None and self.session.read_only:
+            return None if action == "unsure" and queue.only_unsure else ""
+        if action == "held":
+            return None if queue.held() else "You have no held votes"
+        if action == "take":
+            return None if queue.leased_by_others() else "No other console has an open group"
+        if action in ("accept_all", "abort_all"):
+            stalls = held_up(self.session.state, self.session.now())
+            return None if stalls else "No open rating causes a stall"
+        return None
+
+    # --- guidelines, mode, name --------------------------------------------------------------
+
+    async def _read_guidelines(self) -> Guidelines | None:
+        path = self.session.rating.guidelines
+        self.queue.guidelines = await asyncio.to_thread(read_guidelines, path)
+        return self.queue.guidelines
+
+    @work(group="guidelines", exclusive=True, exit_on_error=False)
+    async def on_mount(self) -> None:
+        """Read the guidelines: their version is recorded with the votes."""
+        try:
+            await self._read_guidelines()
+            self.changed()
+        except AjetError as error:
+            self.host.say(str(error), "warning")
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_guidelines(self) -> None:
+        """Read the file again and show it."""
+        try:
+            guidelines = await self._read_guidelines()
+        except AjetError as error:
+            self.host.say(str(error), "warning")
             return
-        best = self._best_index()
-        base = ballot.shown[0] if best is None else best
-        ballot.base = None if ballot.base is not None else base
-        self._context.repaint()
+        if guidelines is None:
+            message = "No guidelines: set rating.guidelines to a Markdown file"
+            show_hint(self, self.queue, message)
+        else:
+            await self.host.push_screen_wait(GuidelinesScreen(guidelines))
 
-    # --- earlier votes -----------------------------------------------------------------------
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_mode(self) -> None:
+        """Ask for the rating mode and switch to it."""
+        present = self.session.state.rating_mode
+        mode = await self.host.push_screen_wait(ModeScreen(present))
+        if mode is not None and mode != present:
+            self._group_keys.send("rating.mode", mode=mode)
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_name(self) -> None:
+        """Ask for the name that is recorded with the next votes."""
+        if message := await ask_name(self.host):
+            self.queue.set_message(message)
+            self.changed()
+
+    # --- votes and raters --------------------------------------------------------------------
+
+    def action_take(self) -> None:
+        """Take over the first group that another console has leased, and put it on screen."""
+        if others := self.queue.leased_by_others():
+            self._lease.take(others[0].group_id)
+
+    def action_unsure(self) -> None:
+        """Show only groups the automatic rewards are unsure about, or all again."""
+        self.queue.only_unsure = not self.queue.only_unsure
+        self.changed()
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_held(self) -> None:
+        """List the votes that can still be undone, and undo the chosen one."""
+        choice = await self.host.push_screen_wait(HeldScreen(self.queue))
+        if choice is None:
+            return
+        group = self.session.state.groups.get(choice.group_id)
+        if group is not None and group in self.queue.held():
+            self._voting.undo_vote(group)
+        else:
+            self.host.say("It is sent: too late to undo it", "warning")
+
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_judge(self) -> None:
         """Show the agreement with the automatic rewards, and open a chosen disagreement."""
-        group_id = await self.host.push_screen_wait(AgreementScreen(self.session))
-        if group_id is not None:
-            await self.host.push_screen(GroupScreen(group_id))
+        await self._follow(await self.host.push_screen_wait(AgreementScreen(self.session)))
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_raters(self) -> None:
         """Show the raters; open or settle a chosen disagreement."""
-        chosen = await self.host.push_screen_wait(RatersScreen(self.session))
-        if chosen is None:
-            return
-        if chosen.action == "open":
-            await self.host.push_screen(GroupScreen(chosen.group_id))
-            return
-        group = self.session.group(chosen.group_id)
-        if group is not None:
+        await self._follow(await self.host.push_screen_wait(RatersScreen(self.session)))
+
+    async def _follow(self, choice: GroupChoice | None) -> None:
+        """Open the chosen group, or ask for the decisive vote on it and send it."""
+        group = self.session.group(choice.group_id) if choice is not None else None
+        if choice is not None and choice.action == "open":
+            await self.host.push_screen(GroupScreen(choice.group_id))
+        elif group is not None and not self.session.allows("group.settle"):
+            self.host.say("Only an operator settles disagreements", "warning")
+        elif group is not None:
             await self._settle(group)
 
     async def _settle(self, group: Group) -> None:
-        """Ask for the decisive vote on a group and send it."""
-        if not self.session.allows("group.settle"):
-            self.host.say("Only an operator settles disagreements", "warning")
-            return
         fate = "It was sent: recorded for export" if group.sealed_at is not None else "Not sent yet"
         label = f"{votes_text(group)}. {fate}. The best candidate's number, or all, best first"
         text = await self.host.ask("Settle the disagreement", label)
         if text is None or not text.strip():
             return
         try:
-            vote = typed_vote(text, len(group.candidates))
+            args = {**typed_vote(text, len(group.candidates)), **rater_args(self.session)}
         except AjetError as error:
             self.host.say(str(error), "error")
             return
-        rater = self._group_actions.rater_args()
-        await self.host.send_command("group.settle", group_id=group.group_id, **vote, **rater)
-
-    @in_background("question", exclusive=True)
-    async def action_held(self) -> None:
-        """List the votes that can still be undone, and undo the chosen one."""
-        group_id = await self.host.push_screen_wait(HeldScreen(self.session, self._queue))
-        group = self.session.state.groups.get(group_id or "")
-        if group is not None and group in self._context.held_votes():
-            self._votes.undo_vote(group)
-        elif group_id is not None:
-            self.host.say("It is sent: too late to undo it", "warning")
-
-    def action_unsure(self) -> None:
-        """Show only groups the automatic rewards are unsure about, or all again."""
-        self._queue.only_unsure = not self._queue.only_unsure
-        self._context.repaint()
+        await self.host.send_command("group.settle", group_id=group.group_id, **args)
 
     # --- groups that cause a stall -----------------------------------------------------------
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_accept_all(self) -> None:
         """Confirm, then send the automatic rewards of all groups that cause a stall."""
         state = self.session.state
         servers = list(held_up(state, self.session.now()))
-        groups = [one for one in state.waiting() if one.rating is None and one.server in servers]
+        groups = [
+            group for group in state.waiting() if group.rating is None and group.server in servers
+        ]
         body = f"{plural(len(groups), 'group')} without a rating: the automatic rewards are sent."
-        if lacking := sum(bool(one.votes) for one in groups):
+        if lacking := sum(bool(group.votes) for group in groups):
             body += f" On {lacking} of them votes are missing: the votes so far are sent instead."
         if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
             for name in servers:
-                self._group_actions.commands.send("rating.accept_all", server=name)
+                self._group_keys.send("rating.accept_all", server=name)
 
-    @in_background("question", exclusive=True)
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort_all(self) -> None:
         """State the loss, ask for a reason, abort all groups that cause a stall."""
         state = self.session.state
@@ -362,4 +367,4 @@ class RatingTools(ScreenPart):
             return
         args = {"reason": reason} if reason else {}
         for name in servers:
-            self._group_actions.commands.send("rating.abort_all", server=name, **args)
+            self._group_keys.send("rating.abort_all", server=name, **args)

@@ -67,7 +67,7 @@ def copy_fault(app: AppHost) -> None:
 
 def open_group(app: AppHost) -> None:
     """Show the group the rewards failed on."""
-    from console.screens.group import GroupScreen
+    from console.screens.group.screen import GroupScreen
 
     fault = last_fault(app.session.state)
     if fault is not None and fault.group_id:

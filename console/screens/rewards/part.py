@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.views.rewards.part import GroupOpinions, group_opinions, opinion_lines
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane

@@ -18,7 +18,7 @@ from console.models.reward_whatif import (
     weight_line,
 )
 from console.screens.base import ConsoleScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.session.command_plans import may_send
 from console.text.format import elapsed
 from console.text.lines import Line

@@ -144,7 +144,8 @@ class ChunkWriter(Writer):
         """Return the end of the stream; choices without an answer end with `abort`."""
         end = b""
         for index in range(len(answers), self.choices):
-            end += self._chunk(self._choice(index, {}) | {"finish_reason": "abort"})
+            aborted = {"finish_reason": "abort", "stop_reason": None}
+            end += self._chunk(self._choice(index, {}) | aborted)
         if self._request.include_usage:
             usage = usage_of(answers, self._each)
             known = {key: value for key, value in usage.items() if value is not None}

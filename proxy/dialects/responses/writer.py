@@ -36,6 +36,8 @@ class ResponseWriter(Writer):
         chance: Source of their ids.
     """
 
+    fills_silence = False  # a keepalive repeats the request's fields
+
     def __init__(
         self,
         request: ChatRequest,

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -32,7 +31,7 @@ from proxy.rewards.hooks.protocol import (
     read_from_child,
     shared_page,
 )
-from proxy.rewards.part import PartAbstained
+from proxy.rewards.part import HookLimits, PartAbstained
 
 ROOT = Path(__file__).resolve().parents[3]
 BOOT = (
@@ -57,26 +56,6 @@ class CrashError(HookError):
         self.victim = victim
         """Whether another call is known to have ended the process."""
         super().__init__(fault)
-
-
-@dataclass(frozen=True, slots=True)
-class HookLimits:
-    """Time and memory limits of hooks."""
-
-    call_seconds: float = 30.0
-    """Limit of one call; then it is cancelled, and the process is killed if that fails."""
-    load_seconds: float = 60.0
-    """Limit for importing the modules."""
-    grace_seconds: float = 1.0
-    """Time that a cancelled call has to end by itself."""
-    memory_bytes: int = 2 << 30
-    """Memory that the process may allocate; 0 for no limit."""
-    poll_seconds: float = 0.15
-    """Seconds between two checks of the folder."""
-    retry_seconds: float = 10.0
-    """Seconds between two attempts to load files that fail to load and do not change."""
-    log_bytes: int = 16 << 20
-    """Size at which the log of the hooks' output is truncated."""
 
 
 HookReply = Loaded | Scored | Noted
@@ -125,11 +104,6 @@ class HookChild:
     def pid(self) -> int:
         """Process id; 0 before the start."""
         return self._process.pid if self._process else 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended and is reaped, or was never started."""
-        return self._ended.is_set() or self._process is None
 
     async def start(self) -> None:
         """Start the process and wait until the hooks are imported.
@@ -246,7 +220,7 @@ class HookChild:
         await asyncio.sleep(left)
         self._supervised.discard(running)
         owner = self._thread_owner
-        if owner is not None and not self.ended and owner.get()[0] == running:
+        if owner is not None and not self._ended.is_set() and owner.get()[0] == running:
             await self._kill_blocked(fault, running)
 
     async def _kill_blocked(self, fault: HookFault, cause_id: int) -> None:
@@ -362,15 +336,6 @@ class HookChild:
                     await self._ended.wait()
         await self.kill()
         await self._tasks.close()
-
-    async def retire(self) -> None:
-        """Let the calls in progress end within their limits, then close."""
-        try:
-            if pending := list(self._pending.values()):
-                limit = self._limits.call_seconds + self._limits.grace_seconds
-                await asyncio.wait(pending, timeout=limit)
-        finally:
-            await self.close()
 
 
 def _how(code: int) -> str:

@@ -1,18 +1,17 @@
-"""The part of kind `hook`: a folder run in a process, loaded again when a file changes."""
+"""The part of kind `hook`: one version of a folder, run in a process of its own."""
 
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.tasks import Tasks, cancel, keep_running
+from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.runtime import SYSTEM
-from proxy.rewards.files import Stamp, digest, folder_stamp, settled, trim_log
-from proxy.rewards.hooks.child import CrashError, HookChild, HookError, HookLimits, HookReply
+from proxy.rewards.files import digest, trim_log
+from proxy.rewards.hooks.child import CrashError, HookChild, HookError, HookReply
 from proxy.rewards.hooks.protocol import (
     HookAnswer,
     Note,
@@ -22,6 +21,7 @@ from proxy.rewards.hooks.protocol import (
     Scored,
 )
 from proxy.rewards.part import (
+    HookLimits,
     PartAbstained,
     PartEnvironment,
     PartInput,
@@ -44,6 +44,8 @@ RESTART_WAIT = 10.0
 """Minimum number of seconds that a group waits for a process to start."""
 STABLE_AFTER = 10.0
 """Seconds after which the end of a process counts as the first crash again."""
+TRIM_EVERY = 1.0
+"""Seconds between two checks of the size of the log."""
 MAX_CRASHES = 3
 """Crashes in a row after which the next start is delayed."""
 
@@ -51,52 +53,47 @@ MAX_CRASHES = 3
 class Hook(Reporting):
     """Runs `on_compute_relative_reward` and `on_user_submit_new_requests` of one folder.
 
-    The newest version that loads is the one that scores. After a save that does not load, the
-    previous version keeps scoring and `health` reports the fault. If the old process ends then,
-    groups abstain, because its code no longer exists.
+    When a file of the folder changes, the model makes another part, and keeps this one until that
+    one has loaded. If the process of this one ends then, groups abstain, because its code no
+    longer exists.
 
     Args:
         folder: Folder of the hook modules.
         seconds: Time limit of one call; None for that of the environment.
         memory_mb: Memory limit of the process in MiB.
-
-    Attributes:
-        limits: Time and memory limits of the hooks.
-        log: File for the output of the hooks; None for the error stream of this process.
     """
 
     def __init__(self, folder: Path, seconds: float | None = None, memory_mb: int = 2048) -> None:
         self.folder = folder.absolute().resolve()
+        self.files = (self.folder,)
         self.limits = HookLimits()
-        self.log: Path | None = None
+        self._log: Path | None = None
+        """File for the output of the hooks; None for the error stream of this process."""
         self._seconds, self._memory_mb = seconds, memory_mb
         self._clock = SYSTEM.clock.monotonic
         self._tasks = Tasks("hooks")
-        self._children: list[HookChild] = []
         self._child: HookChild | None = None
-        self._loaded_stamp: Stamp | None = None
-        """Stamp of the files that were last loaded, or failed to load."""
-        self._retry_at = 0.0
-        self._loaded_at = 0.0
-        self._failures = 0
-        self._crashes = 0
-        self._loading: asyncio.Task[None] | None = None
-        self._check_now = asyncio.Event()
+        """The process that serves; None when there is none."""
+        self._newest: HookChild | None = None
+        """The newest process, which may load, serve or end."""
+        self._child_gone = asyncio.Event()
         self._settled = asyncio.Event()
         """Set while no load is in progress."""
         self._retry_lock = asyncio.Lock()
         """Held by a call that may have ended a process, while it is retried."""
-        loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
-        self._error = loading
+        self._error = Abstention("hook", "the hooks are still loading", file=str(self.folder))
         super().__init__(SourceHealth(False, None, ""))
 
     def place(self, environment: PartEnvironment) -> None:
         """Take the limits that are not set, and the folder of the log, from the environment."""
-        seconds = self._seconds or environment.seconds
-        self.limits = HookLimits(seconds, memory_bytes=self._memory_mb << 20)
+        self.limits = msgspec.structs.replace(
+            environment.hooks,
+            call_seconds=self._seconds or environment.seconds,
+            memory_bytes=self._memory_mb << 20,
+        )
         self._clock = environment.runtime.clock.monotonic
         if environment.home is not None:
-            self.log = environment.home / "logs" / "hooks.log"
+            self._log = environment.home / "logs" / "hooks.log"
 
     @property
     def pid(self) -> int:
@@ -104,17 +101,20 @@ class Hook(Reporting):
         return self._child.pid if self._child else 0
 
     async def start(self) -> None:
-        """Begin to load and to watch; wait briefly for the first load to end."""
-        self._tasks.spawn(keep_running(self._watch, "the watch over the hooks' files"), "watch")
+        """Begin to load; wait briefly for the load to end."""
+        self._tasks.spawn(keep_running(self._run, "the process of the hooks"), "run")
+        if self._log is not None:
+            self._tasks.spawn(self._trim_log(self._log), "log")
         await self._wait_settled(LOAD_WAIT)
 
     async def close(self) -> None:
         """End the child process and reap it; calls in progress abstain."""
+        self._error = Abstention("hook", "the hooks are closed", file=str(self.folder))
         self._child = None
         await self._tasks.close()
-        async with asyncio.TaskGroup() as closing:
-            for child in self._children:
-                closing.create_task(child.close())
+        if self._newest is not None:  # not in a task that is cancelled: it takes its time
+            await self._newest.close()
+        self._settled.set()
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -187,81 +187,58 @@ class Hook(Reporting):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
 
-    async def _watch(self) -> None:
-        """Load when the files change, on request, and at intervals while loading fails."""
+    async def _trim_log(self, log: Path) -> None:
         while True:
-            self._check_now.clear()
-            current = await asyncio.to_thread(self._stamp)
-            retry = self._child is None and self._clock() >= self._retry_at
-            if current != self._loaded_stamp or retry:
-                await self._begin_load(current)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.limits.poll_seconds):
-                    await self._check_now.wait()
+            await asyncio.to_thread(trim_log, log, self.limits.log_bytes)
+            await asyncio.sleep(TRIM_EVERY)
 
-    def _stamp(self) -> Stamp:
-        if self.log is not None:
-            trim_log(self.log, self.limits.log_bytes)
-        return folder_stamp(self.folder)
-
-    async def _begin_load(self, current: Stamp) -> None:
-        if self._loading is not None and not self._loading.done():
-            if current == self._loaded_stamp:
-                return
-            await cancel(self._loading)
-        current = await settled(partial(folder_stamp, self.folder), current)
-        if current != self._loaded_stamp:
-            self._failures = self._crashes = 0
-        self._loaded_stamp = current
-        self._loading = self._tasks.spawn(self._load(current), "load")
-
-    async def _load(self, files: Stamp) -> None:
-        version = await asyncio.to_thread(digest, self.folder, files)
-        child = HookChild(self.folder, version, self.limits, self.log, self._child_ended)
-        self._children = [other for other in self._children if not other.ended]
-        self._children.append(child)
-        try:
-            await child.start()
-        except HookError as error:
-            self._failures += 1
-            self._retry_at = self._clock() + self._pause()
-            self._fail(error.by("hook"))
-        else:
-            self._loaded_at = self._clock()
-            old, self._child = self._child, child
+    async def _run(self) -> None:
+        """Keep a process running: load the files, and again after a failure or a crash."""
+        version, failures, crashes = "", 0, 0
+        while (current := await asyncio.to_thread(digest, self.folder)) == (version or current):
+            version = current
+            child = HookChild(self.folder, version, self.limits, self._log, self._child_ended)
+            self._newest = child
+            try:
+                await child.start()
+            except HookError as error:
+                self._fail(error.by("hook"))
+                self._settled.set()
+                await asyncio.sleep(self.limits.retry_seconds * 2.0 ** min(failures, 5))
+                failures += 1
+                continue
+            loaded_at, failures, self._child = self._clock(), 0, child
+            self._child_gone.clear()
             self._report(SourceHealth(True, None, version))
-            if old is not None:
-                self._tasks.spawn(old.retire(), f"retire {old.version}")
+            self._settled.set()
+            await self._child_gone.wait()
+            await child.close()
+            crashes = crashes + 1 if self._clock() - loaded_at < STABLE_AFTER else 1
+            if crashes <= MAX_CRASHES:
+                self._crashed(f"{child.end}; it is started again, and groups wait for it")
+                continue
+            self._crashed(
+                f"{child.end}; for the {crashes}th time; the next start waits a while, "
+                "and groups go to the operator"
+            )
+            self._settled.set()
+            await asyncio.sleep(self.limits.retry_seconds)
+        self._crashed("the hooks' process has ended, and the files have changed since")
         self._settled.set()
+
+    def _child_ended(self, child: HookChild) -> None:
+        """Let calls wait for the next process."""
+        if child is self._child:
+            self._child = None
+            self._settled.clear()
+            self._child_gone.set()
+
+    def _crashed(self, cause: str) -> None:
+        self._fail(Abstention("hook", cause, file=str(self.folder), crashed=True))
 
     def _fail(self, error: Abstention) -> None:
         self._error = error
-        version = self._child.version if self._child else ""
-        self._report(SourceHealth(False, error, version))
-
-    def _pause(self) -> float:
-        return self.limits.retry_seconds * float(2 ** min(self._failures - 1, 5))
-
-    def _child_ended(self, child: HookChild) -> None:
-        """Load the folder again after its process ended; after several crashes, with a delay."""
-        if child is not self._child:
-            return
-        self._child = None
-        now = self._clock()
-        self._crashes = self._crashes + 1 if now - self._loaded_at < STABLE_AFTER else 1
-        if self._crashes <= MAX_CRASHES:
-            self._settled.clear()
-            self._retry_at = 0.0
-            self._check_now.set()
-            next_step = "it is started again, and groups wait for it"
-        else:
-            self._retry_at = now + self.limits.retry_seconds
-            next_step = (
-                f"for the {self._crashes}th time; the next start waits a while, "
-                "and groups go to the operator"
-            )
-        cause = f"{child.end}; {next_step}"
-        self._fail(Abstention("hook", cause, file=str(self.folder), crashed=True))
+        self._report(SourceHealth(False, error, ""))
 
 
 def _value(reward: float, note: Note) -> PartValue:

@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.endpoint import JudgeClient
 from proxy.rewards.judge.limits import Breaker, SpendCounter
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import QuestionRunner
+from proxy.rewards.judge.question import Cache, QuestionRunner
 from proxy.rewards.judge.settings import (
     OWN,
     SETTINGS,

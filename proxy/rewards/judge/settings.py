@@ -14,7 +14,7 @@ from ajet_swarm.common.urls import web_address
 from core.runtime.secrets import is_placeholder
 from core.runtime.sockets import is_loopback
 from core.whole_file import read_small
-from proxy.rewards.part import Setting, SettingError
+from proxy.rewards.part import Setting, SettingError, read_text
 
 Mode = Literal["pointwise", "listwise", "pairwise"]
 MODES: tuple[Mode, ...] = ("pointwise", "listwise", "pairwise")
@@ -173,7 +173,10 @@ def options(name: str, values: Mapping[str, Any]) -> Options:
         raise SettingError(
             "spend_limit", "the cost of a call is unknown", "Give price_in and price_out"
         )
-    text = RUBRIC if values["rubric"] is None else _rubric(values["rubric"])
+    text, rubric = RUBRIC, values["rubric"]
+    if rubric is not None and not (text := read_text("rubric", rubric, RUBRIC_LIMIT).strip()):
+        todo = "Write what makes an answer good in it, as Markdown, or leave `rubric` out"
+        raise SettingError("rubric", f"the rubric {rubric} is empty", todo)
     return Options(name=name, rubric_text=text, **{**values, "url": address(values["url"])})
 
 
@@ -227,22 +230,6 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
         msgspec.json.encode(extra)
     except (TypeError, ValueError) as error:
         raise SettingError("extra", f"`extra` cannot be written as JSON: {error}") from error
-
-
-def _rubric(file: Path) -> str:
-    todo = "Write what makes an answer good in it, as Markdown, or leave `rubric` out"
-    try:
-        data = read_small(file, RUBRIC_LIMIT)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise SettingError("rubric", f"the rubric {file} cannot be read: {why}", todo) from error
-    try:
-        text = data.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise SettingError("rubric", f"the rubric {file} is not UTF-8 text", todo) from error
-    if not text:
-        raise SettingError("rubric", f"the rubric {file} is empty", todo)
-    return text
 
 
 def find_key(env: str | None, file: Path | None, environ: Mapping[str, str] = os.environ) -> str:

@@ -1,13 +1,14 @@
 """A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from core.settings.yaml_file import joined
-from proxy.rewards.files import stamp
+from proxy.rewards.files import Stamp, stamp
 from proxy.rewards.model.file import ModelFault, make
 from proxy.rewards.model.spec import (
     NothingApplies,
@@ -62,13 +63,25 @@ class LivePart:
 
     part: AnyPart
     identity: str
-    """Equal for two parts of the same kind, name, settings and file contents."""
+    """Equal for two parts of the same kind, name and settings."""
     files: tuple[Path, ...]
+    stamp: Stamp
+    """Fingerprint of the files as they were read."""
     slow: bool
     stop_listening: Callable[[], None] = lambda: None
     """Ends the reports of its health."""
-    scoring: set[asyncio.Task[Any]] = field(default_factory=set)
-    """The tasks of the groups that it is scoring."""
+    users: set[asyncio.Task[Any] | None] = field(default_factory=set)
+    """The tasks that wait for it."""
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Count the current task among its users."""
+        task = asyncio.current_task()
+        self.users.add(task)
+        try:
+            yield
+        finally:
+            self.users.discard(task)
 
 
 class Assembly:
@@ -83,6 +96,7 @@ class Assembly:
     Attributes:
         parts: The parts that are enabled, by name in their order.
         files: Files that the parts have read.
+        stamp: Fingerprint of these files as they were read.
         slow: Name and part of each part that waits.
         observes_requests: Whether a part must be notified of new requests.
         looks_back: Whether a part compares with recent winners.
@@ -111,7 +125,8 @@ class Assembly:
         if faults:
             raise joined(faults)
         self.live_parts = list(self.parts.values())
-        self.files = tuple(dict.fromkeys(file for live in self.live_parts for file in live.files))
+        self.files = tuple(file for live in self.live_parts for file in live.files)
+        self.stamp: Stamp = tuple(entry for live in self.live_parts for entry in live.stamp)
         self._immediate = [
             (name, cast(GroupPart, live.part)) for name, live in self.parts.items() if not live.slow
         ]
@@ -207,12 +222,10 @@ class Assembly:
         if not self.slow:
             return self._weigh(group, columns), self.version
         async with asyncio.TaskGroup() as scoring:
-            tasks = []
-            for name, part in self.slow:
-                task = scoring.create_task(self._slow_column(name, part, group))
-                self.parts[name].scoring.add(task)
-                task.add_done_callback(self.parts[name].scoring.discard)
-                tasks.append(task)
+            tasks = [
+                scoring.create_task(self._slow_column(name, part, group))
+                for name, part in self.slow
+            ]
         version = self._version(tuple(task.result()[1] for task in tasks))
         for (name, _), task in zip(self.slow, tasks, strict=True):
             column, _ = task.result()
@@ -244,8 +257,9 @@ class Assembly:
         limit = self._seconds + SLACK + extra_seconds_of(part)
         column: PartValues | Abstention
         try:
-            async with asyncio.timeout(limit):
-                column = await part.score(group)
+            with self.parts[name].in_use():
+                async with asyncio.timeout(limit):
+                    column = await part.score(group)
         except TimeoutError:
             column = Abstention(name, f"no answer within {limit:g} s", late=True)
         except Exception as error:  # noqa: BLE001 - a fault of a part costs only this group
@@ -299,18 +313,14 @@ def _live_part(
     identifying = [spec.name, spec.kind, str(folder), dict(spec.settings)]
     identity = msgspec.json.encode(identifying, order="deterministic").decode()
     for old in reusable:
-        if old.identity == _with_files(identity, old.files):
+        if old.identity == identity and old.stamp == stamp(old.files):
             return old
     part = make(spec, model, folder)
     if isinstance(part, NeedsEnvironment):
         part.place(environment)
     files = tuple(getattr(part, "files", ()))
     slow = inspect.iscoroutinefunction(part.score)
-    return LivePart(part, _with_files(identity, files), files, slow)
-
-
-def _with_files(identity: str, files: tuple[Path, ...]) -> str:
-    return identity + repr(stamp(files))
+    return LivePart(part, identity, files, stamp(files), slow)
 
 
 def _scaled(parts: Sequence[PartSpec], all_parts: Sequence[PartSpec]) -> tuple[PartSpec, ...]:

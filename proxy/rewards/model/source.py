@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from proxy.rewards.source import (
 
 log = logging.getLogger(__name__)
 
-POLL = 0.2
+POLL = 0.15
 """Seconds between two checks of the files."""
 
 
@@ -59,6 +58,7 @@ class ComposedSource(Reporting):
         self._environment = environment or PartEnvironment()
         self._clock = self._environment.runtime.clock.monotonic
         self._required = required
+        self._model = model
         self._tasks = Tasks("rewards")
         self._watching = False
         self._load_lock = asyncio.Lock()
@@ -68,12 +68,13 @@ class ComposedSource(Reporting):
         """A newer assembly, of which a part is not ready yet."""
         self._fault: Abstention | None = None
         self._loaded_stamp: Stamp | None = None
+        self._open: set[LivePart] = set()
+        """The slow parts that were started and are not closed yet."""
         self._recent: dict[str, frozenset[int]] = {}
         """Word trigrams of winners by group, newest last."""
         super().__init__(SourceHealth(False, None, ""))
         if file is None:
-            folder = Path.cwd() if model is None or model.file is None else model.file.parent
-            self._adopt(Assembly(model or default_model(), folder, self._environment))
+            self._adopt(self._assemble(()))
 
     @property
     def name(self) -> str:
@@ -124,11 +125,14 @@ class ComposedSource(Reporting):
 
     async def start(self) -> None:
         """Load the model, start its slow parts, and begin to watch the file."""
-        if self.file is None:
-            await self._start(_live(self.serving))
+        if self.serving is not None:
+            await self._start(self.serving.live_parts)
+            self._loaded_stamp = self.serving.stamp
             self._update_health()
-            return
-        await self._load_changes()
+            if not self.serving.files:
+                return
+        else:
+            await self._load_changes()
         self._watching = True
         watch = keep_running(self._watch, "the watch over the rewards' files")
         self._tasks.spawn(watch, "watch")
@@ -136,10 +140,9 @@ class ComposedSource(Reporting):
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""
         await self._tasks.close()
-        live_parts = dict.fromkeys((*_live(self.serving), *_live(self._pending)))
         async with asyncio.TaskGroup() as closing:
-            for live in live_parts:
-                closing.create_task(_close(live))
+            for live in tuple(self._open):
+                closing.create_task(self._close(live))
 
     async def reload(self) -> None:
         """Check the files now; return when the present ones are loaded or have failed to load."""
@@ -152,9 +155,11 @@ class ComposedSource(Reporting):
     ) -> RequestReport:
         """Notify the observing parts in order; the largest requested number of candidates wins."""
         report = RequestReport(metadata)
-        for _, part in self.serving.slow if self.serving else ():
-            if isinstance(part, ObservesRequests):
-                answer = await part.request(request_id, task_id, query, report.metadata)
+        assembly = self.serving
+        for name, part in assembly.slow if assembly else ():
+            if assembly and isinstance(part, ObservesRequests):
+                with assembly.parts[name].in_use():
+                    answer = await part.request(request_id, task_id, query, report.metadata)
                 repeat = max(filter(None, (report.repeat, answer.repeat)), default=None)
                 report = RequestReport(answer.metadata, repeat, report.error or answer.error)
         return report
@@ -176,6 +181,9 @@ class ComposedSource(Reporting):
                 scores = fault_of(self.name, error)
             else:
                 scores, version = await assembly.score(group)
+                replaced = self.serving is not None and self.serving is not assembly
+                if replaced and not version and isinstance(scores, Abstention):
+                    return await self.score(ctx)  # it waited for a model that never scored
                 if assembly.looks_back and not isinstance(scores, Abstention):
                     self._remember(group, scores, assembly.model.recent)
         seconds = self._clock() - started
@@ -197,35 +205,40 @@ class ComposedSource(Reporting):
             await asyncio.sleep(POLL)
             await self._load_changes()
 
-    def _stamp(self, file: Path) -> Stamp:
+    def _stamp(self) -> Stamp:
         newest = self._pending or self.serving
-        return stamp((file, *(newest.files if newest else ())))
+        own = () if self.file is None else (self.file,)
+        return stamp((*own, *(newest.files if newest else ())))
 
     async def _load_changes(self) -> None:
         """Load the files if they have changed, once two checks of them agree."""
-        assert self.file is not None
         async with self._load_lock:
-            current = await asyncio.to_thread(self._stamp, self.file)
+            current = await asyncio.to_thread(self._stamp)
             if current == self._loaded_stamp:
                 return
             if self._watching:
-                current = await settled(partial(self._stamp, self.file), current)
+                current = await settled(self._stamp, current)
             self._loaded_stamp = current
             running = (*_live(self._pending), *_live(self.serving))
             try:
-                assembly = await asyncio.to_thread(self._assemble, self.file, running)
+                assembly = await asyncio.to_thread(self._assemble, running)
                 await self._start([live for live in assembly.live_parts if live not in running])
             except Exception as error:  # noqa: BLE001 - the previous rewards stay in use
                 fault = fault_of("model", error)
-                self._fault = dataclasses.replace(fault, file=fault.file or str(self.file))
+                self._fault = dataclasses.replace(fault, file=fault.file or str(self.file or ""))
                 self._update_health()
                 return
             self._fault = None
-            files = await asyncio.to_thread(stamp, assembly.files)
-            self._loaded_stamp = (*current[:1], *files)
+            own = () if self.file is None else current[:1]
+            self._loaded_stamp = (*own, *assembly.stamp)
             self._adopt(assembly)
 
-    def _assemble(self, file: Path, reusable: Sequence[LivePart]) -> Assembly:
+    def _assemble(self, reusable: Sequence[LivePart]) -> Assembly:
+        file = self.file
+        if file is None:
+            model = self._model or default_model()
+            folder = Path.cwd() if model.file is None else model.file.parent
+            return Assembly(model, folder, self._environment, reusable)
         newest = self._pending or self.serving
         loaded = newest is not None and newest.model.file is not None
         if not file.exists() and loaded:
@@ -280,23 +293,31 @@ class ComposedSource(Reporting):
                 self._tasks.spawn(self._close_idle(live), "retire")
 
     async def _close_idle(self, live: LivePart) -> None:
-        try:
-            if live.scoring:
-                await asyncio.wait(live.scoring, timeout=self._environment.seconds)
-        finally:
-            await _close(live)
+        users = {task for task in live.users if task is not None}
+        if users and cast(SlowPart, live.part).health().version:
+            await asyncio.wait(users, timeout=self._environment.seconds)
+        await self._close(live)
 
     async def _start(self, new: Sequence[LivePart]) -> None:
         """Start the slow parts of a model; if one fails to start, close all of them."""
         parts = [(live, cast(SlowPart, live.part)) for live in new if live.slow]
+        self._open |= {live for live, _ in parts}
         for live, part in parts:
             live.stop_listening = part.add_listener(lambda health: self._promote_pending())
         try:
             await run_all(*(part.start() for _, part in parts))
-        except BaseException:
-            for live in new:
-                await _close(live)
+        except Exception:
+            for live, _ in parts:
+                await self._close(live)
             raise
+
+    async def _close(self, live: LivePart) -> None:
+        try:
+            live.stop_listening()
+            await cast(SlowPart, live.part).close()
+        except Exception:  # another package's code: the other parts must still be closed
+            log.exception("a part could not be closed")
+        self._open.discard(live)
 
 
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
@@ -311,13 +332,3 @@ def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: st
 
 def _live(assembly: Assembly | None) -> list[LivePart]:
     return assembly.live_parts if assembly else []
-
-
-async def _close(live: LivePart) -> None:
-    if not live.slow:
-        return
-    live.stop_listening()
-    try:
-        await cast(SlowPart, live.part).close()
-    except Exception:  # another package's code: the other parts must still be closed
-        log.exception("a part could not be closed")

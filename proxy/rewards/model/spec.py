@@ -88,8 +88,9 @@ class Weigher:
             RewardError: a value or a result is not a usable number; names the part.
         """
         scores = []
-        for place, index in enumerate(indices):
-            row = [None if column is None else column[place] for column in columns]
+        blank = [None] * len(indices)
+        rows = zip(*[blank if column is None else column for column in columns], strict=True)
+        for place, (index, row) in enumerate(zip(indices, rows, strict=True)):
             applies = tuple([value is not None for value in row])
             weights = self._weights.get(applies)
             if weights is None:

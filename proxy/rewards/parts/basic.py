@@ -33,11 +33,11 @@ _HEAD = 80
 
 def finished(reading: Reading, cut: float) -> PartValue:
     """1 for a complete answer, `cut` for one that was cut off, 0 for one that was filtered."""
-    values = {
-        "length": PartValue(cut, "cut off by the length limit"),
-        "content_filter": PartValue(0.0, "filtered"),
-    }
-    return values.get(reading.finish_reason) or PartValue(1.0, reading.finish_reason)
+    if reading.finish_reason == "length":
+        return PartValue(cut, "cut off by the length limit")
+    if reading.finish_reason == "content_filter":
+        return PartValue(0.0, "filtered")
+    return PartValue(1.0, reading.finish_reason)
 
 
 def latency(group: PartInput, good: float, bad: float) -> list[PartValue]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError, read_text
 from proxy.rewards.parts.patterns import Pattern, bounded, pattern
 from proxy.rewards.parts.schema import Schema
 
@@ -66,7 +66,13 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
         if schema is not None:
             raise SettingError("schema_file", "`schema` and `schema_file` exclude each other")
         files = (settings["schema_file"],)
-        schema = _read(settings["schema_file"])
+        text = read_text("schema_file", files[0])
+        try:
+            schema = yaml.safe_load(text)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise SettingError(
+                "schema_file", f"{files[0]} is not JSON", str(error)[:200]
+            ) from error
     if schema is not None:
         rules.append(_json(Schema(schema, "schema_file" if files else "schema").fault_of))
     elif settings["json"]:
@@ -79,17 +85,6 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
     part.files = files
     part.searches = bool(settings["match"] or settings["not_match"] or schema is not None)
     return part
-
-
-def _read(file: Path) -> Any:
-    try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError(
-            "schema_file", f"{file} cannot be read: {error.strerror}", "Correct the path"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingError("schema_file", f"{file} is not JSON", str(error)[:200]) from error
 
 
 def _matches(expected: Pattern, required: bool) -> Callable[[str], str]:

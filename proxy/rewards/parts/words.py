@@ -122,21 +122,21 @@ def relevance(group: PartInput, enough: float) -> list[PartValue | None] | None:
     """
     if not group.stems:
         return None
+    spaced = [" " + stem for stem in group.stems]
     query = frozenset(words_of(group.context.query[:READ_LIMIT]))
     expected = expected_answer(group.context.query)
     values: list[PartValue | None] = []
     for reading in group.readings:
         words = reading.words
-        echo = query.issuperset(words)
-        short = expected.fact and bool(words)
-        if reading.tool_calls or (expected.own_words and not echo):
+        short = expected.fact and words
+        if reading.tool_calls or (expected.own_words and not query.issuperset(words)):
             values.append(None)
         elif short and len(words) <= TERSE:
             values.append(_TERSE)
-        elif words and echo:
+        elif words and query.issuperset(words):
             values.append(_ECHO)
         else:
-            used = sum([" " + stem in reading.line for stem in group.stems])
+            used = sum([stem in reading.line for stem in spaced])
             value = min(1.0, used / len(group.stems) / enough)
             reason = f"{used} of {len(group.stems)} query words used"
             if value < NEUTRAL and short and len(words) <= SENTENCE:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from console.models.ballot import shown_order
+from console.screens.rate.ballot import shown_order
 
 ROOT = Path(__file__).parents[3]
 DELAY = 0.2
@@ -95,7 +95,7 @@ async def slow_line(ordered: Path) -> AsyncIterator[SlowLine]:
 
 
 def order_of(number: int) -> tuple[int, ...]:
-    return shown_order(f"g{number:04}", range(4), blind=True)
+    return shown_order(f"g{number:04}", range(4))
 
 
 def sent_commands(ordered: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -3,7 +3,7 @@
 import msgspec
 
 from console.models.screen_registry import SCREENS
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from core.events import CandidateFailed, GroupClosed, GroupOpened
 from tests.support.console import FakeLink, RunningConsole, group_events, run_console, state_of
 

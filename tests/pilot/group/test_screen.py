@@ -4,7 +4,7 @@ from typing import cast
 
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from core.events import CandidateFailed, EpisodesEnded, GroupClosed, GroupRated
 from core.events.causes import NoEpisodes
 from tests.support.console import (

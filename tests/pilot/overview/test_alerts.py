@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for
 from console.screens.engine import EngineScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
 from console.screens.requests import RequestsScreen
 from console.screens.server_detail import ServerDetailScreen

@@ -20,7 +20,7 @@ from tests.support.console import RunningConsole, run_console
 
 @pytest.fixture(autouse=True)
 def _system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.screens.rater.proposed", lambda: "ann")
+    monkeypatch.setattr("console.screens.group.rater.proposed", lambda: "ann")
 
 
 def raters(console: RunningConsole) -> list[object]:

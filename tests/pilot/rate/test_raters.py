@@ -7,7 +7,7 @@ from core.events import ConsoleAttached, RatingAwaited, VoteCast
 from core.roles import AccessRole, Identity
 from core.state import Rating
 from tests.support.console import NOW, FakeLink, group_events, run_console, state_of
-from tests.unit.console.models.rating.test_raters import best, voted
+from tests.support.ratings import best, voted
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 

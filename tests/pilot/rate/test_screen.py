@@ -5,13 +5,14 @@ from msgspec.structs import replace
 from textual.screen import Screen
 
 from ajet_swarm.common.errors import AjetError
-from console.models.ballot import Ballot, shown_order
-from console.models.guidelines import Guidelines
 from console.models.screen_registry import SCREENS
+from console.screens.rate.ballot import Ballot, shown_order
+from console.screens.rate.model import Guidelines
 from console.screens.rate.screen import RateScreen
+from console.screens.rate.widgets import RateAside
+from console.session.app_state import EVERYTHING
 from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
-from console.widgets.rate_aside import RateAside
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -53,7 +54,7 @@ def waiting(count: int = 3, mode: str = "answer_first", **more: object) -> State
 
 def order_of(number: int) -> tuple[int, ...]:
     """Candidate index at each place."""
-    return shown_order(f"g{number:04}", range(4), blind=True)
+    return shown_order(f"g{number:04}", range(4))
 
 
 def sent_vote(number: int) -> GroupRated:
@@ -379,8 +380,8 @@ async def test_panels_give_way_to_a_long_answer() -> None:
         assert not aside.display  # nothing to show yet
         screen = console.app.screen
         assert isinstance(screen, RateScreen)
-        screen.context.guidelines = guidelines
-        screen.context.repaint()
+        screen.queue.guidelines = guidelines
+        screen.update_view(EVERYTHING)
         await console.settle()
         assert aside.display
         assert "Prefer short answers." in console.text()
@@ -391,8 +392,8 @@ async def test_panels_give_way_to_a_long_answer() -> None:
     ) as console:
         screen = console.app.screen
         assert isinstance(screen, RateScreen)
-        screen.context.guidelines = guidelines
-        screen.context.repaint()
+        screen.queue.guidelines = guidelines
+        screen.update_view(EVERYTHING)
         await console.settle()
         assert all(f"end{index}" in console.text() for index in range(4))
         assert "Prefer short answers." not in console.text()

@@ -7,9 +7,9 @@ import pytest
 from textual.app import App
 
 import console.screens.rate.tools as asides
-from console.models.ballot import reshuffled
 from console.models.screen_registry import SCREENS
-from console.screens.rate.dialogs import tag_names
+from console.screens.rate.ballot import reshuffled
+from console.screens.rate.model import tag_names
 from console.widgets.editor import EditorError, edit_text
 from core.events import (
     AlertCleared,
@@ -24,7 +24,7 @@ from core.events import (
 from core.settings import RatingSettings
 from tests.pilot.rate.test_screen import order_of, votes, waiting
 from tests.support.console import HOSTILE, NOW, FakeReply, RunningConsole, group_events, run_console
-from tests.unit.console.models.test_rate_queue import rated_state
+from tests.support.ratings import rated_state
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 HELD = AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update")
@@ -191,7 +191,6 @@ async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None
     state = rated_state(7)
     async with run_console(state, places=PLACES, at="rate") as console:
         console.session.rating = RatingSettings(repeats=1.0)
-        console.app.screen.context.take_settings()  # type: ignore[attr-defined]  # the rating screen's own
         await console.settle()
         await console.press("escape")
         shown = console.text()

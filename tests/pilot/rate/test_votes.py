@@ -59,6 +59,22 @@ async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is
         assert console.link.commands[-1][1] == {"group_id": "g0002"}
 
 
+async def test_a_vote_is_at_the_link_before_the_screen_is_painted() -> None:
+    shown: list[str] = []
+
+    class NotingLink(FakeLink):
+        async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
+            if name == "group.rate":
+                shown.append(console.text())
+            return await super().command(name, args)
+
+    link = NotingLink(waiting(2))
+    async with run_console(link=link, places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        assert "Question 1" in shown[0]
+        assert "Question 2" in console.text()
+
+
 async def test_the_last_vote_can_be_undone_if_the_user_has_an_answer() -> None:
     async with run_console(waiting(1), places=PLACES, at="rate") as console:
         await console.press("1", "enter")

@@ -6,7 +6,7 @@ import time
 
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.session.history import PAGE
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList

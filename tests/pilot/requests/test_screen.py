@@ -3,7 +3,7 @@
 import time
 
 from console.models.screen_registry import SCREENS
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.screens.requests import RequestsScreen
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList

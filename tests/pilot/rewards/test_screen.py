@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.screens.rewards.part import RewardPartScreen
 from console.shell.palette import entries
 from console.widgets.item_list import ItemList

@@ -9,7 +9,7 @@ from textual.widgets import Input
 
 from ajet_swarm.common.errors import AjetError
 from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
-from console.screens.group import GroupScreen
+from console.screens.group.screen import GroupScreen
 from console.screens.rewards.whatif import ChangedGroupList, RewardsWhatIfScreen, WeightList
 from core.events import (
     Event,

@@ -2,30 +2,29 @@
 
 from pathlib import Path
 
-from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.part import Hook
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import PartEnvironment
-from proxy.rewards.select import hook_model
+from proxy.rewards.model.spec import PartSpec, RewardModel
+from proxy.rewards.part import HookLimits, PartEnvironment
 
 
 class HookRewards(ComposedSource):
     """The source that `--hooks FOLDER` selects."""
 
     def __init__(
-        self, folder: Path, limits: HookLimits | None = None, log: Path | None = None
+        self, folder: Path, limits: HookLimits | None = None, home: Path | None = None
     ) -> None:
         folder.mkdir(exist_ok=True)
         limits = limits or HookLimits()
-        environment = PartEnvironment(seconds=limits.call_seconds)
-        super().__init__(model=hook_model(folder), environment=environment, name="hook")
-        assert self.serving is not None
-        ((_, part),) = self.serving.slow
-        assert isinstance(part, Hook)
-        part.limits, part.log = limits, log
-        self.part = part
+        settings = {"folder": str(folder.absolute()), "memory_mb": limits.memory_bytes >> 20}
+        model = RewardModel((PartSpec("hook", "hook", settings=settings),))
+        environment = PartEnvironment(home, limits.call_seconds, hooks=limits)
+        super().__init__(model=model, environment=environment, name="hook")
 
     @property
     def pid(self) -> int:
         """Process id of the hooks; 0 when there is none."""
-        return self.part.pid
+        assert self.serving is not None
+        ((_, part),) = self.serving.slow
+        assert isinstance(part, Hook)
+        return part.pid

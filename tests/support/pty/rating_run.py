@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from ajet_swarm.common.tasks import Tasks
+from console.session.rater_name import save_name
 from core.state import Group, State
 from tests.support.pty.screen import ScreenTerminal
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -430,12 +431,9 @@ async def served_setup(
 ) -> AsyncIterator[tuple[Served, Stack, httpx.AsyncClient, Tasks]]:
     """Proxy, server and users."""
     with Stack(home) as stack:
-        settings = {
-            "swarm_url": {"scripted": swarm.url},
-            "rating": rating,
-            "console": {"rater": "pat"},
-        }
+        settings = {"swarm_url": {"scripted": swarm.url}, "rating": rating}
         stack.home.config.write_text(json.dumps(settings))
+        save_name(stack.home, "pat")
         await asyncio.to_thread(stack.proxy)
         async with (
             httpx.AsyncClient(base_url=stack.base_url, timeout=900, trust_env=False) as client,

@@ -83,9 +83,9 @@ def test_changed_fields_change_the_job() -> None:
     [
         ("lr", "x", "Learning rate: cannot be `x`. Give a number"),
         ("lr", "nan", "cannot be `nan`"),
-        ("lr", "-1", "At least 0"),
+        ("lr", "-1", "at least 0"),
         ("batch", "2.5", "Give a whole number"),
-        ("batch", "0", "At least 1"),
+        ("batch", "0", "at least 1"),
         ("model", "", "Model: is empty"),
         ("rule", "soon", "One of: tasks"),
     ],

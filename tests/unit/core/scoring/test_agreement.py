@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.views.agreement import part_lines
+from console.screens.rate.raters.text import part_lines
 from core.events import (
     CandidateScore,
     Event,

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from ajet_swarm.api.outcomes import Claimed
-from ajet_swarm.common.errors import AjetError
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
-from proxy.evaluation.sampling import EpisodeSampler, EvalEpisodes, MeasurementCut
+from proxy.evaluation.sampling import EpisodeSampler, MeasurementCut, eval_episode
 from tests.support.proxy.measured import Policy, ended, measured
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -44,14 +44,11 @@ async def test_a_claim_that_is_granted_while_the_look_closes_is_given_back(
         await w.until(lambda: w.swarm.requests[CLAIM] == 3)
         sampling_task.cancel()
         closing = w.context.tasks.spawn(sampler.close(), "close")
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not closing.done(), "three claims are on their way"
-        w.swarm.release()
         await closing
-        assert len(w.swarm.claims) == 3
-        assert not w.swarm.claimed()
-        assert not w.server.claimer.ends.holdings.by_uuid
+        w.swarm.release()
+        await w.until(lambda: len(w.swarm.claims) == 3)
+        await w.until(lambda: not w.swarm.claimed())
+        await w.until(lambda: not w.server.claimer.ends.holdings.by_uuid)
 
 
 async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path: Path) -> None:
@@ -68,9 +65,8 @@ async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path
 
 
 async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("proxy.evaluation.sampling.CLOSE_LIMIT", 0.05)
     async with world(tmp_path, watched=True) as w:
         w.swarm.fail_next(CLAIM, "late")
         sampler = sampler_of(w)
@@ -134,17 +130,17 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = EvalEpisodes(w.server), EvalEpisodes(w.server)
+        first = AsyncExitStack()
         swarm.fail_next(ABORT, "late")
-        async with first.hold() as before:
-            closing = w.context.tasks.spawn(first.close(), "close")
-            await w.until(lambda: swarm.aborts)
-            async with second.hold() as claimed:
-                assert claimed.episode_uuid == before.episode_uuid
-                swarm.release()
-                await closing
-                assert await w.server.claimer.ends.lost.reconcile() == []
-                assert swarm.claimed()
+        before = await first.enter_async_context(eval_episode(w.server))
+        closing = w.context.tasks.spawn(first.aclose(), "close")
+        await w.until(lambda: swarm.aborts)
+        async with eval_episode(w.server) as claimed:
+            assert claimed.episode_uuid == before.episode_uuid
+            swarm.release()
+            await closing
+            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert swarm.claimed()
         assert len(swarm.aborts) == 2
         assert not w.server.claimer.ends.holdings.by_uuid
 
@@ -153,13 +149,13 @@ async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
-        first, second = EvalEpisodes(w.server), EvalEpisodes(w.server)
-        async with first.hold() as before:
-            swarm.expire(before.episode_uuid)
-            async with second.hold() as claimed:
-                assert claimed.episode_uuid == before.episode_uuid
-                await first.close()
-                assert not swarm.aborts
+        first = AsyncExitStack()
+        before = await first.enter_async_context(eval_episode(w.server))
+        swarm.expire(before.episode_uuid)
+        async with eval_episode(w.server) as claimed:
+            assert claimed.episode_uuid == before.episode_uuid
+            await first.aclose()
+            assert not swarm.aborts
         assert len(swarm.aborts) == 1
         assert not w.server.claimer.ends.holdings.by_uuid
 
@@ -170,7 +166,4 @@ async def test_nothing_is_claimed_after_the_end(tmp_path: Path) -> None:
         await sampler.close()
         with pytest.raises(MeasurementCut):
             await sampler.sample(QUESTION, 1)
-        with pytest.raises(AjetError, match="has ended"):
-            async with sampler._episodes.hold():
-                pass
         assert not w.swarm.claims

@@ -14,7 +14,6 @@ from proxy.evaluation.probe_set import (
     ProbeSetError,
     load_probe_set,
     shipped_probe_set,
-    with_prompts,
     write_prompts,
 )
 from proxy.held_out import HeldOutPrompts, normalised
@@ -84,22 +83,25 @@ def test_the_version_changes_with_prompts_references_and_ids(tmp_path: Path) -> 
     [
         ("", "the probe set is empty"),
         ("\n \n", "the probe set is empty"),
-        ('{"prompt": "a"}\n{"prompt": ', "set.jsonl:2: the line is not JSON"),
-        ("[1]", "set.jsonl:1: the line is not a JSON object"),
+        ('{"prompt": "a"}\n{"prompt": ', "set.jsonl:2: Input data was truncated"),
+        ("[1]", "set.jsonl:1: Expected `object`, got `array`"),
         ('{"prompt": "  "}', "set.jsonl:1: the line has no prompt"),
         ('{"prompt": "?!"}', "set.jsonl:1: the line has no prompt"),
         ('{"id": "x"}', "set.jsonl:1: the line has no prompt"),
-        ('{"prompt": ["a"]}', "set.jsonl:1: `prompt` is not a text"),
-        ('{"prompt": "a", "answer": true}', "set.jsonl:1: `answer` is not a text"),
+        ('{"prompt": ["a"]}', "got `array` - at `$.prompt`"),
+        ('{"prompt": "a", "answer": true}', "got `bool` - at `$.answer`"),
         ('{"prompt": "a", "query": "a"}', "`prompt` and `query` are two names of one field"),
-        ('{"prompt": "a", "referense": "b"}', "set.jsonl:1: there is no field `referense`"),
-        ('{"prompt": "a", "id": []}', "set.jsonl:1: `id` is neither a text nor a number"),
+        (
+            '{"prompt": "a", "referense": "b"}',
+            "set.jsonl:1: Object contains unknown field `refe",
+        ),
+        ('{"prompt": "a", "id": []}', "got `array` - at `$.id`"),
         ('{"prompt": "Why?"}\n{"prompt": "why"}', "set.jsonl:2: the prompt is that of line 1"),
         ('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}', "the id is that of line 1"),
-        (json.dumps({"prompt": "a" * (LONGEST + 1)}), f"at most {LONGEST} are allowed"),
-        ("[" * 100_000, "set.jsonl:1: the line is not JSON"),
-        ('{"messages": "a"}', "set.jsonl:1: `messages` is not a list of messages"),
-        ('{"messages": [{"content": "a"}]}', "`messages` is not a list of messages"),
+        (json.dumps({"prompt": "a" * (LONGEST + 1)}), f"length <= {LONGEST} - at `$.prompt`"),
+        ("[" * 100_000, "set.jsonl:1: Expected `object`, got `array`"),
+        ('{"messages": "a"}', "got `str` - at `$.messages`"),
+        ('{"messages": [{"content": "a"}]}', "`messages` has a message without a `role`"),
         ('{"messages": []}', "`messages` does not end with a user message"),
         ('{"messages": [{"role": "assistant"}]}', "does not end with a user message"),
         ('{"messages": [{"role": "user", "content": " "}]}', "the line has no prompt"),
@@ -171,7 +173,5 @@ def test_a_written_set_is_read_as_it_was(tmp_path: Path) -> None:
     write_prompts(file, prompts)
     assert load_probe_set(str(file)).prompts == prompts
     assert file.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ProbeSetError, match="in the probe set already"):
-        with_prompts(load_probe_set(str(file)), [ProbePrompt(id="c", prompt="why")])
     with pytest.raises(ProbeSetError, match="cannot be written"):
         write_prompts(tmp_path / "no" / "folder.jsonl", prompts)

@@ -8,13 +8,30 @@ from typing import Any
 
 import pytest
 
-from proxy.rewards.hooks.child import HookLimits
-from proxy.rewards.source import Answer, GroupContext
+from proxy.rewards.part import HookLimits
+from proxy.rewards.source import Abstention, Answer, GroupContext, Reporting, ScoreSheet
 from tests.support.proxy.hooks import HookRewards
 
-QUICK = HookLimits(
-    call_seconds=60, load_seconds=90, grace_seconds=0.3, poll_seconds=0.05, retry_seconds=5
-)
+QUICK = HookLimits(call_seconds=60, load_seconds=90, grace_seconds=0.3, retry_seconds=5)
+
+
+def rewards(sheet: ScoreSheet) -> list[float]:
+    assert sheet.abstention is None, sheet.abstention
+    return [score.reward for score in sheet.scores]
+
+
+def fault(sheet: ScoreSheet) -> Abstention:
+    """Why a group has no scores."""
+    assert sheet.scores == ()
+    assert sheet.abstention is not None
+    return sheet.abstention
+
+
+def error_of(source: Reporting) -> Abstention:
+    """The error that a source or a part reports."""
+    error = source.health().error
+    assert error is not None
+    return error
 
 
 class Group:
@@ -56,7 +73,7 @@ class HookFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.log = path.parent / "hooks.log"
+        self.log = path.parent / "logs" / "hooks.log"
         self.sources: list[HookRewards] = []
 
     def reward(self, code: str) -> None:
@@ -70,7 +87,7 @@ class HookFolder:
         (self.path / f"{module}.py").write_text(textwrap.dedent(code))
 
     async def open(self, limits: HookLimits = QUICK) -> HookRewards:
-        source = HookRewards(self.path, limits, self.log)
+        source = HookRewards(self.path, limits, self.path.parent)
         self.sources.append(source)
         await source.start()
         return source

@@ -8,8 +8,8 @@ import pytest
 from console.cli import main
 from core.runtime.home import Home
 from core.state import State
+from tests.support.ratings import voted
 from tests.support.sample import state_of
-from tests.unit.console.models.rating.test_raters import voted
 
 
 class SnapshotOnly:

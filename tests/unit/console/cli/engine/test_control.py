@@ -125,7 +125,7 @@ async def test_a_changed_job_is_saved_compared_and_applied(
         assert (home.root / "jobs" / "t.yaml").exists()
         assert "the next start takes it" in capsys.readouterr().out
         assert await both.run("engine-job", "--set", "batch=0", "--server", "t") == 2
-        assert "Tasks a step: cannot be 0" in capsys.readouterr().err
+        assert "Tasks a step: cannot be `0`" in capsys.readouterr().err
 
         assert await both.run("engine-apply", "--server", "t", "--yes") == 0
         captured = capsys.readouterr()
@@ -183,9 +183,9 @@ async def test_without_a_proxy_commands_go_to_the_servers_directly(
 
         assert await run("engine-job", "--all", "--set", "batch=6") == 0
         assert await run("engine-apply", "--all", "--yes") == 0
-        out = capsys.readouterr().out
-        assert "s: stop the engine" in out
-        assert "t: stop the engine" not in out
+        steps = capsys.readouterr().err
+        assert "s: stop the engine" in steps
+        assert "t: stop the engine" not in steps
         assert (s.stops, t.stops) == (1, 0)
         for one in (s, t):
             assert get(load_job(str(one.config)), BATCH) == 6

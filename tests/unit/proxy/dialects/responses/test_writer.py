@@ -305,6 +305,7 @@ def test_a_custom_tool_is_called_with_its_text(
     assert "".join(pieces) == text
     (done,) = [e for e in result if e["type"] == "response.custom_tool_call_input.done"]
     assert done["input"] == text
+    assert [event["type"] for event in result].count("response.in_progress") == 1
 
 
 # --- logprobs -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.rewards.source import ScoreSheet
 from tests.support.proxy.hooks import HookRewards
+from tests.unit.proxy.rewards.conftest import fault, rewards
 
 pytestmark = pytest.mark.slow
 
@@ -20,15 +21,8 @@ GOOD = """
 """
 
 
-def rewards(sheet: ScoreSheet) -> list[float]:
-    assert sheet.abstention is None, sheet.abstention
-    return [score.reward for score in sheet.scores]
-
-
 def cause(sheet: ScoreSheet) -> str:
-    assert sheet.scores == ()
-    assert sheet.abstention is not None
-    return sheet.abstention.cause
+    return fault(sheet).cause
 
 
 async def test_the_tutorial_interface(hooks: Any, group: Any, monkeypatch: Any) -> None:
@@ -153,11 +147,10 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
     pid = source.pid
     raising = await source.score(group("a", "b", query="raise"))
     assert cause(raising) == "ValueError: no judge today"
-    assert raising.abstention is not None
-    assert raising.abstention.file == str(hooks.path / "on_compute_relative_reward.py")
-    assert raising.abstention.line == 29
-    assert 'raise ValueError("no judge today")' in raising.abstention.traceback
-    assert "host.py" not in raising.abstention.traceback
+    assert fault(raising).file == str(hooks.path / "on_compute_relative_reward.py")
+    assert fault(raising).line == 29
+    assert 'raise ValueError("no judge today")' in fault(raising).traceback
+    assert "host.py" not in fault(raising).traceback
     for query, value in [
         ("few", "returned 1 rewards for 2 answers, expected a list of 2"),
         ("nan", "reward 0 is nan, expected a list of 2 numbers"),

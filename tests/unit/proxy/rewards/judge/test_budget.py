@@ -15,7 +15,7 @@ from core.events import JudgeSpent, ProxyStarted, decode, encode
 from core.reducer import reduce
 from core.state import State
 from proxy.rewards.judge import limits, question
-from proxy.rewards.judge.cache import Cache
+from proxy.rewards.judge.question import Cache
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 

@@ -14,7 +14,7 @@ from proxy.rewards.judge.settings import JudgeFault, find_key
 from proxy.rewards.part import SettingError, SlowPart
 from proxy.rewards.select import own_server
 from tests.support.scripted.judge import ScriptedJudge, bench, made
-from tests.unit.proxy.rewards.conftest import Group
+from tests.unit.proxy.rewards.conftest import Group, error_of
 
 HOST = "https://judge.example/v1"
 
@@ -156,8 +156,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_reported_at_start(
         (tmp_path / "key").write_text("wrong-4567")
         async with bench(judge.url, start=True, key_file=str(tmp_path / "key")) as one:
             await until(lambda: not one.part.health().ok)
-            error = one.part.health().error
-            assert error is not None
+            error = error_of(one.part)
             assert "401" in error.cause
             assert "Check that the key is right" in error.cause
             assert "wrong-4567" not in error.cause

@@ -27,6 +27,7 @@ from proxy.rewards.part import (
     Setting,
 )
 from proxy.rewards.source import Abstention, SourceHealth
+from tests.unit.proxy.rewards.conftest import error_of, fault
 
 Until = Callable[..., Awaitable[float]]
 TEXT = "parts:\n  length: {weight: 1}\n"
@@ -67,9 +68,15 @@ class Slow:
 
     async def start(self) -> None:
         self.started += 1
+        if self.settings["say"] == "no start":
+            raise AjetError("no such server")
+        if self.settings["say"] == "odd start":
+            raise ValueError("odd")
 
     async def close(self) -> None:
         self.closed += 1
+        if self.settings["say"] == "no close":
+            raise ValueError("odd")
 
     def health(self) -> SourceHealth:
         return self.state
@@ -164,8 +171,7 @@ async def test_an_invalid_save_keeps_the_old_model(opened: Any, until: Until, gr
     version = source.version
     save(source, "parts:\n  length: {weight: 1}\n  lenth: {}\n")
     assert await until(lambda: not source.health().ok) < 0.6
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert (error.file, error.line) == (str(source.file), 3)
     assert "Did you mean `length`?" in error.cause
     assert source.health().version == source.version == version
@@ -179,8 +185,7 @@ async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: U
     source = await opened("parts: 3\n", required=True)
     sheet = await source.score(group("a", "b"))
     assert (sheet.scores, sheet.version, source.version) == ((), "", "")
-    assert sheet.abstention is not None
-    assert (sheet.abstention.line, sheet.abstention.file) == (1, str(source.file))
+    assert (fault(sheet).line, fault(sheet).file) == (1, str(source.file))
     save(source, TEXT)
     await until(lambda: source.health().ok)
     assert (await source.score(group("a", "b"))).abstention is None
@@ -207,8 +212,7 @@ async def test_a_deleted_file_keeps_the_last_valid_model_and_reports_it(
     source = await opened(TEXT)
     source.file.unlink()
     await until(lambda: not source.health().ok)
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert "the file is gone" in error.cause
     assert (names(source), source.name) == (["length"], str(source.file))
     save(source, TEXT.replace("length", "relevance"))
@@ -257,14 +261,12 @@ async def test_slow_parts_score_together_with_the_others(opened: Any, group: Any
 async def test_a_part_that_fails_abstains(opened: Any, group: Any, say: str, cause: str) -> None:
     source = await opened(f"parts:\n  slow: {{say: {say}}}\n  length: {{}}\n")
     sheet = await source.score(group("a", "b"))
-    assert sheet.scores == ()
-    assert sheet.abstention is not None
-    assert cause in sheet.abstention.cause
+    assert cause in fault(sheet).cause
     if say == "abstain":
         assert sheet.abstention == Abstention("slow", "not today", "Traceback: x", "f.py", 3)
     if say == "raise":
-        assert sheet.abstention.file == __file__
-        assert "Traceback" in sheet.abstention.traceback
+        assert fault(sheet).file == __file__
+        assert "Traceback" in fault(sheet).traceback
 
 
 @pytest.mark.parametrize(
@@ -303,8 +305,7 @@ async def test_a_part_that_exceeds_its_time_limit_abstains(opened: Any, group: A
     source = await opened("parts:\n  slow: {}\n", seconds=-0.9)
     Slow.made[0].go.clear()
     sheet = await source.score(group("a", "b"))
-    assert sheet.abstention is not None
-    assert "no answer within" in sheet.abstention.cause
+    assert "no answer within" in fault(sheet).cause
 
 
 async def test_a_changed_weight_keeps_the_running_part(opened: Any) -> None:
@@ -355,6 +356,27 @@ async def test_the_old_model_scores_until_the_parts_of_the_new_one_are_ready(
     assert source.health().ok
     Slow.made[0].turn(False, "s2")  # a newer save of its own is broken
     assert source.health().version == source.version != ""
+
+
+@pytest.mark.parametrize(
+    ("say", "result"), [("no start", "no such server"), ("odd start", "ValueError: odd")]
+)
+async def test_a_part_that_does_not_start_leaves_no_other_running(
+    opened: Any, say: str, result: str
+) -> None:
+    source = await opened(f"parts:\n  one: {{kind: slow}}\n  two: {{kind: slow, say: {say}}}\n")
+    fault = error_of(source)
+    assert fault.cause == result
+    assert [(part.started, part.closed) for part in Slow.made] == [(1, 1), (1, 1)]
+
+
+async def test_a_part_that_does_not_close_leaves_no_other_open(
+    opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = await opened("parts:\n  one: {kind: slow, say: no close}\n  two: {kind: slow}\n")
+    await source.close()
+    assert [part.closed for part in Slow.made] == [1, 1]
+    assert "a part could not be closed" in caplog.text
 
 
 async def test_kinds_of_other_packages(opened: Any) -> None:
@@ -428,7 +450,6 @@ async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> N
     async with asyncio.timeout(60):
         while source.health().ok:
             await asyncio.sleep(0.01)
-    error = source.health().error
-    assert error is not None
+    error = error_of(source)
     assert "later" in error.cause
     assert source.version == version

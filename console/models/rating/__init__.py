@@ -1,1 +1,0 @@
-"""Figures of raters: one session, and several raters beside each other."""

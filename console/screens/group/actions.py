@@ -1,0 +1,308 @@
+"""Keys for the target group of a screen, the same in list, detail and Rate."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from ajet_swarm.common.errors import AjetError
+from console.models.group_text import abort_question, copy_text
+from console.screens.base import ConsoleScreen
+from console.screens.dialogs.abort import AbortScreen
+from console.screens.group.conversation import ConversationScreen
+from console.screens.group.rater import rater_args
+from console.session.command_plans import obstacle
+from console.text.curl import curl_of
+from console.views.conversation import Entry, context_words, conversation
+from console.views.group_detail import abort_extra
+from console.widgets.key_area import KeyArea, hidden_keys
+from core.commands.plan_groups import missing_votes
+from core.state import Group
+
+
+def digit_bindings(action: str, title: str, tooltip: str) -> list[BindingType]:
+    """Return bindings of the digits to `action(1)` to `action(9)`, one entry of the footer."""
+    return [
+        Binding(
+            str(digit),
+            f"{action}({digit})",
+            title,
+            show=digit == 1,
+            key_display="1-9" if digit == 1 else None,
+            tooltip=tooltip,
+        )
+        for digit in range(1, 10)
+    ]
+
+
+class GroupTarget:
+    """The group that the keys of a screen apply to; by default the screen's `target_group`."""
+
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self._screen = screen
+
+    @property
+    def group(self) -> Group | None:
+        """The group; None for none, or for one that is no longer in memory."""
+        name = self._screen.target_group
+        return self._screen.session.group(name) if name is not None else None
+
+    @property
+    def candidate(self) -> int:
+        """Index of the candidate that `copy` applies to."""
+        group = self.group
+        return (group.best or 0) if group is not None else 0
+
+    def number_of(self, index: int) -> str:
+        """Return the number of a candidate on this screen."""
+        return str(index + 1)
+
+    def abort_details(self, group: Group) -> str:
+        """Return the sentences about user and rating for the abort dialog."""
+        return abort_extra(group)
+
+    def whole_text(self, index: int) -> str:
+        """Return the whole text of a candidate if the screen has fetched it, else ""."""
+        return ""
+
+
+_TIPS = {
+    "rescore": "Score its answers again with the current rewards",
+    "rerun": "Send its request again as a new group",
+    "mark": "Set or clear the ★",
+    "note": "Write a note on the group",
+    "copy": "Copy the selected answer",
+    "curl": "Copy the request as a command line",
+}
+"""Action -> its tooltip."""
+
+
+class GroupKeys(KeyArea):
+    """The keys for one group, with the same meaning in the list, the detail and on Rate."""
+
+    WRITING: ClassVar[frozenset[str]] = frozenset(
+        {"accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note"}
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "a",
+            "accept",
+            "Accept",
+            id="group.accept",
+            tooltip="Finish it now: with the rating if there is one, else the automatic reward",
+        ),
+        Binding(
+            "u",
+            "unrate",
+            "Undo",
+            id="group.unrate",
+            tooltip="Undo the vote until it is sent",
+        ),
+        Binding(
+            "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
+        ),
+        *hidden_keys(
+            _TIPS,
+            ("S", "rescore", "Re-score", "group.rescore"),
+        ),
+        Binding(
+            "R",
+            "refill",
+            "Refill",
+            id="group.refill",
+            tooltip="Request the missing candidates, then score all again",
+        ),
+        *hidden_keys(
+            _TIPS,
+            ("A", "rerun", "Ask again", "group.rerun"),
+            ("m", "mark", "Mark", "group.mark"),
+            ("n", "note", "Note", "group.note"),
+            ("c", "copy", "Copy", "group.copy"),
+            ("C", "curl", "Copy as curl", "group.curl"),
+        ),
+    ]
+
+    class Succeeded(Message):
+        """A command on the group succeeded."""
+
+        def __init__(self, command: str, text: str) -> None:
+            super().__init__()
+            self.command = command
+            self.text = text
+
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        """`target` is the group that the keys apply to."""
+        super().__init__(focusable=focusable)
+        self.target = target
+
+    def obstacle(self, action: str) -> str | None:
+        return obstacle(action, self.target.group, self.session)
+
+    @work(group="command", exit_on_error=False)
+    async def send(self, name: str, /, **args: Any) -> None:
+        """Send a command in the background; a toast shows a refusal, the screen a success."""
+        outcome = await self.session.command(name, **args)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+        elif self.is_mounted:
+            self.post_message(self.Succeeded(name, outcome.message))
+
+    def _send(self, name: str, **args: Any) -> None:
+        """Send a command about the group, if there is one."""
+        group = self.target.group
+        if group is not None:
+            self.send(name, group_id=group.group_id, **args)
+
+    def action_accept(self) -> None:
+        """Finish the group with the rewards known now; ask an operator if votes are missing."""
+        group, session = self.target.group, self.session
+        votes = missing_votes(session.state, group) if group is not None else ""
+        if group is not None and votes and session.identity.permits("operator"):
+            self._accept_without(group, votes)
+        else:
+            self._send("group.accept")
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def _accept_without(self, group: Group, votes: str) -> None:
+        counts = "They count now" if group.votes else "The automatic reward counts"
+        body = f"It has {votes}. {counts}, and the other raters can no longer vote."
+        if await self.host.confirm("Accept without the missing votes?", body, "Accept"):
+            self.send("group.accept", group_id=group.group_id, override=True)
+
+    def action_unrate(self) -> None:
+        """Undo the rating."""
+        self._send("group.unrate", **rater_args(self.session))
+
+    def action_mark(self) -> None:
+        """Set or clear the mark."""
+        group = self.target.group
+        if group is not None:
+            self._send("group.mark", marked=not group.marked)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_note(self) -> None:
+        """Ask for a note and store it."""
+        group = self.target.group
+        if group is None:
+            return
+        note = await self.host.ask("Note on this group", "Empty clears it", group.note)
+        if note is not None:
+            self.send("group.note", group_id=group.group_id, note=note)
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_abort(self) -> None:
+        """State the loss, ask for a reason, abort."""
+        group = self.target.group
+        if group is None:
+            return
+        body = abort_question(self.session, group, self.target.abort_details(group))
+        reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
+        if reason is not None:
+            self.send(
+                "group.abort", group_id=group.group_id, **({"reason": reason} if reason else {})
+            )
+
+    def action_rescore(self) -> None:
+        """Score the group again with the present rewards."""
+        self._send("group.rescore")
+
+    def action_refill(self) -> None:
+        """Request candidates for the places that have none."""
+        self._send("group.refill")
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_rerun(self) -> None:
+        """Send the same request again; a toast reports it, because it becomes another group."""
+        group = self.target.group
+        if group is not None:
+            await self.host.send_command("group.rerun", group_id=group.group_id)
+
+    def action_copy(self) -> None:
+        """Copy the selected answer to the clipboard."""
+        group = self.target.group
+        if group is None:
+            return
+        index = self.target.candidate
+        text = copy_text(group, index, self.target.whole_text(index))
+        if text:
+            self.host.copy(text, f"Answer {self.target.number_of(index)} copied")
+
+    @work(group="curl", exclusive=True, exit_on_error=False)
+    async def action_curl(self) -> None:
+        """Copy the request to the clipboard as a command line that sends it again."""
+        group = self.target.group
+        if group is None:
+            return
+        try:
+            events = await self.session.group_events(group.group_id)
+        except AjetError as error:
+            self.host.say(f"The request cannot be read: {error}", "error")
+            return
+        if text := curl_of(events, self.session.state.proxy_url):
+            self.host.copy(text, "Request copied as curl")
+        else:
+            self.host.say("The request of this group is no longer stored", "warning")
+
+
+class DetailKeys(GroupKeys):
+    """The keys for the group on screen; reads its whole request, and shows it on demand."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "i",
+            "conversation",
+            "Conversation",
+            show=False,
+            id="group.conversation",
+            tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
+        ),
+    ]
+
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        super().__init__(target, focusable=focusable)
+        self.entries: Sequence[Entry] = ()
+        """The request of the group on screen; empty until it is read."""
+        self._read_for: str | None = None
+        """Id of the group whose request was read last."""
+
+    def context(self) -> str:
+        """Return the context of the question, as `turn 3, 5 tools`; empty until it is read.
+
+        The request is read from the journal, once per group.
+        """
+        group = self.target.group
+        if group is None:
+            return ""
+        if self._read_for != group.group_id:
+            self._read_for, self.entries = group.group_id, ()
+            self._read(group.group_id)
+        return context_words(self.entries, group.turns)
+
+    @work(group="conversation", exclusive=True, exit_on_error=False)
+    async def _read(self, group_id: str) -> None:
+        try:
+            entries = conversation(await self.session.group_events(group_id))
+        except AjetError:
+            return  # the key reads it again, and reports the cause
+        if group_id == self._read_for and self.is_mounted:
+            self.entries = entries
+            self.changed()
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_conversation(self) -> None:
+        """Read the request again and show all of it."""
+        group = self.target.group
+        if group is None:
+            return
+        try:
+            entries = conversation(await self.session.group_events(group.group_id))
+        except AjetError as error:
+            self.host.say(f"The conversation cannot be read: {error}", "error")
+            return
+        if not entries:
+            self.host.say("The request of this group is no longer stored", "warning")
+            return
+        turn = f", turn {group.turns}" if group.turns else ""
+        await self.host.push_screen_wait(ConversationScreen(f"Conversation{turn}", entries))

@@ -1,0 +1,281 @@
+"""The ballot: a rating while it is typed, with the order shown, the keys and their meaning.
+
+Keys refer to *places* on screen, votes to candidates. The places are shuffled by a seed derived
+from the group's id, so that a group is always shown in the same order; seed and order are recorded
+with the vote. A second vote on a group uses another order.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from console.text.format import number
+from core.scoring.advantage import is_dead
+from core.scoring.rating import Kind, RatingInput, rating_rewards
+from core.state import Group
+
+DIGITS = 9
+"""Most places that a digit can name."""
+TOP_SCORE = 9
+"""The score key that stands for 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A rating that can be sent; indices are those of the candidates."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+
+    def args(self) -> dict[str, object]:
+        """Return it as arguments of its command."""
+        given = {"rating": self.rating, "order": list(self.order), "scores": list(self.scores)}
+        return {name: value for name, value in given.items() if value}
+
+
+def shown_order(group_id: str, indices: Sequence[int]) -> tuple[int, ...]:
+    """Return the candidates by place, shuffled by the group's own seed."""
+    return tuple(sorted(indices, key=lambda index: _hash(f"{group_id}:{index}")))
+
+
+def reshuffled(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+    """Return another seed and its order for a second vote."""
+    name, first = group_id, shown_order(group_id, indices)
+    order = first
+    for attempt in range(1, 32):
+        name = f"{group_id}:again{attempt}"
+        order = shown_order(name, indices)
+        if order != first:
+            break
+    return name, order
+
+
+def seed(group_id: str) -> str:
+    """Return the seed of the order shown, for the record."""
+    return _hash(group_id)[:8]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+class Ballot:
+    """The unsent rating of one group.
+
+    Attributes:
+        shown: Candidate index at each place.
+        scoring: Whether digits are scores, one per candidate, instead of ranks.
+        armed: A rating that needs a second key press because it teaches nothing: tie, bad or skip.
+        revealed: Whether the rewards were shown before the vote.
+        tags: Reasons recorded with the vote.
+        base: Index of the candidate that the others are compared with; None for none.
+        bounds: Rewards of the lowest and the highest score.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        second: bool = False,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        now: float = 0.0,
+        rater: str = "",
+    ) -> None:
+        """`rater` is a rater or console: several raters of one group see different orders."""
+        self.group_id = group.group_id
+        self.n = max(group.n, len(group.candidates))
+        self.second = second
+        """Whether the group was rated and sent before, so that this vote only checks the first."""
+        self.bounds = bounds
+        if second:
+            eligible = [one.index for one in group.candidates if one.reward is not None]
+            self._seed_text, self.shown = reshuffled(group.group_id, eligible)
+        else:
+            several = group.overlap > 1 and bool(rater)
+            self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
+            self.shown = shown_order(self._seed_text, group.answered)
+        self._same = group.same_answers(sorted(self.shown))
+        self.scoring = False
+        self.armed = ""
+        self.revealed = False
+        self.tags: tuple[str, ...] = ()
+        self.base: int | None = None
+        self.shown_at = now
+        self.first_key_at: float | None = None
+        self._order: list[int] = []
+        self._scores: list[int] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was typed."""
+        return not (self._order or self._scores or self.armed)
+
+    def record_key(self, now: float) -> None:
+        """Record a key."""
+        if self.first_key_at is None:
+            self.first_key_at = now
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def digit(self, key: int) -> Vote | None:
+        """Type a digit; return the vote when that completes it, else None.
+
+        Raises:
+            ValueError: the digit is invalid here; the message says why.
+        """
+        self.armed = ""
+        return self._score(key) if self.scoring else self._rank(key)
+
+    def _rank(self, key: int) -> Vote | None:
+        if not 1 <= key <= min(len(self.shown), DIGITS):
+            raise ValueError(f"there is no answer {key} to vote for")
+        index = self.shown[key - 1]
+        if index in self._order:
+            raise ValueError(f"{key} is ranked already; Backspace removes the last one")
+        self._order.append(index)
+        return self.vote() if len(self._order) == len(self.shown) else None
+
+    def _score(self, key: int) -> Vote | None:
+        if len(self._scores) == len(self.shown):
+            raise ValueError("every answer is scored; Enter sends, Backspace removes one")
+        self._scores.append(key)
+        vote = self.vote()
+        return vote if vote is not None and not is_dead(vote.scores) else None
+
+    def back(self) -> None:
+        """Delete the last key."""
+        if self.armed:
+            self.armed = ""
+        elif self.scoring and self._scores:
+            self._scores.pop()
+        elif self.scoring:
+            self.scoring = False
+        elif self._order:
+            self._order.pop()
+
+    def clear(self) -> None:
+        """Delete all keys."""
+        self.armed = ""
+        self.scoring = False
+        self._order.clear()
+        self._scores.clear()
+
+    def start_scores(self) -> None:
+        """Make the next digits scores."""
+        self.clear()
+        self.scoring = True
+
+    def arm(self, rating: str) -> Vote | None:
+        """Type tie, bad or skip: the first press explains it, the second returns the vote."""
+        if self.armed == rating:
+            return Vote(rating)
+        self.clear()
+        self.armed = rating
+        return None
+
+    # --- what it means -----------------------------------------------------------------------
+
+    def vote(self) -> Vote | None:
+        """Return the vote that Enter would send; None for none."""
+        if self.armed:
+            return Vote(self.armed)
+        if self.scoring:
+            if len(self._scores) != len(self.shown):
+                return None
+            by_index = dict(zip(self.shown, self._scores, strict=True))
+            scores = tuple(self._reward(by_index[index]) for index in sorted(by_index))
+            return Vote("scores", scores=scores)
+        if not self._order:
+            return None
+        if len(self._order) == len(self.shown) > 1:
+            return Vote("ranking", order=tuple(self._order))
+        return Vote("best", order=(self._order[0],))
+
+    def typed(self, index: int) -> str:
+        """Return the label typed for a candidate: its rank, its score, or ""."""
+        if self.scoring:
+            place = self.shown.index(index) if index in self.shown else len(self._scores)
+            return f"={self._scores[place]}" if place < len(self._scores) else ""
+        if index not in self._order:
+            return ""
+        rank = self._order.index(index) + 1
+        return "best" if rank == 1 else f"{rank}."
+
+    def _reward(self, key: int) -> float:
+        low, high = self.bounds
+        return low + (high - low) * key / TOP_SCORE
+
+    def meaning(self) -> str:
+        """Return a description of the vote that Enter would send, or help for an empty ballot."""
+        vote = self.vote()
+        if vote is None:
+            return self._next_key()
+        sends = "records it" if self.second else "sends it"
+        if vote.rating == "skip":
+            return f"skip: no reward, the group is aborted. k or Enter {sends}"
+        rewards = self.rewards(vote)
+        values = " ".join(number(rewards[index]) for index in self.shown)
+        if is_dead([value for value in rewards if value is not None]):
+            name = {"tie": "tie", "bad": "all bad"}.get(vote.rating, "equal scores")
+            return f"{name}: rewards {values} → a dead group, no signal. Enter {sends}"
+        if vote.rating == "best" and len(self._order) > 1:
+            return f"{self._so_far()} · Enter now: best only, rewards {values}"
+        return f"{vote.rating}: rewards {values}. Enter {sends}"
+
+    def _so_far(self) -> str:
+        """Return `ranking: rewards – 1.00 0.67 –, ...`: the rewards typed so far."""
+        rest = [index for index in self.shown if index not in self._order]
+        rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
+        figures = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
+        return f"ranking: rewards {' '.join(figures)}, all ranked sends it"
+
+    def rewards(self, vote: Vote) -> tuple[float | None, ...]:
+        """Return the rewards of a vote by candidate index; None for one without an answer."""
+        if vote.rating == "scores":
+            by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
+            return tuple(by_index.get(index) for index in range(self.n))
+        eligible = sorted(self.shown)
+        places = tuple(eligible.index(index) for index in vote.order)
+        kind = cast(Kind, vote.rating)
+        rewards = rating_rewards(RatingInput(kind, places), len(eligible), self.bounds, self._same)
+        by_candidate = dict(zip(eligible, rewards, strict=True))
+        return tuple(by_candidate.get(index) for index in range(self.n))
+
+    def _next_key(self) -> str:
+        if self.scoring:
+            place, (low, high) = len(self._scores) + 1, self.bounds
+            if not self._scores:
+                prompt = f"a digit for answer {place}, 0 is worst, 9 is best"
+                return f"scores: {prompt} (sent as {low:g} to {high:g})"
+            figures = [number(self._reward(key)) for key in self._scores]
+            figures += ["–"] * (len(self.shown) - len(figures))
+            return (
+                f"scores: rewards {' '.join(figures)} · a digit for answer {place}; the last sends"
+            )
+        many = min(len(self.shown), DIGITS)
+        if not many:
+            return "no answer can be rated"
+        keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
+        return f"shuffled: {keys}" if many > 1 else keys
+
+    def note(self) -> str:
+        """Return how the vote was cast, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
+        places = " ".join(str(index + 1) for index in self.shown)
+        how = "revealed before the vote" if self.revealed else "blind"
+        return f"{how}; shown {places}; seed {seed(self._seed_text)}"
+
+    def attention(self, now: float) -> dict[str, object]:
+        """Return how the vote was cast, as arguments of its command."""
+        args: dict[str, object] = {
+            "shown": list(self.shown),
+            "looked": round(max(0.0, now - self.shown_at), 2),
+            "seed": seed(self._seed_text),
+            "blind": not self.revealed,
+        }
+        if self.first_key_at is not None:
+            args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
+        if self.tags:
+            args["tags"] = list(self.tags)
+        return args

@@ -1,0 +1,515 @@
+"""The rating screen as lines: title, clock, answers, ballot, last vote, panels of a wide screen."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ajet_swarm.common.text import one_line, plural
+from console.models.advice import context_of
+from console.models.alerts import held_up
+from console.screens.rate.ballot import Ballot
+from console.screens.rate.model import (
+    RateQueue,
+    RatingFigures,
+    SentVote,
+    digit,
+    lease_name,
+    vote_text,
+)
+from console.session.group_facts import best_of
+from console.text.alert_words import AdviceContext
+from console.text.format import countdown
+from console.text.lines import EMPTY, Line, bar_pieces, fit, line_width
+from console.text.markdown import markdown_lines
+from console.text.wrap import wrapped
+from console.views.candidate import Card, cards, compared, mark_same
+from console.views.group import user_wait
+from console.views.group_detail import held_words, rating_words
+from core.events.mock import WAITS_FOR_VOTES
+from core.state import Group, State
+
+MODES = {
+    "off": "off: no one waits; a scored group can be overridden for a few seconds, then it is sent",
+    "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
+    "hold": "hold: the user waits for your rating, within the answer budget",
+}
+RECENT_SECONDS = 60.0
+"""Seconds for which the banner counts groups that were sent unrated."""
+URGENT_SECONDS = 10.0
+"""Remaining seconds below which the clock is shown in the warning tone."""
+PROMPT_ROWS = 4
+"""Most rows of the question."""
+MINUTES = 15
+"""Minutes that the pace is drawn for."""
+_CAP = 4_000
+
+
+def mode_words(mode: str) -> str:
+    """Return the display name of a rating mode."""
+    return mode.replace("_", " ")
+
+
+# --- title, banner, clock ------------------------------------------------------------------------
+
+
+def title_line(queue: RateQueue, width: int) -> Line:
+    """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once."""
+    session, context = queue.session, context_of(queue.session)
+    open_groups, waiting = session.state.waiting(), len(queue.waiting())
+    pieces: list[tuple[str, str]] = [
+        (" Rate ", "bold $heading"),
+        (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
+    ]
+    if held := sum(group.is_rated for group in open_groups):
+        pieces.append((f" {held} rated, held ", "$reward-up"))
+    if skipped := sum(group.is_skipped for group in open_groups):
+        pieces.append((f" {skipped} skipped, held ", "$muted"))
+    pieces += [(f" {note} ", "$accent") for note in queue_notes(queue)]
+    room = width - sum(len(text) for text, _ in pieces)
+    mode, change = session.state.rating_mode, context.keys["rating.mode"]
+    hint = "" if context.read_only else f"  ({change} switches)"
+    name = mode_words(mode)
+    forms = [MODES.get(mode, one_line(mode, 20)), f"{name}{hint}", name]
+    words = next((form for form in forms if len(form) + 7 <= room), name)
+    return (*pieces, (fit(f"  mode {words}", max(0, room)), "$muted"))
+
+
+def queue_notes(queue: RateQueue) -> list[str]:
+    """Return notes about the queue: `1 with bob`, `unsure only`, pace; the first to be cut last."""
+    state, others = queue.session.state, queue.leased_by_others()
+    notes, group = [], queue.group
+    if group is not None and group.overlap > 1:
+        notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
+    if others:
+        notes.append(f"{len(others)} with {lease_name(others[0])}")
+    if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
+        notes.append("the mock user waits")
+    if queue.only_unsure:
+        left = len(queue.open()) - len(others) - len(queue.waiting())
+        notes.append(f"unsure only, {left} left out" if left else "unsure only")
+    if progress := progress_words(queue.progress.figures()):
+        notes.append(f"session: {progress}")
+    if present := present_names(state, queue.session.holder):
+        notes.append(present)
+    return notes
+
+
+def progress_words(now: RatingFigures) -> str:
+    """Return `7 rated, 2 skipped, 4.2/min`; empty before the first vote of a session."""
+    if not (now.rated or now.skipped):
+        return ""
+    words = f"{now.rated} rated" + (f", {now.skipped} skipped" if now.skipped else "")
+    return words if now.per_minute is None else f"{words}, {now.per_minute:.1f}/min"
+
+
+def present_names(state: State, holder: str) -> str:
+    """Return the raters at other consoles: `also here: ada, bob +2`; empty without any."""
+    raters = [console.rater for name, console in state.attached.items() if name != holder]
+    names = list(dict.fromkeys(one_line(rater, 12) or "no name" for rater in raters))
+    if not names:
+        return ""
+    return f"also here: {', '.join(names[:2])}" + (f" +{len(names) - 2}" if names[2:] else "")
+
+
+def banner_line(queue: RateQueue, width: int) -> Line:
+    """Return the stall, else the groups leased by other consoles, with the keys, else how many
+    groups were sent unrated lately; may be empty.
+    """
+    state, now, context = queue.session.state, queue.session.now(), context_of(queue.session)
+    held = held_up(state, now)
+    if not held:
+        # the empty page already lists the other consoles
+        others = queue.leased_by_others() if queue.group is not None else ()
+        text = leased_text(others, now, context) if others else _unrated_text(state, now, context)
+        return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
+    name, cause = next(iter(held.items()))
+    text = f" ! {one_line(cause, 120)}"
+    if len(state.servers) > 1:
+        text += f" ({one_line(name, 20)})"
+    if len(held) > 1:
+        text += f", {len(held) - 1} more stalled"
+    if context.read_only:
+        return ((fit(text, width), "bold $warning"),)
+    waiting = [group for group in state.waiting() if group.server in held]
+    unscored = bool(waiting) and all(group.abstained for group in waiting)
+    for keys in _stall_keys(unscored, context):
+        if line_width(keys) + len(text) <= width:
+            break
+    return ((fit(text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
+
+
+def _unrated_text(state: State, now: float, context: AdviceContext) -> str:
+    """Return how many groups were sent unrated in the last minute; empty for none."""
+    count = sum(
+        group.unrated and group.sealed_at is not None and now - group.sealed_at < RECENT_SECONDS
+        for group in state.groups.values()
+    )
+    if not count:
+        return ""
+    was = "was" if count == 1 else "were"
+    text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
+    if context.read_only:
+        return text
+    return text + f"  {context.screens['engine']} {context.keys['engine.job']} larger batch"
+
+
+def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
+    """Return the keys that end the stall and what prevents the next one, from the longest wording
+    to the shortest.
+
+    Args:
+        unscored: Whether no group that waits has an automatic reward.
+        context: Keys and screens to name.
+    """
+    action, wordings = "rating.accept_all", ["accepts all automatic rewards", "accepts all"]
+    if unscored:
+        action, wordings = "group.rescore", ["re-scores a group"]
+    key, abort = context.keys[action], context.keys["rating.abort_all"]
+    aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
+    hand = (f"  {context.screens['engine']} {context.keys['engine.start_hand']}", "bold $accent")
+    key_lines: list[Line] = []
+    for effect in wordings:
+        first = (f"  {key}", "bold $accent"), (f" {effect}", "")
+        key_lines += [
+            (*first, *aborts, hand, (" or a larger batch prevents it", "")),
+            (*first, *aborts, hand, (", larger batch", "")),
+            (*first, hand, (", larger batch", "")),
+        ]
+    return key_lines
+
+
+def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> str:
+    """Return `root has 1 open group on another console since 0:40; T takes it`."""
+    lease = others[0].lease
+    assert lease is not None
+    mine = [group for group in others if group.lease and group.lease.holder == lease.holder]
+    who = lease_name(others[0])
+    where = "" if not lease.rater else " on another console"
+    since = f" since {countdown(now - lease.since)}" if lease.since else ""
+    text = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
+    if more := len(others) - len(mine):
+        text += f", other consoles {more} more"
+    if context.read_only:
+        return text
+    return f"{text}; {context.keys['rate.take']} takes {'it' if len(others) == 1 else 'the first'}"
+
+
+def clock_line(group: Group, now: float, width: int) -> Line:
+    """Return how long the user waits, how long the group stays open, and what happens then."""
+    if group.until is None:
+        return ((" no clock", "$muted"),)
+    left = max(0.0, group.until - now)
+    if now < group.spared < group.until:
+        left = group.spared - now
+        text = f" a user waited: this group may be sent unrated in {countdown(left)}"
+        return ((fit(text, width), "bold $reward-down"),)
+    began = group.scored_at or group.opened_at
+    share = left / max(group.until - began, 0.1)
+    tone = "$reward-down" if left <= URGENT_SECONDS else "$winner"
+    then = {
+        "accept": "then the automatic reward is sent",
+        "abort": "then it is aborted",
+        "votes": "then the votes so far are sent",
+    }.get(group.fallback, "")
+    if group.abstained:
+        then = "not scored automatically; " + then
+    label = f" {countdown(left)} "
+    if group.user_waits:
+        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+    if group.gives_up_at is not None:
+        gone = group.gives_up_at - now
+        share = min(share, max(0.0, gone) / group.client_timeout)
+        tone = "$reward-down" if min(left, gone) <= URGENT_SECONDS else "$winner"
+        when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
+        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+    tail = fit(f" {then} ", max(0, min(len(then) + 2, width - len(label) - 8)))
+    room = max(0, width - len(label) - len(tail))
+    return ((label, f"bold {tone}"), *bar_pieces(share, room, tone), (tail, "$muted"))
+
+
+# --- question, answers, ballot -------------------------------------------------------------------
+
+
+def prompt_lines(query: str, width: int, context: str) -> list[Line]:
+    """Return the context of the question in one row, then the question in a few.
+
+    Args:
+        query: The last user message.
+        width: Cells.
+        context: As `turn 3, 5 tools`.
+    """
+    rows = wrapped(query or "(no text)", max(10, width - 2))
+    if len(rows) > PROMPT_ROWS:
+        more = len(rows) - PROMPT_ROWS + 1
+        rows = [*rows[: PROMPT_ROWS - 1], f"… {more} more lines"]
+    key = "  i shows all of it"
+    about = (fit(f" {context or '…'}", width - len(key)).rstrip(), "$muted")
+    return [(about, (key, "$accent")), *(((f" {row}", "bold"),) for row in rows)]
+
+
+def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
+    """Return the answers in the order shown; blind until they are revealed or rated."""
+    by_index = {card.index: card for card in cards(group)}
+    blind = not ballot.revealed
+    result = [
+        replace(
+            by_index[index],
+            label=str(place),
+            rank=_rank(group, ballot, index),
+            blind=blind,
+            compact=compact,
+            figures="" if blind else by_index[index].figures,
+        )
+        for place, index in enumerate(ballot.shown, 1)
+        if index in by_index
+    ]
+    result = mark_same(result)
+    return result if ballot.base is None else compared(result, ballot.base)
+
+
+def _rank(group: Group, ballot: Ballot, index: int) -> str:
+    """Return the label typed for a candidate, and whether it was edited."""
+    edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
+    return "  ".join(text for text in (ballot.typed(index), edited) if text)
+
+
+def ballot_text(group: Group, ballot: Ballot, read_only: bool) -> tuple[str, str]:
+    """Return what Enter would send, or the keys of an empty ballot, and its tone."""
+    text = "view only: v shows rewards and marks" if read_only else ballot.meaning()
+    if missing := sum(not candidate.has_answer for candidate in group.candidates):
+        text = f"{plural(missing, 'candidate')} failed and cannot be rated. {text}"
+    if ballot.tags:
+        text = f"[{', '.join(ballot.tags)}] {text}"
+    return text, "$muted" if ballot.empty else ("bold $warning" if ballot.armed else "bold")
+
+
+def empty_lines(queue: RateQueue) -> list[str]:
+    """Return the text shown while there is no group to rate."""
+    session = queue.session
+    if not session.seen:
+        return ["No connection to the proxy yet."]
+    if session.state.watch_only:
+        return [
+            "This console is view only: it claims no episodes, so there are no answers here.",
+            "F9 shows the servers.",
+        ]
+    lines = ["No group is waiting for your rating."]
+    if unrated := len(queue.open()):
+        if others := queue.leased_by_others():
+            return [*lines, f"{leased_text(others, session.now(), context_of(session))}."]
+        them = "it" if unrated == 1 else "them"
+        sure = f"The automatic rewards are sure about {plural(unrated, 'open group')}"
+        return [*lines, f"{sure}; f shows {them}."]
+    if session.state.rating_mode != "off":
+        lines.append("The next scored request appears here.")
+    elif not session.allows("rating.mode"):
+        lines.append("The rating mode is off: scored groups are sent automatically.")
+    else:
+        key = context_of(session).keys["rating.mode"]
+        lines += [
+            "The rating mode is off: a scored group is shown here for a few seconds,",
+            f"then its automatic reward is sent. {key} switches the mode:",
+            "answer first and rate later, or let the user wait for you.",
+        ]
+    mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
+    return [*lines, f"F2 shows all requests{mock}."]
+
+
+# --- the last vote -------------------------------------------------------------------------------
+
+
+def last_line(queue: RateQueue, width: int) -> Line:
+    """Return the message of the last key, else the state of the last vote."""
+    if queue.message:
+        return ((fit(f" {queue.message}", width), "$muted"),)
+    if queue.last is None:
+        return EMPTY
+    typed = queue.ballot is not None and not queue.ballot.empty
+    now = queue.session.now()
+    return last_vote_line(queue.last_voted, last_vote_words(queue), now, width, sends=not typed)
+
+
+def last_vote_words(queue: RateQueue) -> str:
+    """Return the newest vote in words; empty for none."""
+    if queue.last is None:
+        return ""
+    group = queue.last_voted
+    return vote_words(group, queue.last) if group is not None else queue.last.words
+
+
+def last_vote_line(
+    group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
+) -> Line:
+    """Return the state of the last vote: held with its countdown, sent, or too late.
+
+    Args:
+        group: The group of the vote; None when it is no longer in memory.
+        vote: The vote in words; empty for no vote.
+        now: Unix seconds.
+        width: Cells of the line.
+        sends: Whether Enter would send it now, while it is held.
+    """
+    if not vote:
+        return ()
+    fate, tone = vote_fate(group, now)
+    query = one_line(group.query, 200) if group is not None else ""
+    head = f" last: {vote} · {fate} "
+    if sends and fate.startswith("held") and len(head) + 17 <= width:
+        head = head.rstrip() + ", Enter sends now "
+    room = max(0, width - len(head))
+    more = f"“{query}”" if query else ""
+    return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
+
+
+def held_row(group: Group, sent: SentVote | None, now: float) -> str:
+    """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
+    left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
+    vote = vote_words(group, sent) if sent is not None else rating_words(group)
+    verb = "aborts" if group.is_skipped else "sends"
+    return f"{verb} {left}  {vote}  “{one_line(group.query, 200)}”"
+
+
+def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
+    """Return the state of a vote and its tone."""
+    if group is None:
+        return "its group is no longer in memory", "$muted"
+    if group.phase == "AWAITING_RATING":
+        if group.rating is None and group.votes:
+            return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
+        if group.rating is None:
+            return "on its way", "$muted"
+        return held_words(group, now), "$winner"
+    if group.phase == "ABORTED":
+        return "aborted, nothing sent", "$muted"
+    if group.lost:
+        return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
+    if group.source == "human" or (group.sealed_at is None and group.rating is not None):
+        return "sent", "$reward-up"
+    return "came too late: the automatic reward was sent", "$reward-down"
+
+
+def vote_words(group: Group, sent: SentVote) -> str:
+    """Return the vote beside the choice of the automatic reward, both by the digits shown.
+
+    The candidate numbers of these answers follow: `best 2 = #4`.
+    """
+    rating, shown = group.rating, sent.shown
+    vote = sent.words
+    if rating is not None and group.overlap == 1:  # else the rating combines several votes
+        vote = vote_text(rating.rating, rating.order, shown)
+        if rating.rating in ("best", "ranking"):
+            vote += _by_number(rating.order, shown)
+    scored = [candidate for candidate in group.candidates if candidate.auto_reward is not None]
+    if not scored:
+        return f"{vote} (no automatic reward)"
+    best = best_of(group) or 0
+    if rating is not None:
+        best = max(scored, key=lambda scored: (scored.auto_reward or 0.0, -scored.index)).index
+    return f"{vote} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
+
+
+def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
+    """Return ` = #4`: the candidate numbers; empty if they equal the digits."""
+    if list(shown) == sorted(shown):
+        return ""
+    return f" = {' '.join(f'#{index + 1}' for index in order)}"
+
+
+# --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------
+
+
+def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
+    """Return the guidelines; `named` is whether the settings name a file."""
+    if text.strip():
+        return markdown_lines(text, width, _CAP * 5)
+    if named:
+        return _muted("The guidelines are empty or cannot be read; g shows why.", width)
+    return []
+
+
+def reference_lines(
+    group: Group | None, ballot: Ballot | None, last: Group | None, vote: str, width: int
+) -> list[Line]:
+    """Return the reference of the question on screen, or of the one that was rated last.
+
+    A reference must not influence a blind vote: that of the question on screen is hidden until `v`
+    shows it, and that of the last vote is omitted if it is the same.
+
+    Args:
+        last: The group of the last vote.
+        vote: That vote in words.
+    """
+    hidden = ballot is not None and not ballot.revealed
+    if group is not None and not hidden:
+        return _reference(group.reference, width) if group.reference is not None else []
+    lines: list[Line] = []
+    if group is not None and group.reference is not None:
+        text = "This question has a reference: it appears after your vote, v shows it now."
+        lines += _muted(text, width)
+    if last is not None and _may_show(last, group):
+        lines += [EMPTY] if lines else []
+        lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
+        lines += [((row, "bold"),) for row in wrapped(last.query, width, 400)[:2]]
+        lines += _reference(last.reference or "", width)
+    return lines
+
+
+def _may_show(last: Group, group: Group | None) -> bool:
+    """Return whether the reference of the last vote may be shown beside the question on screen."""
+    if last.reference is None or last.rating is None:
+        return False
+    return group is None or (
+        group.group_id != last.group_id
+        and group.query != last.query
+        and group.reference != last.reference
+    )
+
+
+def _reference(text: str, width: int) -> list[Line]:
+    rows = wrapped(text, width, _CAP) or ["(empty)"]
+    return [((row, "$returned"),) for row in rows]
+
+
+def session_lines(
+    now: RatingFigures, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+) -> list[Line]:
+    """Return the number of votes, their pace, and how many groups wait.
+
+    Args:
+        now: The figures of the session.
+        minutes: Votes in each of the last minutes, oldest first.
+        sent: Votes of the rater that were sent, of all sessions.
+        waiting: Groups that wait for a vote.
+        rater: The rater's name; empty before it is known.
+        width: Cells of a line.
+    """
+    if not (now.rated or now.skipped):
+        return []
+    named = f" by {one_line(rater, 20)}" if rater else ""
+    lines: list[Line] = [
+        (("rated     ", "$muted"), (str(now.rated), "bold $reward-up"), (named, "$muted")),
+        (("waiting   ", "$muted"), (str(waiting), "bold $winner" if waiting else "bold")),
+    ]
+    if now.skipped:
+        lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
+    if sent:
+        lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
+    pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
+    lines += [
+        (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),
+        EMPTY,
+        ((_bars(minutes, width), "$curve"),),
+        ((fit(f"the last {len(minutes)} minutes", width).rstrip(), "$muted"),),
+    ]
+    return lines
+
+
+def _bars(counts: Sequence[int], width: int) -> str:
+    """Return a bar for each count, as wide as the width allows."""
+    top = max(1, *counts)
+    size = max(1, min(3, width // len(counts)))
+    bars = ("▁▂▃▄▅▆▇█"[count * 7 // top] if count else "·" for count in counts)
+    return "".join(bar * size for bar in bars)
+
+
+def _muted(text: str, width: int) -> list[Line]:
+    return [((row, "$muted"),) for row in wrapped(text, width)]

@@ -1,0 +1,253 @@
+"""Voting by keys: typing, sending and undoing votes."""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import Binding, BindingType
+
+from console.screens.group.actions import digit_bindings
+from console.screens.group.rater import cast_vote, rater_args, with_rater_name
+from console.screens.rate.ballot import Ballot, Vote
+from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
+from console.screens.rate.model import RateQueue
+from console.screens.rate.raters.text import second_words
+from console.session.command_plans import arguments, obstacle, refusal
+from console.widgets.key_area import hidden_keys
+from core.commands.refusal import NoChange
+from core.state import Group
+
+_TIPS = {
+    "arm('tie')": "No preference: a dead group",
+    "arm('bad')": "All 0: a dead group",
+}
+"""Action -> its tooltip."""
+
+
+class Voting(RateArea):
+    """Turns keys into votes on the group on screen, sends them, and undoes the last one."""
+
+    WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "scores", "arm", "undo"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
+        Binding("0", "digit(0)", "Score 0", show=False),
+        Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
+        Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
+        *hidden_keys(
+            _TIPS, ("t", "arm('tie')", "Tie", "rate.tie"), ("b", "arm('bad')", "Bad", "rate.bad")
+        ),
+        Binding(
+            "k", "arm('skip')", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"
+        ),
+        Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
+        Binding("backspace", "back", "Delete the last key", show=False),
+        Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
+        Binding("left_square_bracket", "other(-1)", "Previous group", show=False, key_display="["),
+        Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
+    ]
+
+    def __init__(self, queue: RateQueue, group_keys: RateGroupKeys) -> None:
+        super().__init__(queue, focusable=True)
+        self._group_keys = group_keys
+
+    # --- what is possible now ----------------------------------------------------------------
+
+    def obstacle(self, action: str) -> str | None:
+        group = self.queue.group
+        if action == "undo":
+            return self._undo_obstacle()
+        if action not in self.WRITING or (action == "commit" and not group and self.queue.held()):
+            return None
+        if group is None:
+            return NO_GROUP
+        return None if self.queue.second else obstacle("vote", group, self.session)
+
+    def _undo_obstacle(self) -> str | None:
+        """Return why the last vote cannot be undone; independent of the group on screen."""
+        group = self.queue.last_voted
+        if group is None:
+            return "You have no vote to undo"
+        args = arguments("group.unrate", group, self.session)
+        why = refusal(self.session, "group.unrate", group, **args)
+        # without a vote in its state the proxy may not have reported it yet
+        return None if why is None or isinstance(why, NoChange) else why.what
+
+    def _refuses(self, group: Group) -> bool:
+        """Return whether a vote on a group has no effect, and show why."""
+        if why := obstacle("vote", group, self.session):
+            self.host.say(why, "warning")
+        return bool(why)
+
+    def _open_ballot(self) -> tuple[Group, Ballot] | None:
+        """Return the group on screen and its ballot when it accepts a vote now."""
+        group, ballot = self.queue.group, self.queue.ballot
+        if group is None or ballot is None:
+            return None
+        if self.queue.just_replaced:
+            message = "The group here has ended: this is another one. The key was ignored"
+            self.host.say(message, "warning")
+            return None
+        # a second vote is valid although the group was sent
+        return None if not self.queue.second and self._refuses(group) else (group, ballot)
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def action_digit(self, key: int) -> None:
+        """Type a rank or a score."""
+        if target := self._open_ballot():
+            self.touch(target[1])
+            try:
+                vote = target[1].digit(key)
+            except ValueError as error:
+                self.host.say(str(error), "warning")
+                return
+            self._send(*target, vote)
+
+    def action_arm(self, rating: str) -> None:
+        """Vote tie, bad or skip with the second press; a second vote is left out with the first."""
+        if target := self._open_ballot():
+            self.touch(target[1])
+            left_out = self.queue.second and rating == "skip"
+            self._send(*target, Vote(rating) if left_out else target[1].arm(rating))
+
+    def action_scores(self) -> None:
+        """Make the next digits scores."""
+        if (ballot := self.queue.ballot) is not None:
+            self.touch(ballot)
+            ballot.start_scores()
+            self.changed()
+
+    def action_commit(self) -> None:
+        """Send what was typed; with nothing typed send the last held vote at once."""
+        ballot = self.queue.ballot
+        vote = ballot.vote() if ballot is not None else None
+        if vote is not None:
+            if target := self._open_ballot():
+                self._send(*target, vote, confirmed=True)
+        elif held := self.queue.held():
+            if lacking := _lacking_votes(held[0]):
+                votes = "1 vote" if lacking == 1 else f"{lacking} votes"
+                self.queue.set_message(f"The group still lacks {votes}: nothing was sent")
+                self.changed()
+            else:
+                self._group_keys.send("group.accept", group_id=held[0].group_id)
+
+    def action_undo(self) -> None:
+        """Undo the last vote."""
+        group = self.queue.last_voted
+        if group is not None and self._undo_obstacle() is None:
+            self.undo_vote(group)
+
+    def action_back(self) -> None:
+        """Delete the last key of the ballot."""
+        if self.queue.ballot is not None:
+            self.queue.ballot.back()
+            self.queue.set_message("")
+            self.changed()
+
+    def action_clear(self) -> None:
+        """Delete all keys of the ballot, and select no answer."""
+        if self.queue.ballot is not None:
+            self.queue.ballot.clear()
+        self.queue.set_message("")
+        self.answers.reset()
+        self.changed()
+
+    def action_other(self, by: int) -> None:
+        """Show another group of the queue; a vote typed for this one is sent."""
+        queue, group, ballot = self.queue, self.queue.group, self.queue.ballot
+        waiting = queue.waiting()
+        ids = [known.group_id for known in waiting]
+        if not waiting or (queue.current not in ids and not queue.second):
+            return
+        index = ids.index(queue.current) + by if queue.current in ids else 0
+        queue.show(waiting[index % len(waiting)])
+        queue.set_message("")
+        if group is not None and ballot is not None and not ballot.armed:
+            self._send(group, ballot, ballot.vote())
+        self.changed()
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def touch(self, ballot: Ballot) -> None:
+        """Record a key of the ballot, and clear the message about earlier keys."""
+        ballot.record_key(self.session.now())
+        self.queue.set_message("")
+
+    def _send(
+        self, group: Group, ballot: Ballot, vote: Vote | None, *, confirmed: bool = False
+    ) -> None:
+        """Send a vote; one confirmed with Enter releases the last waiting user at once."""
+        if vote is None:
+            self.changed()
+            return
+        attention = ballot.attention(self.session.now())
+        with_rater_name(
+            self, partial(self._cast, group.group_id, ballot, vote, attention, confirmed)
+        )
+
+    def _cast(
+        self,
+        group_id: str,
+        ballot: Ballot,
+        vote: Vote,
+        attention: dict[str, object],
+        confirmed: bool,
+    ) -> None:
+        """Start the command, then go on to the next group; the screen is painted afterwards."""
+        queue, session = self.queue, self.session
+        group = session.group(group_id)  # a dialog may have been open since the key
+        if not ballot.second and group is not None and self._refuses(group):
+            return
+        queue.record_sent(ballot, vote)
+        args = {"group_id": group_id, **vote.args(), **rater_args(session), **attention}
+        if not ballot.second:
+            is_new = group is not None and group.vote_of(session.rater, session.holder) is None
+            at_once = (
+                confirmed
+                and group is not None
+                and group.user_waits
+                and _lacking_votes(group) <= int(is_new)
+                and not queue.waiting()
+            )
+            if queue.guidelines is not None:
+                args["guidelines"] = queue.guidelines.version
+            args |= {"note": ballot.note(), "holder": session.holder}
+            self._deliver(group.query if group is not None else "", args, at_once)
+        elif vote.rating != "skip":
+            self._deliver_second(args)
+        queue.advance()
+        self.changed()
+
+    @work(group="votes", exit_on_error=False)
+    async def _deliver(self, question: str, args: dict[str, Any], at_once: bool) -> None:
+        outcome = await cast_vote(self.host, question, **args)
+        if outcome.message and not outcome.ok:  # the last line shows a success
+            self.host.say(outcome.message, "error")
+        self.queue.confirm(args["group_id"], outcome.ok)
+        if outcome.ok and at_once:
+            await self.session.command("group.accept", group_id=args["group_id"])
+        self.changed()
+
+    @work(group="votes", exit_on_error=False)
+    async def _deliver_second(self, args: dict[str, Any]) -> None:
+        outcome = await self.session.command("group.repeat", **args)
+        stats = self.session.state.raters.get(self.session.rater)
+        if outcome.ok:
+            self.queue.set_message(second_words(outcome.message, stats))
+        else:
+            self.host.say(outcome.message, "error")
+        self.changed()
+
+    def undo_vote(self, group: Group) -> None:
+        """Undo the vote on a group; the group comes back on screen."""
+        self.queue.undo(group)
+        args = rater_args(self.session)
+        if group.overlap > 1:
+            args["holder"] = self.session.holder
+        self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _lacking_votes(group: Group) -> int:
+    """Return how many votes of other raters a group waits for; 0 if one vote is enough."""
+    return group.overlap - len(group.votes) if group.lacks_votes else 0

@@ -1,0 +1,312 @@
+"""The rating screen as lines."""
+
+import pytest
+from msgspec.structs import replace
+
+from console.models.alerts import alerts_by_urgency, stall_words
+from console.screens.rate.ballot import Ballot
+from console.screens.rate.model import RatingFigures, RatingProgress
+from console.screens.rate.text import (
+    banner_line,
+    clock_line,
+    guideline_lines,
+    last_vote_line,
+    progress_words,
+    queue_notes,
+    rate_cards,
+    reference_lines,
+    session_lines,
+    title_line,
+)
+from console.session.app_state import Session
+from console.text.lines import bar_pieces, line_width
+from console.views.candidate import body, head
+from core.events import (
+    AlertRaised,
+    EngineChanged,
+    Event,
+    GroupClosed,
+    GroupRated,
+    GroupSealed,
+    MockRetried,
+    MockStarted,
+    RatingAwaited,
+    RatingUndone,
+    ScoringAbstained,
+)
+from core.events.mock import WAITS_FOR_VOTES
+from core.reducer import reduce
+from core.state import Group, Rating
+from tests.support.alerts import two_hold_up
+from tests.support.console import HOSTILE, NOW, group_events, state_of
+from tests.support.groups import group, text_of
+from tests.support.ratings import queue_of, waiting_state
+
+WIDTH = 60
+
+
+def group_with_reference(
+    number: int, query: str, reference: str | None, *, voted: bool = False
+) -> Group:
+    """A group with a reference; `voted` rates it."""
+    one = group(number, query=query)
+    one.reference = reference
+    if voted:
+        state = state_of(*group_events(number, query=query, until="AWAITING_RATING"), vote(number))
+        one = state.groups[f"g{number:04}"]
+        one.reference = reference
+    return one
+
+
+def vote(number: int, at: float = NOW, rater: str = "anna") -> GroupRated:
+    return GroupRated(
+        group_id=f"g{number:04}",
+        rating="best",
+        order=(0,),
+        rewards=(1.0, 0.0, 0.0, 0.0),
+        rater=rater,
+        at=at,
+    )
+
+
+def reference_text(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
+    lines = reference_lines(one, ballot, last, "best 2", WIDTH)
+    assert all(line_width(line) <= WIDTH for line in lines)
+    return text_of(lines)
+
+
+def test_a_blind_vote_hides_the_reference() -> None:
+    one = group_with_reference(1, "6 x 7?", "42")
+    ballot = Ballot(one)
+    assert "42" not in reference_text(one, ballot, None)
+    assert "appears after your vote" in reference_text(one, ballot, None)
+    ballot.revealed = True
+    assert reference_text(one, ballot, None) == "42"
+
+
+def test_an_open_vote_shows_the_reference() -> None:
+    for reference, shown in (("42", "42"), (None, "")):
+        one = group_with_reference(1, "6 x 7?", reference)
+        ballot = Ballot(one)
+        ballot.revealed = True
+        assert reference_text(one, ballot, None) == shown
+
+
+def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
+    rated = group_with_reference(1, "6 x 7?", "42", voted=True)
+    following = group_with_reference(2, "3 + 4?", "7")
+    result = reference_text(following, Ballot(following), rated)
+    assert "last vote best 2" in result
+    assert "6 x 7?" in result
+    assert "42" in result
+    assert "\n7" not in result
+
+
+def test_the_reference_of_the_same_question_stays_hidden() -> None:
+    rated = group_with_reference(1, "6 x 7?", "42", voted=True)
+    again = group_with_reference(2, "6 x 7?", "42")
+    assert "42" not in reference_text(again, Ballot(again), rated)
+    same_answer = group_with_reference(3, "40 + 2?", "42")
+    assert "42" not in reference_text(same_answer, Ballot(same_answer), rated)
+
+
+def test_undoing_a_vote_hides_the_reference_again() -> None:
+    open_again = group_with_reference(1, "6 x 7?", "42")
+    assert reference_text(None, None, open_again) == ""
+
+
+def test_guidelines_are_shown_if_the_settings_name_a_file() -> None:
+    assert guideline_lines("", False, WIDTH) == []
+    assert "g shows why" in text_of(guideline_lines(" ", True, WIDTH))
+    assert text_of(guideline_lines("# How\n- right", True, WIDTH)) == "How\n• right"
+
+
+def test_a_session_shows_votes_and_pace() -> None:
+    progress = RatingProgress()
+    for number, ago in enumerate((800, 90, 60, 30)):
+        progress.record(f"g{number}", NOW - ago)
+    progress.record("g9", NOW)
+    progress.undone("g9")
+    minutes = progress.by_minute(NOW, 15)
+    assert minutes[-3:] == (0, 2, 1)
+    assert sum(minutes) == 4
+    lines = text_of(session_lines(progress.figures(), minutes, 7, 2, "anna", 34))
+    for row in (
+        "rated     4 by anna", "waiting   2", "sent      7 in all", "pace      1.5 a minute"
+    ):  # fmt: skip
+        assert row in lines
+
+
+def test_a_session_shows_skips_apart() -> None:
+    progress = RatingProgress()
+    progress.record("a", NOW)
+    progress.record("b", NOW, skipped=True)
+    progress.record("c", NOW, skipped=True)
+    lines = text_of(session_lines(progress.figures(), progress.by_minute(NOW, 15), 1, 2, "", 34))
+    assert "rated     1\nskipped   2\n" in lines
+
+
+def test_the_name_of_a_rater_is_shown_without_control_characters() -> None:
+    progress = RatingProgress()
+    progress.record("a", NOW)
+    lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))
+    assert "\x1b" not in lines
+
+
+def test_blind_cards_show_only_the_answers() -> None:
+    one = group()
+    ballot = Ballot(one)
+    shown = rate_cards(one, ballot)
+    result = text_of([head(card, 60, False) for card in shown]) + text_of(
+        line for card in shown for line in body(card, 60)
+    )
+    for secret in ("winner", "returned", "0.9", "reward", "advantage", "length", "ep-"):
+        assert secret not in result
+    assert [card.label for card in shown] == ["1", "2", "3", "4"]
+    ballot.revealed = True
+    result = text_of(head(card, 60, False) for card in rate_cards(one, ballot))
+    assert "winner" in result
+    assert f"#{ballot.shown[0] + 1}" in result
+
+
+def test_rate_lines_fit_their_width() -> None:
+    one = group()
+    for width in (40, 80, 160):
+        assert line_width(clock_line(one, NOW, width)) <= max(width, 60)
+        assert line_width(title_line(queue_of(waiting_state(1, 2, 3)), width)) <= width
+        assert line_width(bar_pieces(0.333, width, "")) == width
+
+
+def test_the_last_vote_is_shown_as_held_then_sent() -> None:
+    one = group()
+    assert "on its way" in text_of([last_vote_line(one, "best", NOW, 80)])
+    one.rating = Rating(rating="best", order=(1,))
+    assert "held, sends in 0:20" in text_of([last_vote_line(one, "best", NOW, 80)])
+    done = group(until="DONE")
+    assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
+    done.source = "human"
+    assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
+    done.lost = "an engine stop"
+    assert "lost by an engine stop" in text_of([last_vote_line(done, "best", NOW, 80)])
+
+
+def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
+    held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
+    state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
+    queue, reading = queue_of(state), queue_of(state)
+    reading.session.observing = True
+    result = text_of([banner_line(queue, 80)])
+    assert "2 open ratings hold up the weight update" in result
+    assert "A accepts all  5 h, larger batch" in result
+    wide = text_of([banner_line(queue, 120)])
+    assert "A accepts all automatic rewards  X aborts them  5 h, larger batch" in wide
+    whole = text_of([banner_line(queue, 160)])
+    assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
+    narrow = text_of([banner_line(queue, 60)])
+    assert "A accepts all  5 h, larger batch" in narrow
+    actual = text_of([banner_line(reading, 80)])
+    assert "hold up the weight update" in actual
+    assert "aborts" not in actual
+    assert banner_line(queue_of(state_of()), 80) == ()
+
+
+def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -> None:
+    sent = [
+        event if not isinstance(event, GroupSealed) else replace(event, unrated=True)
+        for event in group_events(1, at=NOW - 9, until="SUBMITTING")
+    ]
+    awaited = RatingAwaited(
+        group_id="g0002", until=NOW + 90, fallback="accept", why="answer_first", spared=NOW + 7
+    )
+    state = state_of(*sent, *group_events(2, at=NOW, until="SCORING"), awaited)
+    queue = queue_of(state)
+    line = text_of([clock_line(state.groups["g0002"], NOW, 80)])
+    assert "a user waited: this group may be sent unrated in 0:07" in line
+    assert "automatic reward" in text_of([clock_line(state.groups["g0002"], NOW + 7, 80)])
+    text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
+    assert text in text_of([banner_line(queue, 80)])
+    assert banner_line(queue_of(state, lambda: NOW + 60), 80) == ()
+    queue.show(state.groups["g0001"])
+    queue.advance()
+    assert queue.message == "The group that was here was sent unrated"
+    assert queue_notes(queue) == []
+    reduce(state, MockStarted(mock_id="m", dataset="d", target="t", total=2))
+    reduce(state, MockRetried(mock_id="m", retries=0, waiting=WAITS_FOR_VOTES))
+    assert queue_notes(queue) == ["the mock user waits"]
+
+
+def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> None:
+    held = AlertRaised(key="hold:embedded", cause="1 open rating holds up the weight update")
+    rolling = EngineChanged(server="embedded", state="ROLLING_POST", step=1)
+    unscored = [
+        *group_events(1, at=NOW, until="SCORING")[:-1],
+        ScoringAbstained(group_id="g0001", part="hook", cause="returned None", at=NOW),
+        RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
+    ]
+    result = text_of([banner_line(queue_of(state_of(*unscored, held, rolling)), 80)])
+    assert "S re-scores a group  5 h, larger batch" in result
+    assert "accepts all" not in result
+
+
+def test_a_vote_ends_a_stall_before_the_proxy_looks_again() -> None:
+    events = two_hold_up()
+
+    def shown() -> tuple[str, list[str]]:
+        session = Session(clock=lambda: NOW)
+        session.state = state_of(*events)
+        return stall_words(session.state, NOW), [one.cause for one in alerts_by_urgency(session)]
+
+    two = "2 open ratings hold up the weight update"
+    assert shown() == (two, [two])
+    events.append(GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna"))
+    one = "1 open rating holds up the weight update"
+    assert shown() == (one, [one])
+    events.append(GroupRated(group_id="g0002", rating="skip", rater="anna"))
+    assert shown() == ("", [])
+    events.append(RatingUndone(group_id="g0002"))
+    assert shown() == (one, [one])
+    events.append(GroupClosed(group_id="g0002", phase="ABORTED", cause="x"))
+    assert shown() == ("", [])
+
+
+def test_a_user_counts_as_stalled_only_after_a_while() -> None:
+    waits = group_events(1, at=NOW, until="CLAIMING")
+    held = AlertRaised(key="hold:embedded", cause="1 open rating holds up 1 waiting user")
+    state = state_of(*waits, held)
+    assert banner_line(queue_of(state, lambda: NOW + 1), 80) == ()
+    assert "1 waiting user" in text_of([banner_line(queue_of(state, lambda: NOW + 5), 80)])
+
+
+def test_a_stall_is_reported_for_waiting_answers_and_for_missing_episodes() -> None:
+    def waits(number: int, why: str, until: str = "SCORING") -> list[Event]:
+        awaited = RatingAwaited(
+            group_id=f"g{number:04}", until=NOW + 60, fallback="accept", why=why, at=NOW
+        )
+        before = group_events(number, at=NOW - 9, until=until)
+        stored = before if until != "SCORING" else before[:-1]  # no user was answered yet
+        return [*stored, awaited]
+
+    window = state_of(*waits(1, "window"), *waits(2, "answer_first", "AWAITING_RATING"))
+    assert stall_words(window, NOW + 30) == ""
+    hold = state_of(*waits(1, "hold"), *waits(2, "hold"), *waits(3, "window"))
+    assert stall_words(hold, NOW + 30) == "2 requests wait for your rating"
+    assert stall_words(hold, NOW - 2) == ""
+    cause = "1 open rating holds up 1 waiting user"
+    held = AlertRaised(key="hold:embedded", cause=cause)
+    claiming = group_events(4, at=NOW, until="CLAIMING")
+    assert stall_words(state_of(*waits(1, "hold"), *claiming, held), NOW + 30) == cause
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (RatingFigures(0), ""),
+        (RatingFigures(1), "1 rated"),
+        (RatingFigures(7, 4.2), "7 rated, 4.2/min"),
+        (RatingFigures(0, skipped=1), "0 rated, 1 skipped"),
+        (RatingFigures(7, 4.2, 2), "7 rated, 2 skipped, 4.2/min"),
+        (RatingFigures(7, 4.25), "7 rated, 4.2/min"),
+    ],
+)
+def test_the_figures_in_words(now: RatingFigures, words: str) -> None:
+    assert progress_words(now) == words
