@@ -291,21 +291,3 @@ async def test_commits_of_an_earlier_process_are_synced(
     assert disk.synced > synced
     second.close()
     reader.close()
-
-
-async def test_a_sync_that_ends_after_the_file_is_closed_is_no_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(monkeypatch)
-    journal = Journal(tmp_path / "j.db")
-    reports, bus = Reports(journal), Bus(journal, "run1")
-    await bus.publish_durable(opened("g0"))
-    disk.writable.clear()
-    await bus.publish_committed(opened("g1"))
-    await until(lambda: disk.held)
-    closing = asyncio.create_task(asyncio.to_thread(journal.close))
-    await until(lambda: not journal.storage.is_open)
-    await until(lambda: not journal._thread.is_alive())
-    disk.writable.set()
-    await closing
-    assert reports.all == []
