@@ -1,34 +1,56 @@
-"""The HTTP surface of the fake vLLM: the table of paths and their handlers.
+"""The HTTP surface of the fake vLLM: its routes.
 
 A client that retries with the same bytes joins its first request while that one is unanswered. A
 request with `n` above 1 gets its n best candidates.
 """
 
-from collections.abc import Mapping
+from typing import Any
 
+from fastapi import FastAPI
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from proxy.admission.registry import Groups
 from proxy.api.handler import RequestHandler
 from proxy.api.info import InfoRoutes
+from proxy.api.schemas import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    CountTokensRequest,
+    DetokenizeRequest,
+    MessagesRequest,
+    ResponsesRequest,
+    TokenizeRequest,
+    body,
+    schemas,
+    streamed,
+)
 from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
-from proxy.http.asgi import App, Receive, Scope, Send, send_json
-from proxy.http.openapi import document
-from proxy.http.router import Router
+from proxy.http.app import ProxyApp
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The request is invalid"},
+    401: {"description": "The key is missing or wrong"},
+    404: {"description": "The model or route does not exist"},
+    413: {"description": "The body is too large"},
+    422: {"description": "The upstream cannot parse the request"},
+    502: {"description": "Observe mode: the upstream refuses the configured key or model"},
+    503: {"description": "Busy, no engine, or no candidate; Retry-After gives the seconds to wait"},
+}
 
 
 def create_app(
     context: ProxyContext,
     groups: Groups,
-    control: App | None = None,
+    control: ASGIApp | None = None,
     handler: RequestHandler | None = None,
-) -> Router:
-    """Build the ASGI application.
+) -> FastAPI:
+    """Build the application.
 
     Args:
         context: The shared parts of the proxy.
@@ -36,44 +58,40 @@ def create_app(
         control: The control API.
         handler: Handles the `/v1` requests; a new one when omitted.
     """
-    table = _table(context, groups, handler or RequestHandler(context, groups))
     settings = context.settings
-    return Router(
-        table, control or Starlette(), settings.proxy, allowed_hosts=settings.http.allowed_hosts
-    )
-
-
-def _table(
-    context: ProxyContext, groups: Groups, handler: RequestHandler
-) -> dict[str, Mapping[str, App]]:
-    chat = chat_dialect(context.settings.proxy.reasoning_field)
-    responses_api = responses(ResponseStore(), context.runtime.chance)
+    handler = handler or RequestHandler(context, groups)
     info = InfoRoutes(context, groups, handler.metrics, handler.token_estimator)
-    return {
-        "/v1/chat/completions": {"POST": handler.endpoint(chat)},
-        "/v1/completions": {"POST": handler.endpoint(COMPLETIONS)},
-        "/v1/responses": {"POST": handler.endpoint(responses_api)},
-        "/v1/responses/{}": {"GET": info.response},
-        "/v1/responses/{}/cancel": {"POST": info.response},
-        "/v1/messages": {"POST": handler.endpoint(MESSAGES)},
-        "/v1/messages/count_tokens": {"POST": info.count_tokens},
-        "/v1/models": {"GET": info.models},
-        "/v1/models/{*}": {"GET": info.model},
-        "/health": {"GET": info.health},
-        "/ping": {"GET": info.health, "POST": info.health},
-        "/load": {"GET": info.load},
-        "/version": {"GET": info.version},
-        "/metrics": {"GET": info.metrics},
-        "/tokenize": {"POST": info.forwarded("/tokenize")},
-        "/detokenize": {"POST": info.forwarded("/detokenize")},
-        "/openapi.json": {"GET": _openapi()},
-    }
+    chat = handler.endpoint(chat_dialect(settings.proxy.reasoning_field))
+    text, message = handler.endpoint(COMPLETIONS), handler.endpoint(MESSAGES)
+    response = handler.endpoint(responses(ResponseStore(), context.runtime.chance))
+    app = ProxyApp(settings, control or Starlette(), schemas())
 
+    def add(method: str, path: str, route: Any, summary: str, more: Any = None) -> None:
+        app.add_api_route(
+            path,
+            route,
+            methods=[method],
+            summary=summary,
+            responses=_ERRORS,
+            openapi_extra=more,
+        )
 
-def _openapi() -> App:
-    body = document()
-
-    async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, body)
-
-    return openapi
+    add("POST", "/v1/chat/completions", chat, "Chat completion", streamed(ChatCompletionRequest))
+    add("POST", "/v1/completions", text, "Completion of a text", streamed(CompletionRequest))
+    add("POST", "/v1/responses", response, "Response", streamed(ResponsesRequest))
+    add("GET", "/v1/responses/{response_id}", info.response, "A stored response")
+    add("POST", "/v1/responses/{response_id}/cancel", info.response, "Cancel a stored response")
+    add("POST", "/v1/messages", message, "Message", streamed(MessagesRequest))
+    count = body(CountTokensRequest)
+    add("POST", "/v1/messages/count_tokens", info.count_tokens, "Tokens of a prompt", count)
+    add("GET", "/v1/models", info.models, "All models")
+    add("GET", "/v1/models/{model:path}", info.model, "One model")
+    add("GET", "/health", info.health, "Whether requests are accepted")
+    add("GET", "/ping", info.health, "The same as /health")
+    add("POST", "/ping", info.health, "The same as /health")
+    add("GET", "/load", info.load, "Number of requests in progress")
+    add("GET", "/version", info.version, "Version of this program")
+    add("GET", "/metrics", info.metrics, "Metrics in Prometheus format")
+    for path, kind in (("/tokenize", TokenizeRequest), ("/detokenize", DetokenizeRequest)):
+        add("POST", path, info.forwarded(path), "The upstream's tokenizer", body(kind))
+    return app

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
-import uvicorn
+from starlette.types import ASGIApp
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
@@ -43,7 +42,7 @@ from core.runtime.sockets import (
     raise_file_limit,
 )
 from core.runtime.tls import absolute_path, tls_requested
-from core.settings import ProxySettings, Settings
+from core.settings import Settings
 from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
@@ -62,8 +61,7 @@ from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
-from proxy.http.router import Router
-from proxy.http.tls_listener import HttpServer
+from proxy.http.server import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
@@ -84,8 +82,6 @@ SWITCH_INTERVAL = 0.0005
 commit of the journal waits several times for a busy event loop."""
 PUBLISH_RETRY = 2.0
 """Seconds between two attempts to write the run file."""
-KEEP_ALIVE = 120
-"""Seconds that an idle connection stays open: longer than most clients keep theirs."""
 MISSING_REWARDS = "rewards:gone"
 """Key of the alert that the rewards of the last run no longer exist."""
 
@@ -152,11 +148,10 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         control = ControlApi(context, commands, options.home.token(), hosts, access)
         handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
-            app = watch_app(settings, control.app())
+            app: ASGIApp = watch_app(options.settings, control.app())
         else:
             app = create_app(context, groups, control.app(), handler)
-        config = http_config(settings, app)
-        server = HttpServer(config, settings.header_timeout, settings.max_connections)
+        server = HttpServer(settings, app)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -230,31 +225,6 @@ async def _retry_publish(publish: Callable[[], object]) -> None:
         await asyncio.sleep(PUBLISH_RETRY)
         if await asyncio.to_thread(_publish_run_file, publish):
             return
-
-
-def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
-    """Return uvicorn's configuration for the application."""
-    try:
-        from proxy.http.protocol import bounded_protocol
-    except ImportError:  # httptools is not available on every platform
-        protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"
-    else:
-        protocol = bounded_protocol(settings)
-    return uvicorn.Config(
-        app,
-        http=protocol,
-        h11_max_incomplete_event_size=settings.max_header_kb << 10,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=2,
-        server_header=False,
-        proxy_headers=False,  # a client could forge its address, which identifies the sender
-        lifespan="off",
-        ssl_certfile=absolute_path(settings.tls_cert) or None,
-        ssl_keyfile=absolute_path(settings.tls_key) or None,
-    )
 
 
 async def _wait_for_end(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -153,9 +153,9 @@ class Admission:
             raise server.overloaded(request.model, 10)
         displaced: Run | None = None
         if self._groups.is_full:
-            if request.connection is not None:
-                request.connection.waited = True
-            displaced = self._groups.next_displaced(self._origin(request), request.lag is not None)
+            request.connection.waited = True
+            overtakes = request.connection.lag is not None
+            displaced = self._groups.next_displaced(self._origin(request), overtakes)
         facts = self._groups.server_facts[server.name]
         check_servable(request, server, settings)
         row = context.rows.match(request.headers, request.query)
@@ -227,7 +227,8 @@ class Admission:
         # New conversations without a named session share an origin: else each would have its share.
         name = session if named_session or turn > 1 else ""
         origin = (key, address, f"{name} {helper}" if helper else name)
-        return AdmittedRequest(request, turn, origin, request.lag is not None and turn == 1)
+        newcomer = request.connection.lag is not None and turn == 1
+        return AdmittedRequest(request, turn, origin, newcomer)
 
     def _open(self, admitted: AdmittedRequest, row: Row | None, facts: ServerFacts) -> Run:
         request, context, server = admitted.request, self._context, facts.server

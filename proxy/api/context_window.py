@@ -4,7 +4,6 @@ A real AgentJet server reports neither, so its prompts are not checked in advanc
 """
 
 import logging
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,13 +16,14 @@ from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
 from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import model_of
-from proxy.http.asgi import parse_body
-from proxy.http.bare_prompts import PROMPT
 from proxy.http.errors import ApiError, overloaded
-from proxy.http.router import NOT_FOUND
+from proxy.http.exchange import parse
+from proxy.upstream.bare_prompts import PROMPT
 
 log = logging.getLogger(__name__)
 
+NOT_FOUND = b'{"detail":"Not Found"}'
+"""Body of a 404 for a route that the upstream does not have."""
 ASK_LIMIT = 10.0
 """Timeout in seconds for the upstream's tokenizer."""
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
@@ -131,7 +131,7 @@ class ContextWindows:
         Raises:
             ApiError: The upstream has no such route: `refusal`; or it gave no answer.
         """
-        model = await parse_body(data, partial(model_of, data))
+        model = await parse(data, model_of)
         server = self._context.server_of(model)
         if not await _lists_completions(server):
             raise refusal

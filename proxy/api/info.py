@@ -4,11 +4,13 @@ Token routes are forwarded to the upstream if it has them.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.runtime import Runtime
@@ -21,21 +23,8 @@ from proxy.context import ProxyContext
 from proxy.dialects.messages.request import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import check_tokenize, model_of, upstream_error
-from proxy.http.asgi import (
-    App,
-    ClientLeft,
-    Receive,
-    Scope,
-    Send,
-    headers_of,
-    parse_body,
-    read_body,
-    send_bytes,
-    send_error,
-    send_json,
-)
-from proxy.http.body_budget import BODY_BYTES
 from proxy.http.errors import ApiError
+from proxy.http.exchange import error_response, json_response, parse, read_body, while_connected
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InfoRoutes:
-    """Handlers of the informational routes.
+    """The informational routes.
 
     Args:
         context: The shared parts of the proxy.
@@ -64,120 +53,92 @@ class InfoRoutes:
         self._metrics = metrics
         self._token_estimator = token_estimator
         self._started = context.clock()
-        self._max_body_bytes = context.settings.proxy.max_body_mb << 20
 
     # --- what is served ------------------------------------------------------------------------
 
-    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def health(self) -> Response:
         """Answer 200 without a body while a request would be queued and answered."""
-        await send_bytes(send, 200 if self._groups.serving else 503, b"", b"")
+        return Response(status_code=200 if self._groups.serving else 503)
 
-    async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def version(self) -> Response:
         """Return the version of this program."""
-        await send_json(send, 200, _encode({"version": version()}))
+        return json_response(_encode({"version": version()}))
 
-    async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def load(self) -> Response:
         """Return the number of requests in progress."""
-        await send_json(send, 200, _encode({"server_load": self._metrics.open}))
+        return json_response(_encode({"server_load": self._metrics.open}))
 
-    async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def models(self) -> Response:
         """Return all served model names."""
         cards = [self._card(name) for name in self._groups.models()]
-        await send_json(send, 200, _encode({"object": "list", "data": cards}))
+        return json_response(_encode({"object": "list", "data": cards}))
 
-    async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def model(self, model: str) -> Response:
         """Return one model."""
-        name, names = scope["path"].removeprefix("/v1/models/"), self._groups.models()
-        if name not in names:
-            refusal = no_model(name, names)
-            await send_error(send, refusal, refusal.body())
-            return
-        await send_json(send, 200, _encode(self._card(name)))
+        names = self._groups.models()
+        if model not in names:
+            raise no_model(model, names)
+        return json_response(_encode(self._card(model)))
 
     def _card(self, name: str) -> dict[str, Any]:
         window = self._groups.context.server_of(name).window
         return model_card(name, self._started, window, self._context.runtime)
 
-    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def metrics(self) -> Response:
         """Return all metrics in Prometheus's text format."""
-        await send_bytes(send, 200, CONTENT_TYPE, self._metrics.text())
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE.decode())
 
-    # --- stored responses ----------------------------------------------------------------------
-
-    async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def response(self, response_id: str) -> Response:
         """Answer 404 for a stored response, as vLLM does without a store."""
-        name = scope["path"].split("/")[3]
-        refusal = ApiError(
-            404,
-            None,
-            f"Response with id '{name}' not found.",
-            kind="invalid_request_error",
-            param="response_id",
-        )
-        await send_error(send, refusal, refusal.body())
+        text = f"Response with id '{response_id}' not found."
+        raise ApiError(404, None, text, kind="invalid_request_error", param="response_id")
 
     # --- tokens --------------------------------------------------------------------------------
 
-    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def count_tokens(self, request: Request) -> Response:
         """Count the tokens of a Messages prompt by the upstream's tokenizer, else estimate them."""
-        headers = headers_of(scope)
         try:
-            data = await read_body(headers, receive, self._max_body_bytes, scope.get(BODY_BYTES))
-            request, prefixes = await parse_body(data, partial(_read_count, data, headers))
-            self._groups.check_model(request.model)
+            chat, prefixes = await read_body(request, partial(_read_count, request.headers))
+            self._groups.check_model(chat.model)
             tokens = None
-            if not self._token_estimator.is_exact(request, prefixes):
-                tokens = await count_tokens(self._context.server_of(request.model), request)
+            if not self._token_estimator.is_exact(chat, prefixes):
+                async with while_connected(request.receive):
+                    tokens = await count_tokens(self._context.server_of(chat.model), chat)
             if tokens is None:
-                tokens = self._token_estimator.estimate(request, prefixes)
-            body = count_body(tokens)
-        except ClientLeft:
-            return
+                tokens = self._token_estimator.estimate(chat, prefixes)
+            return json_response(count_body(tokens))
         except ApiError as refusal:
-            await send_error(send, refusal, refusal_body(refusal))
-            return
-        await send_json(send, 200, body)
+            return error_response(refusal, refusal_body(refusal))
 
-    def forwarded(self, path: str) -> App:
-        """Return a handler that forwards requests such as `/tokenize` to the upstream.
+    def forwarded(self, path: str) -> Callable[[Request], Awaitable[Response]]:
+        """Return a route that forwards requests such as `/tokenize` to the upstream.
 
         The response is the upstream's own; 404 if it does not have the route. Errors are converted
         to vLLM's form.
         """
 
-        async def forward(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = headers_of(scope)
+        async def forward(request: Request) -> Response:
+            data, model = await read_body(request, lambda data: (data, model_of(data)))
+            server = self._context.server_of(model)
+            check_reachable(server, model)
             try:
-                data = await read_body(
-                    headers, receive, self._max_body_bytes, scope.get(BODY_BYTES)
-                )
-                model = await parse_body(data, partial(model_of, data))
-                server = self._context.server_of(model)
-                check_reachable(server, model)
-                has_route = path in await server.client.features()
-                if has_route:
-                    content_type = headers.get("content-type", "")
-                    await parse_body(data, partial(check_tokenize, path, data, content_type))
-                status, body = await ask(server, path, data)
-                converted = upstream_error(status, body) if has_route and status >= 400 else None
-                if converted is not None:
-                    raise converted
-            except ClientLeft:
-                return
-            except ApiError as refusal:
-                await send_error(send, refusal, refusal.body())
-                return
+                async with while_connected(request.receive):
+                    has_route = path in await server.client.features()
+                    if has_route:
+                        kind = request.headers.get("content-type", "")
+                        await parse(data, partial(check_tokenize, path, content_type=kind))
+                    status, body = await ask(server, path, data)
             except SwarmError as error:
                 log.info("%s: %s gave no answer: %s", path, server.name, error.what)
-                unavailable = server.overloaded(model, 10)
-                await send_error(send, unavailable, unavailable.body())
-                return
-            await send_json(send, status, body)
+                raise server.overloaded(model, 10) from None
+            if has_route and status >= 400 and (converted := upstream_error(status, body)):
+                raise converted
+            return json_response(body, status)
 
         return forward
 
 
-def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[PromptPrefix]]:
+def _read_count(headers: Mapping[str, str], data: bytes) -> tuple[ChatRequest, list[PromptPrefix]]:
     request = read_count(data, headers, "")
     return request, prefixes_of(request)
 

@@ -36,7 +36,7 @@ from proxy.control.query import integer
 from proxy.control.rewind import rewind_plan
 from proxy.control.snapshot import SnapshotRequests
 from proxy.dataset_rows import Row
-from proxy.http.body_budget import BODY_BYTES, BodyReservation
+from proxy.http.errors import ApiError
 from proxy.servers.extensions import tokens
 from proxy.servers.slots import read_details
 
@@ -45,16 +45,14 @@ NAME_CAP = 40
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
 """Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
-BODY_CAP = 64 << 20
-"""Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
 
 
-class _Refused(AjetError):
+class _Refused(ApiError):
     """A request to the control API that is answered with an error status."""
 
     def __init__(self, status: int, what: str, todo: str = "") -> None:
-        self.status = status
-        super().__init__(what, todo=todo)
+        super().__init__(status, None, what)
+        self.todo = todo
 
 
 class _Console(NamedTuple):
@@ -123,7 +121,7 @@ class ControlApi:
             subscription.wake()
 
     def app(self) -> Starlette:
-        """Return the application for the paths below `/control/`."""
+        """Return the application, which is mounted at `/control`."""
         snapshot = SnapshotRequests(self.context.bus)
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], AccessRole], ...] = (
             ("GET", "/snapshot", snapshot.read, "viewer"),
@@ -145,7 +143,7 @@ class ControlApi:
             ("POST", "/facts", self._fact, "operator"),
         )
         routes = [
-            Route(f"/control{path}", self._guarded(handler, role), methods=[method])
+            Route(path, self._guarded(handler, role), methods=[method])
             for method, path, handler, role in table
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
@@ -159,7 +157,7 @@ class ControlApi:
                 require(identity, role, f"{request.method} {request.url.path}")
                 request.state.identity = identity
                 return await handler(request)
-            except _Refused as error:
+            except ApiError as error:
                 return _error(error, error.status)
             except UsageError as error:
                 return _error(error, 400)
@@ -379,14 +377,7 @@ async def _arguments(request: Request) -> Mapping[str, Any]:
 
 
 async def _body(request: Request) -> Any:
-    data = bytearray()
-    room: BodyReservation | None = request.scope.get(BODY_BYTES)
-    async for chunk in request.stream():
-        if room is not None and not room.add(len(chunk)):
-            raise _Refused(503, "too many request bodies are in memory", "Try again in a moment")
-        data += chunk
-        if len(data) > BODY_CAP:
-            raise _Refused(413, "the body is too large for the control API")
+    data = await request.body()
     if not data:
         return {}
     try:

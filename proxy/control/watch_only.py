@@ -6,25 +6,28 @@ Every request to a server goes through `ReadOnlyTransport`, which permits only r
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Streamed, Transport
+from ajet_swarm.http.interface import Response as SwarmResponse
 from core.commands.plan import WATCH_ONLY_TODO
 from core.runtime.home import Home
-from core.settings import ProxySettings
+from core.settings import Settings
 from core.version import version
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
 from proxy.control.record_commands import RecordCommands
-from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
+from proxy.http.app import ProxyApp
 from proxy.http.errors import ApiError
-from proxy.http.router import Router
+from proxy.http.exchange import json_response
 from proxy.servers.slots import SlotsReader
 from proxy.servers.watch import ServerWatch
 
@@ -53,7 +56,7 @@ class ReadOnlyTransport:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request) -> SwarmResponse:
         """See `Transport.request`.
 
         Raises:
@@ -99,23 +102,21 @@ class WatchOnlyServerWatch(ServerWatch):
             group.create_task(self.context.keep_running(self._slots.run, name), name=name)
 
 
-def watch_app(settings: ProxySettings, control: App) -> Router:
+def watch_app(settings: Settings, control: ASGIApp) -> ProxyApp:
     """Return the application: the control API, and a refusal for every other request."""
-    refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
-    table: dict[str, Mapping[str, App]] = {
-        path: refused
-        for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
-    }
-    return Router({**table, "/version": {"GET": _version}}, control, settings)
+    app = ProxyApp(settings, control)
+    app.add_api_route("/version", _version)
+    for path in ("/v1", "/v1/{_:path}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize"):
+        app.add_api_route(path, _no_service, methods=[*_METHODS], include_in_schema=False)
+    return app
 
 
-async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
-    refusal = ApiError(503, None, REFUSAL)
-    await refuse_unread(scope, send, refusal.status, refusal.body())
+async def _no_service() -> Response:
+    raise ApiError(503, None, REFUSAL)
 
 
-async def _version(scope: Scope, receive: Receive, send: Send) -> None:
-    await send_json(send, 200, msgspec.json.encode({"version": version()}))
+async def _version() -> Response:
+    return json_response(msgspec.json.encode({"version": version()}))
 
 
 @contextlib.asynccontextmanager

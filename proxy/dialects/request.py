@@ -13,7 +13,7 @@ import msgspec
 
 from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
-from proxy.http.asgi import ConnectionUse
+from proxy.http.connection_use import ConnectionUse
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,10 +58,8 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Equal for a retry of the request: same sender, same bytes."""
     address: str = ""
     """The client's address."""
-    connection: ConnectionUse | None = None
-    """Its connection, where that is known."""
-    lag: float | None = None
-    """As in `ConnectionUse`."""
+    connection: ConnectionUse = msgspec.field(default_factory=lambda: ConnectionUse(None))
+    """Its connection; without one it may not overtake."""
     headers: Mapping[str, str]
     """The request's headers; names in lower case."""
     extra: Any = None

@@ -26,7 +26,6 @@ from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.request import ChatRequest
 from proxy.groups.run import Run
-from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, bad_request
 from proxy.servers.facts import CONTENDED_AFTER, ROLLING_POST, ServerFacts
 
@@ -154,13 +153,13 @@ async def enter_queue(run: Run) -> None:
     """
     if run.entry is not None and run.entry.inside:
         return
-    arrived = run.opened_at - (run.request.lag or 0.0)
+    use = run.request.connection
+    arrived = run.opened_at - (use.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
     run.entry = entry = queue.entry(run.origin, size, run.newcomer, arrived)
     if entry.take_at_once():
         return
-    use = run.request.connection or ConnectionUse()
     use.waited = True
     with run.facts.queueing():
         await entry.take(lambda: run.deadline)

@@ -18,8 +18,8 @@ from proxy.groups.run import Candidate, Run, Slots
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.http.errors import ApiError, overloaded
-from proxy.http.upstream_errors import refusal_of
 from proxy.servers.facts import ROLLING, has_lost_all
+from proxy.upstream.errors import refusal_of
 
 log = logging.getLogger(__name__)
 

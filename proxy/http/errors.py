@@ -13,20 +13,13 @@ from ajet_swarm.common.errors import AjetError
 
 _encode = msgspec.json.Encoder().encode
 
-TYPES = {
+_NAMES = {
     400: "BadRequestError",
     401: "AuthenticationError",
     404: "NotFoundError",
-    408: "Request Timeout",
-    413: "Request Entity Too Large",
-    422: "Unprocessable Entity",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
     500: "InternalServerError",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
 }
+"""The `type` of an error; of other statuses it is the reason phrase."""
 BUSY = (
     "The engine is currently busy and cannot accept new requests. Please try again later or on a "
     "different instance."
@@ -61,7 +54,6 @@ class ApiError(AjetError):
         param: The invalid field, or None.
         details: Details for a dialect whose errors have some; None for none.
         repeatable: The SDKs may send the request again by themselves.
-        closes: The connection is closed after the answer: the body of the request was not read.
     """
 
     def __init__(
@@ -79,10 +71,9 @@ class ApiError(AjetError):
         self.repeatable = repeatable
         self.retry_after = retry_after
         self.message = message
-        self.kind = kind or TYPES.get(status, "InternalServerError")
+        self.kind = kind or _NAMES.get(status) or reason_phrase(status)
         self.param = param
         self.details = details
-        self.closes = status == 413
         super().__init__(message)
 
     def body(self) -> bytes:

@@ -8,12 +8,12 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.runtime.home import Home
 from core.settings import Settings, UpstreamSettings
-from proxy.http.upstream_transport import addresses, key_of
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import PartSpec, RewardModel
 from proxy.rewards.part import OwnServer, PartEnvironment
 from proxy.rewards.source import RewardSource
+from proxy.upstream.transport import addresses, key_of
 
 
 def select_source(

@@ -48,15 +48,15 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.openai.errors import hide
 from core.settings import Settings, UpstreamSettings
 from proxy.context import ServerHandle
-from proxy.http.bare_prompts import PROMPT, CompletionsTransport
-from proxy.http.upstream_errors import (
+from proxy.upstream.bare_prompts import PROMPT, CompletionsTransport
+from proxy.upstream.errors import (
     LATER,
     RETRY_AFTER,
     redirect_fault,
     upstream_fault,
     with_jitter,
 )
-from proxy.http.upstream_transport import (
+from proxy.upstream.transport import (
     NO_KEY,
     ErrorMappingTransport,
     ModelList,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.http.upstream_errors import MAX_SCANNED_CHARS, MAX_TEXT_CHARS, public_text
+from proxy.upstream.errors import MAX_SCANNED_CHARS, MAX_TEXT_CHARS, public_text
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
 from tests.support.faults.load import status_of_stream
 from tests.support.proxy.front import BODIES, fronted
@@ -153,7 +153,7 @@ async def test_an_unexpected_error_is_a_500_in_json(
 
     caplog.set_level(logging.INFO)
     async with fronted(tmp_path) as f, wire(f.url) as one:
-        monkeypatch.setattr("proxy.http.router._strip_session", broken)
+        monkeypatch.setattr("proxy.http.middleware._strip_session", broken)
         await one.ask("GET", "/sessions/x/v1/models")
         answer = await one.answer()
         assert answer.status == 500

@@ -17,7 +17,7 @@ import pytest
 
 from core.runtime.sockets import BindError, bind, is_loopback, public_url
 from core.settings import Settings
-from proxy.main import KEEP_ALIVE
+from proxy.http.server import KEEP_ALIVE
 from proxy.rewards.source import GroupContext
 from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
 from tests.support.proxy.front import BODIES, LAST, fronted

@@ -29,7 +29,7 @@ from tests.support.console import FakeLink, run_console
 from tests.support.proxy.world import world
 from tests.support.scripted.job import as_upstream
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.served import served
+from tests.support.served import below, served
 
 ROOT = Path(__file__).parents[2]
 OF_THE_ENVIRONMENT = "the/model"
@@ -83,7 +83,7 @@ async def place(home: Home, folder: Path, gpus: int) -> AsyncIterator[Place]:
         control = ControlApi(
             made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
-        async with served(control.app()) as url:
+        async with served(below("/control", control.app())) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
                 async with ControlClient(url, home.token()) as client:

@@ -46,7 +46,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         assert not groups.admission._joinable
         queue = facts.server.claimer.queue
         assert (queue.inside, queue.claiming, queue.waiting) == (0, 0, 0)
-        assert not front.handler._waiting
+        assert not front.handler.waiting
         assert front.handler.metrics.open == 0
         # Both ends of a connection to the server are files of this process.
         await front.world.until(lambda: process.num_fds() <= files + 2 * KEPT, 90)

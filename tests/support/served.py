@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from ajet_swarm.common.tasks import Tasks
 from core.runtime.sockets import bind
@@ -66,6 +68,11 @@ class QuickServer(uvicorn.Server):
 def client(url: str, timeout: float = 10.0) -> httpx.AsyncClient:
     """A client without TLS: it does not spend 20 ms on certificates."""
     return httpx.AsyncClient(base_url=url, timeout=timeout, verify=False)
+
+
+def below(path: str, app: Any) -> Starlette:
+    """An application that is mounted at `path`, as the control API in the proxy."""
+    return Starlette(routes=[Mount(path, app)])
 
 
 @contextlib.asynccontextmanager

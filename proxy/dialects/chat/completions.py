@@ -1,9 +1,9 @@
 """Legacy completions: each prompt is sent as a user message, or as plain text. No I/O.
 
 An AgentJet server has no route for plain prompts, so it applies its chat template to the prompt. A
-server with a completions route gets the prompt unchanged (`proxy.http.bare_prompts`). The answer
-is the message's text without its reasoning; log probabilities are those of the answer only. Each of
-several prompts becomes its own group; the response lists the answers to all of them as choices.
+server with a completions route gets the prompt unchanged (`proxy.upstream.bare_prompts`). The
+answer is the message's text without its reasoning; log probabilities are those of the answer only.
+Each of several prompts becomes its own group; the response lists the answers to all as choices.
 """
 
 from collections.abc import Mapping

@@ -8,10 +8,10 @@ import msgspec
 from ajet_swarm.runtime import Clock
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
 from core.openai.errors import retry_after
-from proxy.http.upstream_errors import LATER
-from proxy.http.upstream_transport import ModelList
 from proxy.rewards.judge.prompt import Messages
 from proxy.rewards.judge.settings import JudgeFault, Options
+from proxy.upstream.errors import LATER
+from proxy.upstream.transport import ModelList
 
 BODY_LIMIT = 2 << 20
 """Maximum number of bytes of an answer that are read."""

@@ -12,7 +12,7 @@ import httpx
 from core.settings import Settings
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
-from proxy.main import http_config
+from proxy.http.server import http_config
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served

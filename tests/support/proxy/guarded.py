@@ -26,7 +26,7 @@ from proxy.dataset_rows import Rows
 from proxy.rewards.model.source import ComposedSource
 from tests.support.looks import measured
 from tests.support.sample import group_events
-from tests.support.served import served
+from tests.support.served import below, served
 
 VALUES: Mapping[str, Any] = {
     "text": "x",
@@ -89,7 +89,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
             context = ProxyContext(Settings(), journal, bus, {}, source, Rows(), tasks, "me")
             one = Guarded(context, "", access)
             api = ControlApi(context, one.recorder, "secret", frozenset(), access)
-            async with served(api.app()) as url:
+            async with served(below("/control", api.app())) as url:
                 one.url = url
                 for event in group_events(1, at=context.clock(), until="AWAITING_RATING"):
                     bus.publish(event)

@@ -25,7 +25,7 @@ from proxy.api.handler import RequestHandler
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.main import http_config
+from proxy.http.server import http_config
 from proxy.servers.observe import ObserveClient, observe_handle
 from proxy.servers.watch import ServerWatch
 from tests.support.proxy.world import FAST, Line, Source, World, settings

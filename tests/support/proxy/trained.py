@@ -20,7 +20,7 @@ from proxy.evaluation.service import Evaluation, MeasurementService
 from tests.support.proxy.measured import Policy, ended, measured
 from tests.support.proxy.world import World
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.served import served
+from tests.support.served import below, served
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Trained:
     async def served(self, token: str) -> AsyncIterator[str]:
         """Serve the control API; give its URL."""
         control = ControlApi(self.w.context, self.dispatcher, token, frozenset())
-        async with served(control.app()) as url:
+        async with served(below("/control", control.app())) as url:
             yield url
             control.close()
 

@@ -334,6 +334,49 @@ async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
         assert len(f.world.context.tasks) == 1  # the watcher: no listener is left behind
 
 
+@pytest.mark.parametrize("path", [*PATHS, "/v1/messages/count_tokens", "/tokenize"])
+async def test_a_disconnect_is_noticed_before_the_group_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def waits(*_: Any) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    for name in ("handler.ContextWindows.check", "info.count_tokens", "info.ask"):
+        monkeypatch.setattr(f"proxy.api.{name}", waits)
+    async with fronted(tmp_path) as f:
+        async with wire(f.url) as one:
+            await one.ask("POST", path, BODIES.get(path) or BODIES["/v1/messages"])
+            async with asyncio.timeout(60):
+                await asked.wait()
+        async with asyncio.timeout(60):
+            await left.wait()
+        await f.world.until(lambda: not f.handler.metrics.open)
+        assert not f.world.state.groups
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_stream_over_http_1_0_ends_with_the_connection(tmp_path: Path, path: str) -> None:
+    data = json.dumps(streamed(path))
+    async with fronted(tmp_path) as f, wire(f.url) as one:
+        await one.send(
+            f"POST {path} HTTP/1.0\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(data)}\r\n\r\n{data}"
+        )
+        answer = await one.answer()
+        assert answer.status == 200
+        assert "transfer-encoding" not in answer.headers
+        assert answer.headers["connection"] == "close"
+        assert LAST[path] in answer.body
+        assert sse(answer.body.decode())
+        await until_closed(f)
+
+
 # --- names --------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,8 @@ from core.runtime.home import Home, Role
 from core.settings import Settings
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
-from proxy.main import ProxyOptions, _open_context, http_config
+from proxy.http.server import http_config
+from proxy.main import ProxyOptions, _open_context
 from tests.support.proxy.front import BODIES
 from tests.support.proxy.world import world
 from tests.support.scripted.openai import ScriptedOpenAI

@@ -18,7 +18,7 @@ from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.served import served
+from tests.support.served import below, served
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:
         control = ControlApi(
             made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
-        async with served(control.app()) as url:
+        async with served(below("/control", control.app())) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
                 yield made

@@ -14,7 +14,7 @@ from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.run import RunEnded
-from proxy.http.asgi import ConnectionUse
+from proxy.http.connection_use import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.capped_clock import loop_time
 from tests.support.proxy.world import HEADERS, World, settings, world
@@ -45,8 +45,8 @@ async def say(
         headers["x-session-id"] = session
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     request = read_request(json.dumps(body).encode(), headers, address)
-    lag = use.lag if use is not None else 0.0 if idle else None
-    return w.groups.admission.admit(msgspec.structs.replace(request, lag=lag, connection=use))
+    use = use or ConnectionUse(0.0 if idle else None)
+    return w.groups.admission.admit(msgspec.structs.replace(request, connection=use))
 
 
 async def flood(w: World, kind: str, idle: bool, size: int) -> list[AnswerWaiter]:
@@ -208,8 +208,8 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
         for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
-            lag = 0.0 if idle else None
-            request = msgspec.structs.replace(read_request(body, headers, ONE), lag=lag)
+            use = ConnectionUse(0.0 if idle else None)
+            request = msgspec.structs.replace(read_request(body, headers, ONE), connection=use)
             newcomers.append(classify(request, None, w.server, RequestCount()).newcomer)
         assert newcomers == [True, False, False, True, False]
 

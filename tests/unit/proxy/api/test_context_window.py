@@ -17,7 +17,7 @@ from engine.app import create_app as engine_app
 from engine.server.lifecycle import Engine
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
-from proxy.main import http_config
+from proxy.http.server import http_config
 from tests.support.engine.client import Driver
 from tests.support.engine.fake_policy import Bench
 from tests.support.proxy.observed import Observed, observed

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
 from ajet_swarm.api.wire import SwarmWire
 from core.settings import UpstreamSettings
+from proxy.api.context_window import NOT_FOUND
 from proxy.dialects.tokenize import upstream_error
-from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
-from proxy.http.router import NOT_FOUND
+from proxy.http.exchange import json_response
 from proxy.servers.observe import ObserveClient
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
@@ -31,14 +33,15 @@ class Upstream:
         self.keys: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_body(headers_of(scope), receive, 1 << 20)
+        request = Request(scope, receive)
+        body = await request.body()
         path = scope["path"]
-        if path == "/openapi.json":
-            await send_json(send, 200, b'{"paths":{"/tokenize":{},"/detokenize":{}}}')
-            return
-        self.requests.append((path, json.loads(body)))
-        self.keys.append(headers_of(scope).get("authorization", ""))
-        await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
+        answer, status = b'{"paths":{"/tokenize":{},"/detokenize":{}}}', 200
+        if path != "/openapi.json":
+            self.requests.append((path, json.loads(body)))
+            self.keys.append(request.headers.get("authorization", ""))
+            answer, status = b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}', self.status
+        await json_response(answer, status)(scope, receive, send)
 
 
 # --- routes -------------------------------------------------------------------------------------

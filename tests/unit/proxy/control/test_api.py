@@ -33,13 +33,13 @@ from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, Rows
-from proxy.http.router import Router
-from proxy.main import http_config
+from proxy.http.app import ProxyApp
+from proxy.http.server import http_config
 from proxy.rewards.model.source import ComposedSource
 from tests.support.proxy.world import world
 from tests.support.sample import group_events
 from tests.support.scripted.ajetc_transport import AjetcTransport
-from tests.support.served import served
+from tests.support.served import below, served
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,9 @@ async def api(tmp_path: Path) -> AsyncIterator[ServedApi]:
             rewards = ComposedSource()
             context = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = CommandDispatcher(context, cast(Any, groups), groups)
-            async with served(ControlApi(context, orders, "secret", frozenset()).app()) as url:
+            async with served(
+                below("/control", ControlApi(context, orders, "secret", frozenset()).app())
+            ) as url:
                 yield ServedApi(context, groups, url)
     finally:
         journal.close()
@@ -363,13 +365,13 @@ async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
 
 
 async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_path: Path) -> None:
-    small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
+    small = Settings(proxy=ProxySettings(max_body_mb=1, max_bodies_mb=1))
     right = {"authorization": "Bearer secret"}
     async with api(tmp_path) as one:
         orders = CommandDispatcher(one.context, cast(Any, one.groups), one.groups)
-        app = Router({}, ControlApi(one.context, orders, "secret", frozenset()).app(), small)
+        app = ProxyApp(small, ControlApi(one.context, orders, "secret", frozenset()).app())
         async with (
-            served(app, http_config(small, app)) as url,
+            served(app, http_config(small.proxy, app)) as url,
             httpx.AsyncClient(base_url=url, headers=right) as client,
         ):
             full = await client.post("/control/rows/over", content=b" " * (2 << 20))

@@ -19,7 +19,7 @@ from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.served import served
+from tests.support.served import below, served
 
 
 def configured(**rating: Any) -> Any:
@@ -235,7 +235,7 @@ async def race(home: Path, overlap: int, races: int) -> dict[str, int]:
         w = await stack.enter_async_context(world(home, configured=configured(overlap=overlap)))
         dispatcher = CommandDispatcher(w.context, w.groups)
         api = ControlApi(w.context, dispatcher, "secret", frozenset(), access)
-        url = await stack.enter_async_context(served(api.app()))
+        url = await stack.enter_async_context(served(below("/control", api.app())))
         clients = {
             rater: await stack.enter_async_context(ControlClient(url, token))
             for rater, token in tokens.items()

@@ -28,7 +28,8 @@ from proxy.control.watch_only import (
     watch_app,
     watch_only_commands,
 )
-from proxy.main import ProxyOptions, _open_context, http_config
+from proxy.http.server import http_config
+from proxy.main import ProxyOptions, _open_context
 from proxy.servers.slots import read_details
 from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -73,7 +74,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     async with _open_context(options, "http://127.0.0.1:0") as (context, groups):
         assert groups is None
         control = ControlApi(context, watch_only_commands(context), "token", frozenset())
-        app = watch_app(settings.proxy, control.app())
+        app = watch_app(settings, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
             httpx.AsyncClient(base_url=url, timeout=60.0) as http,

@@ -16,7 +16,7 @@ from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import World, world
-from tests.support.served import served
+from tests.support.served import below, served
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def writable(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 async def console(w: World) -> AsyncIterator[ControlClient]:
     orders = CommandDispatcher(w.context, w.groups)
     async with (
-        served(ControlApi(w.context, orders, "secret", frozenset()).app()) as url,
+        served(
+            below("/control", ControlApi(w.context, orders, "secret", frozenset()).app())
+        ) as url,
         ControlClient(url, "secret") as client,
     ):
         yield client

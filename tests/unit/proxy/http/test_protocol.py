@@ -7,24 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
 from core.settings import ProxySettings
 from proxy.http import protocol
-from proxy.http.asgi import (
-    CONNECTION,
-    ON_LEAVE,
-    Receive,
-    Scope,
-    Send,
-    headers_of,
-    read_body,
-    send_json,
-    send_part,
-    start_stream,
-    wait_for_disconnect,
+from proxy.http.errors import ApiError
+from proxy.http.exchange import (
+    STREAM_HEADERS,
+    ClientDisconnect,
+    error_response,
+    json_response,
+    while_connected,
 )
-from proxy.http.protocol import bounded_protocol
+from proxy.http.middleware import Bodies
+from proxy.http.server import http_config
 from tests.support.served import served
 from tests.support.wire import Wire, wire
 
@@ -32,8 +29,11 @@ GET = "GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    body = await read_body(headers_of(scope), receive, 1 << 24)
-    await send_json(send, 200, b"%d" % len(body))
+    try:
+        response = json_response(b"%d" % len(await Request(scope, receive).body()))
+    except ApiError as refusal:
+        response = error_response(refusal)
+    await response(scope, receive, send)
 
 
 @contextlib.asynccontextmanager
@@ -41,16 +41,8 @@ async def serving(app: Any = echo, **limits: Any) -> AsyncIterator[str]:
     settings = msgspec.convert(
         {"header_timeout": 0.3, "body_timeout": 0.3, **limits}, ProxySettings
     )
-    config = uvicorn.Config(
-        app,
-        http=bounded_protocol(settings),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_keep_alive=1,
-        timeout_graceful_shutdown=1,
-    )
+    config = http_config(settings, Bodies(app, settings))
+    config.timeout_keep_alive = config.timeout_graceful_shutdown = 1
     async with served(app, config) as url:
         yield url
 
@@ -72,35 +64,6 @@ async def test_requests_in_turn_on_one_connection() -> None:
             assert (await one.answer()).status == 200
         await one.ask("POST", "/", b"x" * 300_000)
         assert (await one.answer()).body == b"300000"
-
-
-async def test_a_request_may_overtake_unless_the_one_before_it_waited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lags: list[float | None] = []
-    waits = False
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        lags.append(scope[CONNECTION].lag)
-        scope[CONNECTION].waited = waits
-        await echo(scope, receive, send)
-
-    async with serving(app) as url, wire(url) as one:
-        for waits in (False, False, True, False, False):  # noqa: B007  read by `app`
-            await one.send(GET)
-            await one.answer()
-        new, soon, later, after_wait, again = lags
-        assert new == 0.0
-        assert after_wait is None
-        for lag in (soon, later, again):
-            assert lag is not None
-            assert 0.0 < lag <= protocol.IDLE
-        monkeypatch.setattr(protocol, "IDLE", 0.0)
-        await one.send(GET)
-        await one.answer()
-        await one.send(GET * 2)  # the second while the first is not answered
-        assert [(await one.answer()).status for _ in range(2)] == [200] * 2
-    assert lags[5:] == [0.0, 0.0, None]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -214,7 +177,7 @@ async def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
 async def test_a_long_response_does_not_count_as_a_slow_request() -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.8)
-        await send_json(send, 200, b"1")
+        await json_response(b"1")(scope, receive, send)
 
     async with serving(slow) as url, wire(url) as one:
         await one.send(GET + "GET / HT")  # the next one has begun already
@@ -249,17 +212,53 @@ async def test_invalid_http_is_refused() -> None:
                 await refused(one, 400)
 
 
-async def test_a_connection_over_the_limit_is_refused() -> None:
-    async with serving(max_connections=2, header_timeout=5.0) as url:
-        async with wire(url) as first, wire(url) as second, wire(url) as third:
-            for one, status in ((first, 200), (second, 200), (third, 503)):
+async def held(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer when the client leaves; a request for `/now` at once."""
+    with contextlib.suppress(ClientDisconnect):
+        async with while_connected(receive):
+            if scope["path"] != "/now":
+                await asyncio.Event().wait()
+    await json_response(b"1")(scope, receive, send)
+
+
+NOW = "GET /now HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("begun", ["", "GET / HT"], ids=["silent", "in its head"])
+async def test_a_new_connection_takes_the_place_of_the_oldest_silent_one(begun: str) -> None:
+    async with (
+        serving(held, max_connections=8, header_timeout=1000.0) as url,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        oldest, busy, idle, other = [await stack.enter_async_context(wire(url)) for _ in range(4)]
+        await oldest.send(begun)
+        await busy.send(GET)
+        for one in (idle, other):
+            await one.send(NOW)
+            assert (await one.answer()).status == 200
+        for closed in (oldest, idle):  # the fifth and sixth: an address has half of the places
+            new = await stack.enter_async_context(wire(url))
+            await new.send(NOW)
+            assert (await new.answer()).status == 200
+            assert await closed.closed() == b""
+        await other.send(NOW)
+        assert (await other.answer()).status == 200
+        assert not busy.reader.at_eof()
+
+
+async def test_a_connection_is_refused_while_all_are_in_use() -> None:
+    async with serving(held, max_connections=4, header_timeout=1000.0) as url:
+        async with wire(url) as first, wire(url) as second:
+            for one in (first, second):
                 await one.send(GET)
-                answer = await one.answer()
-                assert answer.status == status
-            assert answer.headers["retry-after"]
-            assert await third.closed() == b""
+            async with wire(url) as third:
+                await third.send(NOW)
+                answer = await third.answer()
+                assert answer.status == 503
+                assert answer.headers["retry-after"]
+                assert await third.closed() == b""
         async with wire(url) as again:
-            await again.send(GET)
+            await again.send(NOW)
             assert (await again.answer()).status == 200
 
 
@@ -267,17 +266,16 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
     monkeypatch.setattr(protocol, "STALL", 0.3)
     left = asyncio.Event()
 
-    async def watch(receive: Receive) -> None:
-        await wait_for_disconnect(receive)
-        left.set()
-
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(watch(receive))
-            while not left.is_set():
-                await send_part(send, b"x" * 65_536)
-                await asyncio.sleep(0)
+        try:
+            async with while_connected(receive):
+                while True:
+                    part = {"type": "http.response.body", "body": b"x" * 65_536, "more_body": True}
+                    await send(part)
+                    await asyncio.sleep(0)
+        except ClientDisconnect:
+            left.set()
 
     async with serving(flood) as url, wire(url) as one:
         await one.send(GET)
@@ -286,20 +284,20 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
 
 
 class Waits:
-    """An application that answers a request when its client has left, which it asks twice."""
+    """An application that answers a request when its client has left."""
 
     def __init__(self) -> None:
-        self.read, self.left, self.streamed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.read, self.left = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        await read_body(headers_of(scope), receive, 1 << 24)
+        await Request(scope, receive).body()
         self.read.set()
-        scope[ON_LEAVE](self.left.set)
-        await self.left.wait()
-        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still being parsed
-        await self.streamed.wait()
-        await send_json(send, 200, b"1")
+        try:
+            async with while_connected(receive):
+                await asyncio.Event().wait()
+        except ClientDisconnect:
+            self.left.set()
 
 
 @pytest.mark.parametrize("size", [0, 60_000, 300_000, 500_000, 3_000_000])
@@ -311,7 +309,7 @@ async def test_a_disconnect_is_noticed_however_large_the_body(size: int) -> None
             await app.read.wait()
             assert not app.left.is_set()
         async with asyncio.timeout(30.0):
-            await app.streamed.wait()
+            await app.left.wait()
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
@@ -324,7 +322,7 @@ async def test_a_disconnect_is_noticed_after_pipelined_requests(ahead: int) -> N
             for _ in range(ahead):
                 await one.send(GET)
         async with asyncio.timeout(30.0):
-            await app.streamed.wait()
+            await app.left.wait()
 
 
 async def test_an_offer_of_http_2_is_ignored() -> None:
@@ -337,10 +335,10 @@ async def test_an_offer_of_http_2_is_ignored() -> None:
 
 
 async def streamed(scope: Scope, receive: Receive, send: Send) -> None:
-    await read_body(headers_of(scope), receive, 1 << 24)
-    await start_stream(send, (), b"data: 1\n\n")
-    await send_part(send, b"data: 2\n\n")
-    await send_part(send, b"", more=False)
+    await Request(scope, receive).body()
+    await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS]})
+    for part in (b"data: 1\n\n", b"data: 2\n\n", b""):
+        await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
 
 
 @pytest.mark.parametrize("more", ["", "connection: keep-alive\r\n"])

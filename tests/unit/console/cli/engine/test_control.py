@@ -28,7 +28,7 @@ from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.served import served
+from tests.support.served import below, served
 from tests.support.stored import stored_bytes
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = CommandDispatcher(made.context, made.groups)
         control = ControlApi(made.context, orders, home.token(), frozenset())
-        async with served(control.app()) as url:
+        async with served(below("/control", control.app())) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
                 yield Two(made, s, t)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.http.asgi import DRAIN, UNREAD
-from proxy.http.router import origins_of
+from proxy.http.middleware import DRAIN, UNREAD, origins_of
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
 from tests.support.stored import stored_bytes

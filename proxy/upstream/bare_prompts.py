@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.api.chat import LONG
 from ajet_swarm.http.interface import Request, Response
-from proxy.http.upstream_transport import ErrorMappingTransport
+from proxy.upstream.transport import ErrorMappingTransport
 
 PROMPT = "ajetc_prompt"
 """Field of a request with the original prompt, text or token ids; the embedded engine uses it."""

@@ -14,7 +14,7 @@ from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
 from core.whole_file import read_small
-from proxy.http.upstream_errors import redirect_fault, upstream_fault
+from proxy.upstream.errors import redirect_fault, upstream_fault
 
 KIND = "observe"
 """Type of the episodes whose answers are compared; that of helper calls is `eval`."""

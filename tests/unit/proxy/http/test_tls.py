@@ -5,20 +5,21 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
 from ajet_swarm.common.tasks import Tasks
 from core.runtime.sockets import bind
 from core.settings import ProxySettings
-from proxy.http import asgi
-from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_error, send_json
+from proxy.http import middleware
 from proxy.http.errors import ApiError
-from proxy.http.router import Router
-from proxy.http.tls_listener import HttpServer
-from proxy.main import http_config
+from proxy.http.exchange import error_response, json_response
+from proxy.http.middleware import Bodies
+from proxy.http.server import HttpServer, http_config
 from tests.support.served import served
 from tests.support.tls import certificate
 from tests.support.wire import Wire, wire
@@ -29,25 +30,24 @@ GET = "GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 async def where_from(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers with the client's address and the scheme."""
     try:
-        await read_body(headers_of(scope), receive, 1 << 20)
+        await Request(scope, receive).body()
+        response = json_response(msgspec.json.encode([scope["client"][0], scope["scheme"]]))
     except ApiError as refusal:
-        await send_error(send, refusal, refusal.body())
-        return
-    body = msgspec.json.encode([scope["client"][0], scope["scheme"]])
-    await send_json(send, 200, body)
+        response = error_response(refusal)
+    await response(scope, receive, send)
 
 
-def config(**more: Any) -> tuple[Any, ProxySettings]:
+def config(**more: Any) -> Any:
     settings = msgspec.convert(more, ProxySettings)
-    return http_config(settings, cast(Router, where_from)), settings
+    return http_config(settings, Bodies(where_from, settings))
 
 
 @contextlib.asynccontextmanager
 async def secured(folder: Path, **more: Any) -> AsyncIterator[int]:
     """Gives the port of the proxy's own server, under TLS."""
     cert, key = certificate(folder)
-    value, settings = config(tls_cert=cert, tls_key=key, **more)
-    server = HttpServer(value, settings.header_timeout, settings.max_connections)
+    settings = msgspec.convert({"tls_cert": cert, "tls_key": key, **more}, ProxySettings)
+    server = HttpServer(settings, Bodies(where_from, settings))
     with bind("127.0.0.1", 0) as sock:
         async with Tasks("server") as tasks:
             serving = tasks.spawn(server.serve(sockets=[sock]), "http")
@@ -90,24 +90,18 @@ async def test_a_client_without_tls_is_disconnected(tmp_path: Path) -> None:
         await plain.closed(20.0)
 
 
-async def test_silent_connections_count_before_their_handshake(tmp_path: Path) -> None:
+async def test_a_handshake_takes_the_place_of_the_oldest_silent_connection(tmp_path: Path) -> None:
     async with (
-        secured(tmp_path, header_timeout=1000.0, max_connections=2) as port,
+        secured(tmp_path, header_timeout=1000.0, max_connections=8) as port,
         contextlib.AsyncExitStack() as stack,
     ):
-        silent = [await stack.enter_async_context(connected(port)) for _ in range(3)]
-        assert await answered(port)  # they block no connection while there is room
-        silent.append(await stack.enter_async_context(connected(port)))
-        for _ in range(3):
-            async with connected(port) as more:
-                assert await more.closed(20.0) == b""
-        assert not any(one.reader.at_eof() for one in silent)
-        silent[0].writer.close()
-        async with asyncio.timeout(20):
-            while True:  # until it is seen to have left
-                with contextlib.suppress(OSError):
-                    assert await answered(port)
-                    break
+        silent = [await stack.enter_async_context(connected(port)) for _ in range(4)]
+        for number in range(3):
+            one = await stack.enter_async_context(connected(port, tls=True))
+            await one.send(GET)
+            assert (await one.answer()).status == 200
+            assert await silent[number].closed(20.0) == b""
+        assert not silent[3].reader.at_eof()
 
 
 async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
@@ -117,8 +111,7 @@ async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_client_cannot_forge_its_address() -> None:
-    value, _ = config()
-    async with served(where_from, value) as url, wire(url) as one:
+    async with served(where_from, config()) as url, wire(url) as one:
         await one.ask("GET", "/", x_forwarded_for="10.1.2.3", x_forwarded_proto="https")
         assert (await one.answer()).json() == ["127.0.0.1", "http"]
 
@@ -126,10 +119,9 @@ async def test_a_client_cannot_forge_its_address() -> None:
 async def test_no_100_continue_is_sent_for_a_body_over_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asgi, "DRAIN", 1000.0)
-    value, _ = config()
+    monkeypatch.setattr(middleware, "DRAIN", 1000.0)
     head = "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
-    async with served(where_from, value) as url:
+    async with served(where_from, config()) as url:
         async with wire(url) as one:
             await one.send(head.format(1 << 30))
             answer = await one.answer(20.0)

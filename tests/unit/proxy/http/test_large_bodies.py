@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import proxy.dialects.common
-import proxy.http.asgi
-from proxy.http.asgi import LONG, parse_body
+import proxy.http.exchange
+from proxy.http.exchange import LONG, parse
 from proxy.http.json_limits import check_values
 from tests.support.proxy.front import ASKED, BODIES, fronted
 
@@ -17,12 +17,12 @@ from tests.support.proxy.front import ASKED, BODIES, fronted
 async def test_a_large_body_does_not_block_the_event_loop() -> None:
     loop_ran = threading.Event()
 
-    def read() -> bool:
+    def read(data: bytes) -> bool:
         return loop_ran.wait(20)
 
     asyncio.get_running_loop().call_later(0.01, loop_ran.set)
-    assert await parse_body(b"x" * (LONG + 1), read)
-    assert await parse_body(b"x", threading.current_thread) is threading.current_thread()
+    assert await parse(b"x" * (LONG + 1), read)
+    assert await parse(b"x", lambda _: threading.current_thread()) is threading.current_thread()
 
 
 def test_the_guide_states_the_size() -> None:
@@ -48,7 +48,7 @@ async def test_every_route_reads_large_bodies_in_a_thread(
         check(data)
 
     monkeypatch.setattr(proxy.dialects.common, "check_values", checked)
-    monkeypatch.setattr(proxy.http.asgi, "LONG", 1000)
+    monkeypatch.setattr(proxy.http.exchange, "LONG", 1000)
     async with fronted(tmp_path) as front:
         for length in (10, 2000):
             answer = await front.client.post(path, json=body | {"user": "x" * length})

@@ -6,8 +6,8 @@ import pytest
 
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.settings import UpstreamSettings
-from proxy.http.upstream_errors import redirect_fault, refusal_of, upstream_fault
-from proxy.http.upstream_transport import UpstreamError, addresses, key_of
+from proxy.upstream.errors import redirect_fault, refusal_of, upstream_fault
+from proxy.upstream.transport import UpstreamError, addresses, key_of
 
 
 @pytest.mark.parametrize(
