@@ -23,7 +23,7 @@ from ajet_swarm.common.text import ended_words
 from ajet_swarm.common.urls import web_address
 from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.control import Control
-from mock.dataset import Dataset
+from mock.dataset import Dataset, open_dataset
 from mock.dataset.columns import Columns
 from mock.run.pace import MAX_IN_FLIGHT, Outcome, Pace
 from mock.run.progress import Progress
@@ -139,7 +139,7 @@ async def check(options: MockOptions, *, has_control: bool) -> int:
 
 
 def _row_count(options: MockOptions) -> int:
-    with Dataset.open(options.dataset, options.columns) as dataset:
+    with open_dataset(options.dataset, options.columns) as dataset:
         while dataset.scan():
             pass
         return dataset.row_count
@@ -178,7 +178,7 @@ async def _run(
         folder = options.home.root / "mock"
         folder.mkdir(parents=True, exist_ok=True)
         dataset = stack.enter_context(
-            await asyncio.to_thread(Dataset.open, options.dataset, options.columns, folder)
+            await asyncio.to_thread(open_dataset, options.dataset, options.columns, folder)
         )
         progress = stack.enter_context(
             await asyncio.to_thread(_open_progress, options, dataset, base_url)

@@ -41,7 +41,7 @@ def probe_set(args: argparse.Namespace) -> int:
         AjetError: the dataset cannot be read, has no held-out row, or the file exists.
     """
     from core.events import ProbePrompt
-    from mock.dataset import Dataset
+    from mock.dataset import open_dataset
     from mock.dataset.columns import read_columns
     from mock.dataset.rows import Row, side_of
     from proxy.evaluation.probe_set import write_prompts
@@ -56,7 +56,7 @@ def probe_set(args: argparse.Namespace) -> int:
     if args.out.exists():
         raise UsageError("the file exists", str(args.out), "Name another, or delete it")
     prompts: dict[str, ProbePrompt] = {}
-    with Dataset.open(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
+    with open_dataset(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
         while dataset.scan():
             pass
         for position in dataset.order("probe set", seed=0):

@@ -78,7 +78,8 @@ def previews(
             yield replace(empty, error="cannot be read: No such file or directory")
             return
         named = read_columns(columns)
-        with Dataset(open_reader(file), named) as dataset:
+        with open_reader(file) as dataset:
+            dataset.columns = named
             size = file.stat().st_size if file.is_file() else 0
             yield from _scan(replace(empty, size=size), dataset)
     except AjetError as error:
@@ -101,8 +102,7 @@ def _find(path: str, home: Path | None) -> Path:
 
 
 def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
-    reader = dataset.reader
-    rows_read = _RowsRead(reader.place)
+    rows_read = _RowsRead(dataset.place)
     position = 0
     while True:
         more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
@@ -110,11 +110,11 @@ def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
             position += 1
             if position % _STEP == 0:
                 break
-        values = rows_read.values or dict.fromkeys(reader.columns())
+        values = rows_read.values or dict.fromkeys(dataset.names())
         error = _fault(dataset, values, rows_read, position)
         now = replace(
             first,
-            kind=reader.kind,
+            kind=dataset.kind,
             rows=tuple(rows_read.rows),
             problems=tuple(rows_read.bad_rows.lines(PROBLEMS)),
             columns=_parts(dataset.columns, tuple(values)),

@@ -4,16 +4,23 @@ A reader never loads the dataset: text files keep 16 bytes per record (beyond a 
 and a record is read when it is needed.
 """
 
+import hashlib
 import struct
 import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from mock.dataset.columns import RowError
+from mock.dataset.columns import Columns, DatasetError, RowError
+from mock.dataset.rows import BadRow, BadRows, Row, parse_record
+from mock.dataset.shuffle import order
 
+HEAD = 200
+"""Number of records checked before a dataset counts as usable."""
 LINE_LIMIT = 16 * 1024 * 1024
 """Maximum length of a record in bytes."""
 TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -22,8 +29,11 @@ _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
 
 
-class Reader(ABC):
-    """The records of one dataset; positions start at 0."""
+class Dataset(AbstractContextManager["Dataset"], ABC):
+    """An opened dataset: positions 0 to `row_count` - 1 are the rows found so far, broken or not.
+
+    A subclass is the reader of a format: it finds the records and reads them.
+    """
 
     kind: str = ""
     """Display name of the format, for example "CSV"."""
@@ -34,16 +44,16 @@ class Reader(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.columns = Columns()
+        """Column names; the usual ones by default."""
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     @abstractmethod
     def row_count(self) -> int:
         """Number of records found so far, usable or not."""
-
-    @property
-    def share(self) -> float:
-        """Scanned share of the dataset, 0 to 1."""
-        return 1.0
 
     @abstractmethod
     def scan(self, records: int = 50_000) -> bool:
@@ -70,7 +80,7 @@ class Reader(ABC):
     def close(self) -> None:
         """Close the files."""
 
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Return the columns known without reading a record; none where each record has its own."""
         return ()
 
@@ -78,8 +88,49 @@ class Reader(ABC):
         """Return the lengths of the blocks that are shuffled separately."""
         return (self.row_count,)
 
+    def row(self, position: int) -> Row | BadRow:
+        """Read one row."""
+        line = self.line(position)
+        try:
+            row = parse_record(line, self.record(position), self.columns)
+        except RowError as error:
+            return BadRow(line=line, cause=str(error))
+        return row
 
-class TextReader(Reader):
+    def order(self, salt: str, seed: int | None) -> Iterator[int]:
+        """Return the positions in the order of a pass; all rows must have been found.
+
+        Args:
+            salt: Distinguishes the passes: each has its own order.
+            seed: None keeps the dataset's order.
+        """
+        if seed is None:
+            return iter(range(self.row_count))
+        return order(self.blocks(), f"{seed}:{salt}")
+
+    def fingerprint(self) -> str:
+        """Return a digest of path, size, head, tail and columns, stable while the file is
+        unchanged."""
+        identity = f"{self.path.absolute()}\0{sorted(self.columns.named.items())}\0".encode()
+        return hashlib.sha256(identity + self.sample()).hexdigest()[:16]
+
+    def values(self, position: int) -> dict[str, Any]:
+        """Return a record as it is; empty when it is broken."""
+        try:
+            return dict(self.record(position))
+        except RowError:
+            return {}
+
+
+def no_usable_row(path: Path, bad: BadRows) -> DatasetError:
+    """Return the error for a dataset without a usable row."""
+    cause = f": {'; '.join(bad.lines(3))}" if bad.firsts else ", it is empty"
+    return DatasetError(
+        f"the dataset has no usable row{cause}", str(path), "Name a file with one question per row"
+    )
+
+
+class TextReader(Dataset):
     """A file of text whose records lie between two offsets.
 
     A subclass finds the records with `_find_records` and parses them with `_decode`.
@@ -93,7 +144,6 @@ class TextReader(Reader):
         super().__init__(path)
         self._file = path.open("rb", buffering=0)
         self._size = path.stat().st_size
-        self._at = 0
         self._count = 0
         self._index = tempfile.SpooledTemporaryFile(_SPILL, dir=str(scratch) if scratch else None)  # noqa: SIM115 - closed by close
         self._lock = threading.Lock()
@@ -104,8 +154,6 @@ class TextReader(Reader):
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
         """Yield offset, length and line of each record; records longer than `LINE_LIMIT` are never
         read.
-
-        Keeps `_at` at the current offset.
         """
 
     @abstractmethod
@@ -116,30 +164,18 @@ class TextReader(Reader):
     def row_count(self) -> int:
         return self._count
 
-    @property
-    def share(self) -> float:
-        return 1.0 if self.whole else min(1.0, self._at / max(1, self._size))
-
     def scan(self, records: int = 50_000) -> bool:
         with self._scanning:
-            return self._scan(records)
-
-    def _scan(self, records: int) -> bool:
-        packed: list[bytes] = []
-        for offset, length, line in self._scanner:
-            packed.append(_SPOT.pack(offset, min(length, LINE_LIMIT + 1), line))
-            if len(packed) >= records:
-                self._append(packed)
-                return True
-        self._append(packed)
-        self.whole = True
-        return False
-
-    def _append(self, packed: list[bytes]) -> None:
-        with self._lock:
-            self._index.seek(0, 2)
-            self._index.write(b"".join(packed))
-        self._count += len(packed)
+            found = [
+                _SPOT.pack(offset, min(length, LINE_LIMIT + 1), line)
+                for offset, length, line in islice(self._scanner, records)
+            ]
+            with self._lock:
+                self._index.seek(0, 2)
+                self._index.write(b"".join(found))
+            self._count += len(found)
+            self.whole = len(found) < records
+            return not self.whole
 
     def _locate(self, position: int) -> tuple[int, int, int]:
         with self._lock:

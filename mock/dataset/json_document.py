@@ -25,7 +25,7 @@ class JsonList(TextReader):
         if head[:1] not in (b"[", b"{"):
             self.close()
             raise DatasetError(
-                "this is not a JSON list" + _guess(head),
+                "this is not a JSON list",
                 f"{path}:1",
                 "Name a file with a list of objects, or with one object per line",
             )
@@ -36,7 +36,6 @@ class JsonList(TextReader):
         with self.path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 yield from scanner.feed(chunk)
-                self._at = file.tell()
         yield from scanner.end()
 
     def sample(self) -> bytes:
@@ -129,9 +128,3 @@ def is_lines(head: bytes) -> bool:
     except RowError:
         return False
     return bool(rest.strip()) or not any(isinstance(value, list) for value in record.values())
-
-
-def _guess(head: bytes) -> str:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in head[:64]:
-        return ": it looks like UTF-16, save it as UTF-8"
-    return ""

@@ -159,16 +159,28 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
     )
 
 
+def text_of(data: bytes) -> str:
+    """Decode the text of a record.
+
+    Raises:
+        RowError: the data is not text.
+    """
+    if b"\x00" in data:
+        raise RowError(f"not text: a NUL byte at byte {data.index(0) + 1}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
+
+
 def decode_json(data: bytes) -> dict[str, Any]:
     """Parse JSON text as a record.
 
     Raises:
         RowError: the data is not text, not JSON or not an object.
     """
-    if b"\x00" in data:
-        raise RowError(f"a NUL byte at byte {data.index(0) + 1}: this is not JSON text")
+    text = text_of(data.removeprefix(b"\xef\xbb\xbf"))
     try:
-        text = data.removeprefix(b"\xef\xbb\xbf").decode()
         try:
             record = msgspec.json.decode(text)
         except msgspec.MsgspecError:
@@ -176,8 +188,6 @@ def decode_json(data: bytes) -> dict[str, Any]:
                 raise
             record = json.loads(text, parse_constant=lambda _: None)
             msgspec.json.encode(record)  # half a surrogate pair is no text
-    except UnicodeDecodeError as error:
-        raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise RowError(f"not JSON: {error}") from error
     except RecursionError as error:

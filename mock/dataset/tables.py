@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from mock.dataset.columns import DatasetError, RowError
-from mock.dataset.interface import TEXT_SUFFIXES, Reader
+from mock.dataset.interface import TEXT_SUFFIXES, Dataset
 
 WINDOW = 4_096
 """Rows of a Parquet file that are loaded, and shuffled, at a time."""
@@ -37,7 +37,7 @@ def _library(name: str, path: Path) -> Any:
         ) from error
 
 
-class TableReader(Reader):
+class TableReader(Dataset):
     """Reader of the rows of several files in sequence; all counts are known from the start."""
 
     place: Literal["line", "row"] = "row"
@@ -59,7 +59,7 @@ class TableReader(Reader):
     def line(self, position: int) -> int:
         return position + 1
 
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return self._names
 
     def _locate(self, position: int) -> tuple[int, int]:
@@ -187,7 +187,7 @@ def _table(ipc: Any, mapped: Any) -> Any:
         return ipc.open_file(mapped).read_all()
 
 
-def open_folder(path: Path) -> Reader | Path:
+def open_folder(path: Path) -> Dataset | Path:
     """Return the reader of a folder that contains a dataset, or its one file of text.
 
     Raises:
@@ -214,7 +214,7 @@ def open_folder(path: Path) -> Reader | Path:
     return _repository_files(path)
 
 
-def _repository_files(path: Path) -> Reader | Path:
+def _repository_files(path: Path) -> Dataset | Path:
     """Return the reader of a folder with the files of a dataset repository, or its one file."""
     for endings, reader in (
         ((".parquet",), Parquet),

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from mock.dataset.columns import DatasetError, RowError
 from mock.dataset.interface import LINE_LIMIT, TextReader
-from mock.dataset.rows import decode_json
+from mock.dataset.rows import decode_json, text_of
 
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000
@@ -24,7 +24,6 @@ class JsonLines(TextReader):
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
         with self.path.open("rb") as file:
             for offset, data, number in _lines(file):
-                self._at = offset + len(data)
                 if data.strip():
                     yield offset, _length(data), number
 
@@ -40,39 +39,14 @@ class Csv(TextReader):
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
         super().__init__(path, scratch)
         try:
-            delimiter, self._names = self._head()
+            delimiter, self._names = _head(path, self._bytes(0, 65_536))
         except BaseException:
             self.close()
             raise
         self._form: dict[str, Any] = {"delimiter": delimiter, "strict": True}
 
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return self._names
-
-    def _head(self) -> tuple[str, tuple[str, ...]]:
-        data = self._bytes(0, 65_536).removeprefix(_BOM)
-        first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
-        if b"\x00" in first:
-            raise DatasetError(
-                "this is not CSV: its first line contains NUL bytes"
-                + (" (UTF-16?)" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else ""),
-                f"{self.path}:1",
-                "Save it as UTF-8",
-            )
-        try:
-            text = first.decode()
-        except UnicodeDecodeError as error:
-            raise DatasetError(
-                f"not UTF-8 at byte {error.start + 1}", f"{self.path}:1", "Save it as UTF-8"
-            ) from error
-        delimiter = max(_DELIMITERS, key=lambda one: (text.count(one), one == ","))
-        if self.path.suffix.lower() == ".tsv":
-            delimiter = "\t"
-        names = tuple(name.strip() for name in next(csv.reader([text], delimiter=delimiter), []))
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DatasetError(f"two columns are called `{twice}`", f"{self.path}:1")
-        return delimiter, names
 
     def _find_records(self) -> Iterator[tuple[int, int, int]]:
         """A record that cannot be read over several lines is one line: a stray quote must not
@@ -94,26 +68,36 @@ class Csv(TextReader):
                     last = taken[0]
                     file.seek(offset + len(data))
                     lines = _lines(file, offset + len(data), number)
-                self._at = last[0] + len(last[1])
                 if header or not data.strip():
                     header = header and not data.strip()
                 else:
                     yield offset, last[0] - offset + _length(last[1]), number
 
     def _decode(self, data: bytes) -> dict[str, Any]:
-        if b"\x00" in data:
-            raise RowError(f"a NUL byte at byte {data.index(0) + 1}")
         try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-        try:
-            cells = next(csv.reader(io.StringIO(text, newline=""), **self._form), [])
+            cells = next(csv.reader(io.StringIO(text_of(data), newline=""), **self._form), [])
         except csv.Error as error:
             raise RowError(f"not CSV: {error}; a quote that is never closed?") from error
         if len(cells) != len(self._names):
             raise RowError(f"{len(cells)} values for {len(self._names)} columns")
         return {name: cell for name, cell in zip(self._names, cells, strict=True) if cell}
+
+
+def _head(path: Path, data: bytes) -> tuple[str, tuple[str, ...]]:
+    data = data.removeprefix(_BOM)
+    first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
+    try:
+        text = text_of(first)
+    except RowError as error:
+        raise DatasetError(str(error), f"{path}:1", "Save it as UTF-8") from error
+    delimiter = max(_DELIMITERS, key=lambda one: (text.count(one), one == ","))
+    if path.suffix.lower() == ".tsv":
+        delimiter = "\t"
+    names = tuple(name.strip() for name in next(csv.reader([text], delimiter=delimiter), []))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DatasetError(f"two columns are called `{twice}`", f"{path}:1")
+    return delimiter, names
 
 
 def _lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[tuple[int, bytes, int]]:

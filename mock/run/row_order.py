@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mock.dataset import Dataset, SeenIds, with_unique_id
+import msgspec
+
+from mock.dataset import Dataset
 from mock.dataset.rows import BadRow, Row, Side, chance, side_of
 from mock.run.progress import Key, Progress
 from mock.tally import RunCounters
@@ -160,3 +162,31 @@ class RowOrder:
         whole = int(row.weight)
         rest = row.weight - whole
         return whole + (chance(f"{self._selection.seed}:{number}:{row.line}") < rest)
+
+
+def with_unique_id(row: Row, seen: "SeenIds") -> Row:
+    """Return the row, with a changed id when an earlier row had the same one."""
+    return (
+        row
+        if seen.first(row.row_id, row.line)
+        else msgspec.structs.replace(row, row_id=f"{row.row_id}@{row.line}")
+    )
+
+
+class SeenIds:
+    """Bloom filter of ids: fixed memory; it may report a new id as seen, never the reverse."""
+
+    BITS = 1 << 23
+
+    def __init__(self) -> None:
+        self._bits = bytearray(self.BITS // 8)
+
+    def first(self, name: str, line: int) -> bool:
+        """Add an id; return whether it is new."""
+        known = True
+        for number in range(3):
+            bit = int(chance(f"{number}:{name}") * self.BITS)
+            if not self._bits[bit >> 3] >> (bit & 7) & 1:
+                known = False
+                self._bits[bit >> 3] |= 1 << (bit & 7)
+        return not known

@@ -88,7 +88,7 @@ class Runner:
         self._waiting_facts = 0
         self._count()
         self._give_up = math.inf
-        self.bad_rows = BadRows(dataset.reader.place)
+        self.bad_rows = BadRows(dataset.place)
 
     @property
     def results_path(self) -> Path:
@@ -301,7 +301,7 @@ class Runner:
             self.stop("failed", "an internal error; see the log")
 
     async def _skip(self, row: BadRow) -> None:
-        place = self.dataset.reader.place
+        place = self.dataset.place
         is_new = self.bad_rows.add(row)
         log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
         if is_new or self.counters.skipped <= MAX_SKIP_EVENTS:

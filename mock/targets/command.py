@@ -11,7 +11,7 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from mock.targets.answers import NoAnswer, read_output
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
-from mock.targets.openai import Question, Unreachable
+from mock.targets.openai import Question
 from mock.targets.process import ProcessResult, ProcessTarget, environment, run
 from mock.targets.spec import CommandSpec
 from mock.targets.templates import fill
@@ -53,10 +53,7 @@ class CommandTarget(ProcessTarget):
         argv = self._spec.command if question.turn == 1 else self._spec.then
         if not argv:
             raise NoAnswer("it takes one question only: the file has no `then`")
-        try:
-            folder = await asyncio.to_thread(self._folder, question)
-        except OSError as error:
-            raise Unreachable(f"its folder cannot be used: {error.strerror or error}") from error
+        folder = await asyncio.to_thread(self._folder, question)
         values = self.values(question, folder=str(folder))
         result = await self._run(argv, values, folder)
         return await self._read(result, values, folder)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import secrets
 import signal
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,14 @@ import httpx
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from core.state import Group
 from mock.control import Control, ControlDown, ControlRefused
 from mock.tally import RunCounters
 from mock.targets.base import ModelEndpoint, TargetBase, session_name
 from mock.targets.command import CommandTarget
 from mock.targets.dialects import DIALECTS
 from mock.targets.http import HttpTarget
-from mock.targets.openai import Answer, OpenAITarget, Patience, Question, Target
+from mock.targets.openai import OpenAITarget, Patience, Question, Target
 from mock.targets.plugins import PLUGINS
 from mock.targets.python import PythonTarget
 from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PluginSpec, PythonSpec, Spec
@@ -122,7 +122,6 @@ async def try_target(target: Target, spec: Spec, control: Control | None) -> Dry
     )
     try:
         announced = await _announce(control, question)
-        began = time.monotonic()
         patience = Patience(rest=_rest, seconds=DRY_PATIENCE, counters=RunCounters())
         try:
             answer = await target.ask(question, patience)
@@ -132,7 +131,14 @@ async def try_target(target: Target, spec: Spec, control: Control | None) -> Dry
         if answer is None or answer.error:
             cause = answer.error if answer is not None else "stopped"
             raise TargetFailed(f"the dry row `{one_line(spec.dry, 60)}` failed: {cause}", where)
-        return await _find_group(control if announced else None, question, answer, began)
+        group, seen = await _find_group(control if announced else None, row_id)
+        return DryRunResult(
+            text=answer.text,
+            seconds=answer.seconds,
+            group=group.group_id if group is not None else "",
+            trained=group.episode_type == "train" if group is not None else None,
+            seen=seen,
+        )
     finally:
         if control is not None:
             await _release(control, row_id)
@@ -190,26 +196,17 @@ async def _release(control: Control, row_id: str) -> None:
             await control.release_row(row_id)
 
 
-async def _find_group(
-    control: Control | None, question: Question, answer: Answer, began: float
-) -> DryRunResult:
-    seconds = time.monotonic() - began
+async def _find_group(control: Control | None, row_id: str) -> tuple[Group | None, bool | None]:
+    """Return the group of a row, and whether the proxy saw it; None when that is unknown."""
     if control is None:
-        return DryRunResult(text=answer.text, seconds=seconds)
+        return None, None
     for _ in range(_MAX_POLLS):
         try:
             state = await control.snapshot()
         except (ControlDown, ControlRefused):
-            return DryRunResult(text=answer.text, seconds=seconds)
+            return None, None
         for group in reversed(state.groups.values()):
-            if group.row_id == question.sent_id:
-                trained = group.episode_type == "train"
-                return DryRunResult(
-                    text=answer.text,
-                    seconds=seconds,
-                    group=group.group_id,
-                    trained=trained,
-                    seen=True,
-                )
+            if group.row_id == row_id:
+                return group, True
         await asyncio.sleep(_POLL_INTERVAL)
-    return DryRunResult(text=answer.text, seconds=seconds, seen=False)
+    return None, False

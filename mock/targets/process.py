@@ -1,9 +1,9 @@
 """One program, run to its end or killed together with its descendants.
 
-Its errors and the output of `run` go to files, so that nobody waits for a pipe that another process
-holds. Beside each program a shell waits on a pipe that only the mock user holds: after a word on
-the pipe it exits; when the pipe closes without a word, the mock user is gone and the shell kills
-the program's process group. This works wherever there is a shell, on Linux and macOS.
+Its errors go to a file, which nobody has to read while it runs. Beside each program a shell waits
+on a pipe that only the mock user holds: after a word on the pipe it exits; when the pipe closes
+without a word, the mock user is gone and the shell kills the program's process group. This works
+wherever there is a shell, on Linux and macOS.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from mock.targets.openai import Answer, Patience, Question, Unreachable
 from mock.targets.templates import fill
 
 GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL, and for a pipe that a leftover child holds open."""
 ERROR_CAP = 64 << 20
 """Maximum size of a program's errors in bytes."""
 _POLL_INTERVAL = 0.01
@@ -99,7 +99,6 @@ class Program:
         env: Mapping[str, str],
         folder: Path,
         stdin: int | IO[bytes] = PIPE,
-        stdout: int | IO[bytes] = PIPE,
     ) -> "Program":
         """Start a program.
 
@@ -114,7 +113,7 @@ class Program:
                 env=dict(env),
                 cwd=folder,
                 stdin=stdin,
-                stdout=stdout,
+                stdout=PIPE,
                 stderr=errors,
                 start_new_session=True,
                 limit=OUTPUT_CAP,
@@ -147,7 +146,8 @@ class Program:
     def errors(self) -> bytes:
         """The newest bytes of its errors, until `kill`."""
         start = max(0, self.error_size - _ERROR_BYTES)
-        return os.pread(self._file.fileno(), _ERROR_BYTES, start)
+        newest = os.pread(self._file.fileno(), _ERROR_BYTES, start)
+        return newest.replace(b"\0", b"")  # a program that opened /dev/stderr left a hole
 
     async def wait(self) -> None:
         """Wait for its exit, even while other processes hold its pipes."""
@@ -196,6 +196,9 @@ class ProcessTarget(TargetBase):
             error = one_line(self.hide(str(reason)), _MAX_ERROR)
         except TimeoutError:
             error = f"no answer within {self._shared.timeout:g} s: killed"
+        except OSError as fault:
+            what = f"its files cannot be used: {fault.strerror or fault}"
+            raise Unreachable(what, str(self._shared.path)) from fault
         except Unreachable as fault:
             raise Unreachable(self.hide(fault.what), str(self._shared.path), fault.todo) from fault
         return Answer(text=text, error=error, seconds=time.monotonic() - began)
@@ -223,23 +226,36 @@ async def run(
         NoAnswer: it did not start this time, or printed without end.
         TimeoutError: it took too long and was killed.
     """
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
+    out = bytearray()
+    with tempfile.TemporaryFile() as given:
         given.write(stdin or b"")
         given.seek(0)
         source = DEVNULL if stdin is None else given
-        program = await Program.start(argv, env=env, folder=folder, stdin=source, stdout=out)
+        program = await Program.start(argv, env=env, folder=folder, stdin=source)
+        assert program.process.stdout is not None
         try:
-            async with asyncio.timeout(limit):
-                while program.code is None:
+            async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
+                reading = group.create_task(_read(program.process.stdout, out))
+                while program.code is None and not _is_too_much(program, out):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_INTERVAL)
-                    size = os.fstat(out.fileno()).st_size
-                    if size > OUTPUT_CAP or program.error_size > ERROR_CAP:
-                        raise NoAnswer(f"it printed more than {OUTPUT_CAP >> 20} MB: killed")
+                if program.code is not None:  # a leftover child may hold the pipe
+                    await asyncio.wait([reading], timeout=GRACE)
+                reading.cancel()
+            if _is_too_much(program, out):
+                raise NoAnswer(f"it printed more than {OUTPUT_CAP >> 20} MB: killed")
             errors = program.errors
         finally:
             await program.kill()
-        out.seek(0)
-        return ProcessResult(program.code or 0, out.read(), errors)
+    return ProcessResult(program.code or 0, bytes(out), errors)
+
+
+async def _read(pipe: asyncio.StreamReader, into: bytearray) -> None:
+    while len(into) <= OUTPUT_CAP and (data := await pipe.read(1 << 16)):
+        into += data
+
+
+def _is_too_much(program: Program, out: bytearray) -> bool:
+    return len(out) > OUTPUT_CAP or program.error_size > ERROR_CAP
 
 
 def _not_started(error: OSError | ValueError, name: str, folder: Path) -> Exception:

@@ -55,18 +55,6 @@ class UserOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage:
-    """The user's next message, the end of the conversation, or an error."""
-
-    text: str = ""
-    """The message; empty when there is none."""
-    finished: bool = False
-    """True when the model ended the conversation."""
-    error: str = ""
-    """Why the model gave no message; empty when it gave one or ended the conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationEnd:
     """The end of the user's turns."""
 
@@ -114,7 +102,7 @@ class UserModel:
         turn: int,
         sent_id: str,
         patience: Patience,
-    ) -> UserMessage | None:
+    ) -> Turn | ConversationEnd | None:
         """Return the next message of a row's user.
 
         Args:
@@ -152,7 +140,7 @@ class UserModel:
         if answer is None:
             return None
         if answer.error:
-            return UserMessage(error=f"the user's model failed: {one_line(answer.error, 300)}")
+            return _failed(one_line(answer.error, 300))
         return parse_message(answer.text, options.stop)
 
 
@@ -186,17 +174,15 @@ async def next_turn(
     if turn > model.options.turns:
         return ConversationEnd(how="turns")
     reply = await model.next_message(row, messages, turn, sent_id, patience)
-    if reply is None:
-        return None
-    if reply.finished and turn == 1:
+    if isinstance(reply, ConversationEnd) and reply.how and turn == 1:
         return ConversationEnd(error="the user's model ended the conversation before it began")
-    if reply.finished or reply.error:
-        return ConversationEnd(how="goal" if reply.finished else "", error=reply.error)
-    # without an opening, the row's answer refers to the whole conversation
-    return Turn(query=reply.text, reference=None if row.query else row.reference)
+    if isinstance(reply, Turn) and not row.query:
+        # without an opening, the row's answer refers to the whole conversation
+        return Turn(query=reply.query, reference=row.reference)
+    return reply
 
 
-def parse_message(text: str, stop: str) -> UserMessage:
+def parse_message(text: str, stop: str) -> Turn | ConversationEnd:
     """Return the model's output as the user's message.
 
     Args:
@@ -205,14 +191,18 @@ def parse_message(text: str, stop: str) -> UserMessage:
     """
     text = THOUGHT_END.split(text)[-1].strip()
     if stop in text:
-        return UserMessage(finished=True)
+        return ConversationEnd(how="goal")
     if text.lower().startswith(("<think", "[think]")):
-        return UserMessage(error="the user's model failed: it wrote only reasoning, no message")
+        return _failed("it wrote only reasoning, no message")
     if not text:
-        return UserMessage(error="the user's model failed: its message is empty")
+        return _failed("its message is empty")
     if len(text) > _LIMIT:
-        return UserMessage(error=f"the user's model failed: a message of {len(text)} characters")
-    return UserMessage(text=text)
+        return _failed(f"a message of {len(text)} characters")
+    return Turn(query=text)
+
+
+def _failed(cause: str) -> ConversationEnd:
+    return ConversationEnd(error=f"the user's model failed: {cause}")
 
 
 def prompt(

@@ -9,7 +9,7 @@ from console.cli.setup.question import Answers, Checked, Choice, Question, Situa
 from console.clients.catalog import CLIENTS
 from console.clients.installed import installed
 from console.models.datasets import SHIPPED, datasets, find_dataset
-from mock.dataset import Dataset, Row
+from mock.dataset import Row, open_dataset
 
 NONE = "none"
 _PLACES = {"here": "in this folder", "home": "in the home"}
@@ -46,7 +46,7 @@ def _check_dataset(situation: Situation, answers: Answers, answer: str) -> Check
 def _read_dataset(situation: Situation, answer: str) -> tuple[Path, str, str]:
     """Return the path of a dataset, the number of its rows, and its first question."""
     path = find_dataset(situation.home, answer).absolute()
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         rows = (dataset.row(at) for at in range(dataset.row_count))
         queries = (one.query for one in rows if isinstance(one, Row) and one.query)
         size = f"{dataset.row_count}{'' if dataset.whole else ' or more'}"

@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ajet_swarm.common.tasks import Tasks
 from core.events import Event
 from core.runtime.home import Home
 from core.state import State
 from mock.control import ControlDown
-from mock.dataset import Dataset
-from mock.run.pace import Pace
+from mock.dataset import open_dataset
+from mock.run.pace import Outcome, Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
 from mock.run.row_order import RowSelection
@@ -195,7 +196,7 @@ async def open_runner(
     """A runner on `path`, as the process would make it."""
     pace = pace or Pace(poll=0.02)
     with contextlib.ExitStack() as stack:
-        dataset = stack.enter_context(Dataset.open(path))
+        dataset = stack.enter_context(open_dataset(path))
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
         asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
         try:
@@ -207,3 +208,16 @@ async def open_runner(
             )
         finally:
             await asker.close()
+
+
+@contextlib.asynccontextmanager
+async def begun(*args: Any, **options: Any) -> AsyncIterator[tuple[Runner, asyncio.Task[Outcome]]]:
+    """A runner that runs; see `open_runner`."""
+    async with open_runner(*args, **options) as runner, Tasks("test") as tasks:
+        yield runner, tasks.spawn(runner.run(), "run")
+
+
+async def ran(*args: Any, **options: Any) -> tuple[Runner, Outcome]:
+    """A runner that has run, and its outcome; see `open_runner`."""
+    async with open_runner(*args, **options) as runner:
+        return runner, await runner.run()

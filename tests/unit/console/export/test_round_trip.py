@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mock.dataset import Dataset, Row
+from mock.dataset import Row, open_dataset
 from tests.support.ranked import ranked_group
 from tests.unit.console.export.conftest import Exporter
 
@@ -30,7 +30,7 @@ PROMPTS: list[tuple[Any, str | None]] = [
 
 def read(path: Path) -> list[Row]:
     """The rows of a dataset."""
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         while dataset.scan():
             pass
         rows = [dataset.row(place) for place in range(dataset.row_count)]

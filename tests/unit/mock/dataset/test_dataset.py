@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from mock.dataset import LINE_LIMIT, BadRow, Dataset, Row, RowError, SeenIds, parse, with_unique_id
+from mock.dataset import LINE_LIMIT, BadRow, Row, RowError, open_dataset, parse
 from mock.dataset.columns import Columns, DatasetError, read_columns
 from mock.dataset.rows import side_of
 
@@ -103,22 +103,13 @@ def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
         + b"x" * LINE_LIMIT
         + b'"}\n{"query": "c"}'
     )
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         rows = [dataset.row(position) for position in range(dataset.row_count)]
         assert [row.query for row in rows if isinstance(row, Row)] == ["a", "b", "c"]
         assert [row.line for row in rows] == [1, 3, 4, 5, 6]
         bad = [row for row in rows if isinstance(row, BadRow)]
         assert [row.line for row in bad] == [3, 5]
         assert "longer than" in bad[1].cause
-
-
-def test_equal_ids_are_made_unique(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl"
-    path.write_text('{"id": 1, "query": "a"}\n{"id": "1", "query": "b"}\n{"id": 2, "query": "c"}\n')
-    with Dataset.open(path) as dataset:
-        seen = SeenIds()
-        rows = [row for n in range(3) if isinstance(row := dataset.row(n), Row)]
-        assert [with_unique_id(row, seen).row_id for row in rows] == ["1", "1@2", "2"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"broken\n"])
@@ -128,20 +119,20 @@ def test_a_file_without_a_usable_row_is_an_error_with_its_path(
     path = tmp_path / "d.jsonl"
     path.write_bytes(content)
     with pytest.raises(DatasetError, match=r"d\.jsonl.*no usable row"):
-        Dataset.open(path)
+        open_dataset(path)
 
 
 def test_a_missing_file_and_a_folder_are_errors_with_their_path(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"gone\.jsonl"):
-        Dataset.open(tmp_path / "gone.jsonl")
+        open_dataset(tmp_path / "gone.jsonl")
     with pytest.raises(DatasetError, match=str(tmp_path)):
-        Dataset.open(tmp_path)
+        open_dataset(tmp_path)
 
 
 def test_a_row_changed_on_disk_is_broken_instead_of_wrong(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\n{"query": "b"}\n')
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         os.truncate(path, 20)
         assert isinstance(dataset.row(0), Row)
         assert isinstance(dataset.row(1), BadRow)
@@ -150,7 +141,7 @@ def test_a_row_changed_on_disk_is_broken_instead_of_wrong(tmp_path: Path) -> Non
 def test_a_seed_shuffles_each_pass_in_its_own_way(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("".join(f'{{"query": "{n}"}}\n' for n in range(50)))
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         assert list(dataset.order("1", None)) == list(range(50))
         first, second = list(dataset.order("1", 3)), list(dataset.order("2", 3))
         assert first == list(dataset.order("1", 3))
@@ -161,11 +152,11 @@ def test_a_seed_shuffles_each_pass_in_its_own_way(tmp_path: Path) -> None:
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\n')
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         before = dataset.fingerprint()
         assert before == dataset.fingerprint()
     path.write_text('{"query": "b"}\n')
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         assert dataset.fingerprint() != before
 
 
@@ -200,15 +191,15 @@ def test_a_wrong_column_is_named_with_near_ones(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("qestion,answer_text\nred?,yes\n")
     with pytest.raises(DatasetError, match=r"no column holds the query.*`qestion`.*query=qestion"):
-        Dataset.open(path)
+        open_dataset(path)
     with pytest.raises(
         DatasetError, match=r"no column `answer` for reference.*similar.*`answer_text`"
     ):
-        Dataset.open(path, Columns({"query": "qestion", "reference": "answer"}))
+        open_dataset(path, Columns({"query": "qestion", "reference": "answer"}))
     path = tmp_path / "d.jsonl"
     path.write_text('{"qery": "a"}\n{"qery": "b"}\n')
     with pytest.raises(DatasetError, match="--columns query=qery"):
-        Dataset.open(path)
+        open_dataset(path)
 
 
 def test_turns_follow_one_another() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mock.dataset import Dataset, Row, RowError, parse
+from mock.dataset import Row, RowError, open_dataset, parse
 from mock.dataset.columns import DatasetError, read_columns
 
 USER = {"role": "user", "content": "What is 7 times 6?"}
@@ -152,7 +152,7 @@ def test_the_advised_column_is_none_of_ids(
     path = tmp_path / "d.jsonl"
     path.write_bytes(msgspec.json.encode(record))
     with pytest.raises(DatasetError, match=f"--columns {advice}$"):
-        Dataset.open(path)
+        open_dataset(path)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
@@ -173,7 +173,7 @@ def test_missing_numbers_of_a_table_are_missing(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     table = {"prompt": [[USER]], "answer": [float("nan")], "weight": [float("nan")]}
     parquet.write_table(arrow.table(table), tmp_path / "d.parquet")
-    with Dataset.open(tmp_path / "d.parquet") as dataset:
+    with open_dataset(tmp_path / "d.parquet") as dataset:
         result = dataset.row(0)
     assert isinstance(result, Row)
     assert (result.messages, result.reference, result.weight) == ((USER,), None, 1.0)
@@ -189,16 +189,16 @@ def test_a_compressed_file_is_named(
     path = tmp_path / "d.jsonl"
     path.write_bytes(compress(b'{"query": "a"}\n'))
     with pytest.raises(DatasetError, match=rf"{kind}-compressed.*Run {program} first"):
-        Dataset.open(path)
+        open_dataset(path)
 
 
 def test_a_folder_with_one_text_file_or_a_train_split_is_read(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# card")
     (tmp_path / "rows.jsonl").write_text('{"query": "a"}\n')
-    with Dataset.open(tmp_path) as dataset:
+    with open_dataset(tmp_path) as dataset:
         assert dataset.path == tmp_path / "rows.jsonl"
     (tmp_path / "train.jsonl").write_text('{"query": "b"}\n')
-    with Dataset.open(tmp_path) as dataset:
+    with open_dataset(tmp_path) as dataset:
         assert dataset.path == tmp_path / "train.jsonl"
 
 
@@ -207,13 +207,13 @@ def test_a_folder_lists_what_it_holds(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"query": "a"}\n')
     with pytest.raises(DatasetError, match=r"a\.jsonl, b\.csv, sub/c\.json.*Name one, for example"):
-        Dataset.open(tmp_path)
+        open_dataset(tmp_path)
 
 
 def test_broken_rows_are_counted_by_reason(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_bytes(b"broken\n" * 3 + b'{"query": ""}\n{"query": "a\xff"}\n{"query": "aa\xff"}\n')
-    with pytest.raises(DatasetError) as caught, Dataset.open(path):
+    with pytest.raises(DatasetError) as caught, open_dataset(path):
         pass
     assert "line 1: not JSON" in str(caught.value)
     assert "(and 2 more like it)" in str(caught.value)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from mock.dataset import Dataset, open_reader
+from mock.dataset import Dataset, open_dataset, open_reader
 from mock.dataset.columns import DatasetError
-from mock.dataset.interface import LINE_LIMIT, Reader
+from mock.dataset.interface import LINE_LIMIT
 from mock.dataset.rows import BadRow, Row, RowError
 from mock.dataset.shuffle import Shuffle, order
 
 pytestmark = pytest.mark.slow
 
 
-def read_all(reader: Reader) -> list[tuple[int, dict[str, Any] | str]]:
+def read_all(reader: Dataset) -> list[tuple[int, dict[str, Any] | str]]:
     """Line and record, or cause, of everything."""
     while reader.scan():
         pass
@@ -138,7 +138,7 @@ def test_a_file_called_json_may_hold_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"query,answer\n", b"\x00\x01", "[1]".encode("utf-16")])
 def test_a_file_that_is_not_json_is_named_in_the_error(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"d\.json"):
-        Dataset.open(write(tmp_path / "d.json", data))
+        open_dataset(write(tmp_path / "d.json", data))
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_a_large_file_is_not_loaded_into_memory(tmp_path: Path) -> None:
     assert path.stat().st_size > 50_000_000
     tracemalloc.start()
     try:
-        with Dataset.open(path, scratch=tmp_path) as dataset:
+        with open_dataset(path, scratch=tmp_path) as dataset:
             assert tracemalloc.get_traced_memory()[1] < 4_000_000, (
                 "it was opened without reading it"
             )
@@ -181,7 +181,7 @@ def test_a_large_file_is_not_loaded_into_memory(tmp_path: Path) -> None:
 def test_a_missing_file_a_pipe_and_an_empty_folder_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path / "gone.csv", tmp_path, Path("/dev/null")):
         with pytest.raises(DatasetError, match=str(path)):
-            Dataset.open(path)
+            open_dataset(path)
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -195,20 +195,20 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = write(tmp_path / "d.parquet", b"PAR1 and so on")
     with pytest.raises(DatasetError, match=r"d\.parquet.*pyarrow.*ajet-console\[data\]"):
-        Dataset.open(path)
+        open_dataset(path)
 
 
 def test_pyarrow_is_only_imported_for_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with Dataset.open(write(tmp_path / "d.jsonl", '{"query": "a"}\n')) as dataset:
+    with open_dataset(write(tmp_path / "d.jsonl", '{"query": "a"}\n')) as dataset:
         assert isinstance(dataset.row(0), Row)
 
 
 def test_a_parquet_name_with_other_content_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a Parquet file"):
-        Dataset.open(write(tmp_path / "d.parquet", "query\n"))
+        open_dataset(write(tmp_path / "d.parquet", "query\n"))
 
 
 def _table(count: int, start: int = 0) -> Any:
@@ -227,10 +227,10 @@ def test_parquet_is_read_by_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("mock.dataset.tables.WINDOW", 16)
     monkeypatch.setattr("mock.dataset.tables._BATCH", 4)
     parquet.write_table(_table(100), tmp_path / "d.parquet", row_group_size=40)
-    with Dataset.open(tmp_path / "d.parquet") as dataset:
+    with open_dataset(tmp_path / "d.parquet") as dataset:
         assert dataset.whole
         assert dataset.row_count == 100
-        assert list(dataset.reader.blocks()) == [16, 16, 8, 16, 16, 8, 16, 4]
+        assert list(dataset.blocks()) == [16, 16, 8, 16, 16, 8, 16, 4]
         positions = list(dataset.order("1", 7))
         assert sorted(positions) == list(range(100))
         for position in [*range(100), *positions]:
@@ -248,7 +248,7 @@ def test_a_parquet_file_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     parquet.write_table(_table(100), tmp_path / "d.parquet")
     data = (tmp_path / "d.parquet").read_bytes()
     with pytest.raises(DatasetError, match=r"d\.parquet.*not a Parquet file"):
-        Dataset.open(write(tmp_path / "d.parquet", data[: len(data) // 2]))
+        open_dataset(write(tmp_path / "d.parquet", data[: len(data) // 2]))
 
 
 def _save(folder: Path, counts: list[int]) -> None:
@@ -271,15 +271,15 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     _save(tmp_path / "d" / "train", [3, 4])
     _save(tmp_path / "d" / "test", [2])
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with Dataset.open(tmp_path / "d") as dataset:
+    with open_dataset(tmp_path / "d") as dataset:
         rows = [dataset.row(position) for position in range(dataset.row_count)]
         assert [row.query for row in rows if isinstance(row, Row)] == [f"q{n}" for n in range(7)]
         assert not [row for row in rows if isinstance(row, BadRow)]
-    with Dataset.open(tmp_path / "d" / "test") as dataset:
+    with open_dataset(tmp_path / "d" / "test") as dataset:
         assert dataset.row_count == 2
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["one", "two"]}')
     with pytest.raises(DatasetError, match=r"several splits: one, two"):
-        Dataset.open(tmp_path / "d")
+        open_dataset(tmp_path / "d")
 
 
 def test_a_folder_of_parquet_files_gives_its_train_split(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_folder_of_parquet_files_gives_its_train_split(tmp_path: Path) -> None
     (tmp_path / "data").mkdir()
     for name, count, start in (("train-0", 3, 0), ("train-1", 2, 3), ("test-0", 9, 50)):
         parquet.write_table(_table(count, start), tmp_path / "data" / f"{name}.parquet")
-    with Dataset.open(tmp_path) as dataset:
+    with open_dataset(tmp_path) as dataset:
         assert [dataset.row(n).query for n in range(dataset.row_count)] == [  # type: ignore[union-attr] # all are rows
             f"q{n}" for n in range(5)
         ]

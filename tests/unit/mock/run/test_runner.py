@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ajet_swarm.common.tasks import Tasks
 from core.events import MockRetried, MockRowDone, MockStarted
 from core.reducer import reduce
 from core.runtime.home import Home
@@ -18,7 +17,16 @@ from mock.control import ControlRefused
 from mock.run.pace import Pace
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until, write_rows
+from tests.unit.mock.helpers import (
+    FakeControl,
+    Target,
+    begun,
+    open_runner,
+    ran,
+    serve,
+    until,
+    write_rows,
+)
 
 
 def _results(runner: Runner) -> list[dict[str, Any]]:
@@ -31,8 +39,7 @@ async def test_every_row_is_asked_once_and_reported(
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 5)
     control = FakeControl()
-    async with open_runner(home, path, target.url, control=control) as runner:
-        outcome = await runner.run()
+    runner, outcome = await ran(home, path, target.url, control=control)
     assert outcome.how == "finished"
     assert sorted(target.row_ids) == [f"row-{n}" for n in range(1, 6)]
     assert all("answer" not in body for body in target.bodies)
@@ -49,8 +56,8 @@ async def test_every_row_is_asked_once_and_reported(
 
 
 async def test_no_control_api_is_needed(home: Home, tmp_path: Path, target: Target) -> None:
-    async with open_runner(home, write_rows(tmp_path / "d", 2), target.url) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, write_rows(tmp_path / "d", 2), target.url)
+    assert outcome.how == "finished"
     assert runner.counters.answered == 2
 
 
@@ -60,8 +67,7 @@ async def test_broken_rows_are_reported_and_the_others_are_asked(
     path = tmp_path / "d.jsonl"
     path.write_bytes(b'{"query": "a"}\nbroken\n{"query": ""}\n\xff\n{"query": "b"}\n')
     control = FakeControl()
-    async with open_runner(home, path, target.url, control=control) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url, control=control)
     assert sorted(target.row_ids) == ["row-1", "row-5"]
     skipped = {fact for fact, event in control.facts.items() if event.kind == "mock_row_skipped"}
     assert skipped == {f"{runner.mock_id}:line-{n}:skipped" for n in (2, 3, 4)}
@@ -73,8 +79,7 @@ async def test_passes_ask_again_under_other_ids(home: Home, tmp_path: Path, targ
     control = FakeControl()
     pace = Pace(concurrency=1, poll=0.02)
     choice = RowSelection(passes=2)
-    async with open_runner(home, path, target.url, pace, control, choice=choice) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url, pace, control, choice=choice)
     assert target.row_ids == ["row-1", "row-2", "row-1~2", "row-2~2"]
     assert f"{runner.mock_id}:row-2:2:2" in control.facts
 
@@ -86,8 +91,7 @@ async def test_concurrency_limits_the_requests_in_flight(
     target.hold = asyncio.Event()
     path = write_rows(tmp_path / "d", 9)
     pace = Pace(concurrency=concurrency)
-    async with open_runner(home, path, target.url, pace) as runner, Tasks("test") as tasks:
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace) as (_, running):
         await until(lambda: target.in_flight == concurrency)
         target.hold.set()
         await running
@@ -101,8 +105,7 @@ async def test_a_worker_rests_between_two_requests(
     path = write_rows(tmp_path / "d", 3)
     pace = Pace(concurrency=1, seconds=0.1)
     began = time.monotonic()
-    async with open_runner(home, path, target.url, pace) as runner:
-        await runner.run()
+    await ran(home, path, target.url, pace)
     assert time.monotonic() - began >= 0.3
     assert len(target.row_ids) == 3
 
@@ -118,11 +121,7 @@ async def test_pause_stops_sending_and_resume_continues(
 
     control = FakeControl(after=pause_after_two)
     pace = Pace(concurrency=2, poll=0.2)  # the registration of a row says it first
-    async with (
-        open_runner(home, path, target.url, pace, control) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace, control) as (runner, running):
         await until(lambda: runner.counters.phase == "paused" and runner.counters.done == 2)
         assert len(target.row_ids) == 2
         control.order = "run"
@@ -139,11 +138,7 @@ async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
     target.hold = asyncio.Event()
     control = FakeControl()
     pace = Pace(concurrency=2, poll=0.01)
-    async with (
-        open_runner(home, path, target.url, pace, control) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace, control) as (runner, running):
         await until(lambda: target.in_flight == 2)
         control.order = "stop"
         await until(lambda: runner.counters.phase == "stopping")
@@ -160,11 +155,7 @@ async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
 async def test_a_stop_does_not_wait_for_ever(home: Home, tmp_path: Path, target: Target) -> None:
     path = write_rows(tmp_path / "d", 2)
     target.hold = asyncio.Event()
-    async with (
-        open_runner(home, path, target.url, Pace(concurrency=1)) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, Pace(concurrency=1)) as (runner, running):
         await until(lambda: target.in_flight == 1)
         runner.stop("stopped", "ordered")
         runner.stop("stopped", "at once", wait=0.02)
@@ -184,8 +175,7 @@ async def test_a_busy_target_is_retried_after_its_retry_after(
     target.script = busy_twice
     path = write_rows(tmp_path / "d", 1)
     began = time.monotonic()
-    async with open_runner(home, path, target.url) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url)
     assert time.monotonic() - began >= 0.6
     assert (runner.counters.answered, len(target.row_ids)) == (1, 3)
     assert (runner.counters.failed, runner.counters.retries) == (0, 2)
@@ -200,11 +190,7 @@ async def test_retries_are_reported_while_a_row_waits_for_its_answer(
     path = write_rows(tmp_path / "d", 1)
     control = FakeControl()
     pace = Pace(concurrency=1, poll=0.01)
-    async with (
-        open_runner(home, path, target.url, pace, control) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace, control) as (_, running):
         await until(lambda: "mock_retried" in control.kinds())
         target.hold.set()
         await running
@@ -242,8 +228,8 @@ async def test_a_target_busy_beyond_the_patience_fails_the_row(
     path = write_rows(tmp_path / "d", 1)
     control = FakeControl()
     pace = Pace(patience=0.2, poll=0.02)
-    async with open_runner(home, path, target.url, pace, control) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, pace, control)
+    assert outcome.how == "finished"
     done = control.facts[f"{runner.mock_id}:row-1:1:1"]
     assert isinstance(done, MockRowDone)
     assert not done.ok
@@ -261,11 +247,7 @@ async def test_a_restart_of_the_target_is_waited_out(home: Home, tmp_path: Path)
     port = dying.sockets[0].getsockname()[1]
     path = write_rows(tmp_path / "d", 2)
     pace, target = Pace(concurrency=2), Target()
-    async with (
-        open_runner(home, path, f"http://127.0.0.1:{port}/v1", pace) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, f"http://127.0.0.1:{port}/v1", pace) as (runner, running):
         await until(lambda: len(writers) == 2)
         dying.close()
         for writer in writers:
@@ -283,8 +265,7 @@ async def test_an_unreachable_target_ends_the_run_and_loses_no_row(
 ) -> None:
     path = write_rows(tmp_path / "d", 3)
     pace = Pace(patience=0.3, poll=0.02)
-    async with open_runner(home, path, "http://127.0.0.1:9/v1", pace) as runner:
-        outcome = await runner.run()
+    _, outcome = await ran(home, path, "http://127.0.0.1:9/v1", pace)
     assert outcome.how == "failed"
     assert "http://127.0.0.1:9/v1" in outcome.cause
     async with open_runner(home, path, "http://127.0.0.1:9/v1", pace) as again:
@@ -297,8 +278,7 @@ async def test_a_refusal_of_every_row_ends_the_run(
 ) -> None:
     target.script = lambda number: JSONResponse({"error": {"message": "wrong key"}}, 401)
     path = write_rows(tmp_path / "d", 50)
-    async with open_runner(home, path, target.url, Pace(concurrency=1)) as runner:
-        outcome = await runner.run()
+    _, outcome = await ran(home, path, target.url, Pace(concurrency=1))
     assert outcome.how == "failed"
     assert "wrong key" in outcome.cause
     assert len(target.row_ids) == 1
@@ -319,8 +299,8 @@ async def test_a_failed_row_is_recorded_and_the_run_continues(
     assert callable(answer)
     target.script = lambda number: answer() if number == 0 else None
     path = write_rows(tmp_path / "d", 2)
-    async with open_runner(home, path, target.url, Pace(concurrency=1)) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, Pace(concurrency=1))
+    assert outcome.how == "finished"
     assert (runner.counters.failed, runner.counters.answered) == (1, 1)
     results = _results(runner)
     assert error in results[0]["error"]
@@ -331,8 +311,8 @@ async def test_no_answer_in_time_is_a_failed_row(
 ) -> None:
     target.hold = asyncio.Event()
     path = write_rows(tmp_path / "d", 1)
-    async with open_runner(home, path, target.url, timeout=0.1) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, timeout=0.1)
+    assert outcome.how == "finished"
     assert "no answer within 0.1 s" in next(iter(runner.counters.errors))
     assert len(target.row_ids) == 1
     target.hold.set()
@@ -343,8 +323,8 @@ async def test_facts_wait_for_a_proxy_that_restarts(
 ) -> None:
     path = write_rows(tmp_path / "d", 3)
     control = FakeControl(down=2)
-    async with open_runner(home, path, target.url, control=control) as runner:
-        assert (await runner.run()).how == "finished"
+    _, outcome = await ran(home, path, target.url, control=control)
+    assert outcome.how == "finished"
     assert [kind for kind in control.kinds() if kind != "mock_counted"] == [
         "mock_started",
         *["mock_row_done"] * 3,
@@ -371,7 +351,6 @@ async def test_tool_calls_are_an_answer(home: Home, tmp_path: Path, target: Targ
     target.script = lambda number: JSONResponse(
         {"choices": [{"message": {"content": None, "tool_calls": [call]}}]}
     )
-    async with open_runner(home, write_rows(tmp_path / "d", 1), target.url) as runner:
-        await runner.run()
+    runner, _ = await ran(home, write_rows(tmp_path / "d", 1), target.url)
     assert runner.counters.answered == 1
     assert b"look" in runner.progress.results.read_bytes()

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from ajet_swarm.common.tasks import Tasks
 from core.events import (
     AnsweredCandidate,
     AnswerReturned,
@@ -28,13 +27,13 @@ from core.events import (
     SentReward,
 )
 from core.runtime.home import Home
-from mock.dataset import Dataset
+from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Key, Progress
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.openai import SESSION
-from tests.unit.mock.helpers import FakeControl, Target, open_runner, until, write_rows
+from tests.unit.mock.helpers import FakeControl, Target, begun, ran, until, write_rows
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +51,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 
 async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
     """Ids in their order, and the counters."""
-    with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
+    with open_dataset(path) as dataset, Progress(folder, "p", restart=True) as progress:
         tally = RunCounters(expected=choice.expected)
         walk = RowOrder(dataset, progress, choice, tally)
         lines: list[str] = []
@@ -71,6 +70,12 @@ async def test_weights_are_how_often_a_row_is_asked_in_a_pass(tmp_path: Path) ->
     value, tally = await walked(path, tmp_path, RowSelection())
     assert value == ["row-1", "row-2", "row-1+2", "row-1+3"]
     assert tally.total == 4
+
+
+async def test_an_id_that_is_there_twice_gets_its_line(tmp_path: Path) -> None:
+    rows = [{"query": "a", "id": 1}, {"query": "b", "id": "1"}, {"query": "c", "id": 2}]
+    value, _ = await walked(write_json(tmp_path / "d.jsonl", rows), tmp_path, RowSelection())
+    assert value == ["1", "1@2", "2"]
 
 
 async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
@@ -114,8 +119,7 @@ async def test_a_dataset_of_broken_rows_fails_and_names_the_first(
 ) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text("broken\n" * 300)
-    async with open_runner(home, path, target.url) as runner:
-        outcome = await runner.run()
+    runner, outcome = await ran(home, path, target.url)
     assert outcome.how == "failed"
     assert "no usable row: line 1: not JSON" in outcome.cause
     assert runner.counters.skipped == 300
@@ -127,8 +131,7 @@ async def test_the_total_is_reported_when_it_is_known(
     path = write_rows(tmp_path / "d.jsonl", 30)
     control = FakeControl()
     choice = RowSelection(split="held-out", held_out=0.3)
-    async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url, FAST, control, choice=choice)
     result = [event for event in control.facts.values() if isinstance(event, MockCounted)]
     assert result[-1].total == len(target.row_ids) == runner.counters.done
     started = next(event for event in control.facts.values() if isinstance(event, MockStarted))
@@ -144,8 +147,8 @@ async def test_each_turn_is_a_request_with_the_answers_in_between(
     turns = ["hi", {"query": "2+2?", "answer": "4"}]
     path = write_json(tmp_path / "d.jsonl", [{"id": "c", "turns": turns, "system": "Be brief."}])
     control = FakeControl()
-    async with open_runner(home, path, target.url, FAST, control) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, FAST, control)
+    assert outcome.how == "finished"
     assert target.row_ids == ["c", "c:t2"]
     actual = [(one["role"], one["content"]) for one in target.bodies[1]["messages"]]
     assert actual == [
@@ -175,8 +178,7 @@ async def test_a_turn_that_fails_ends_its_row(home: Home, tmp_path: Path, target
 
     target.script = second_fails
     path = write_json(tmp_path / "d.jsonl", [{"turns": ["a", "b", "c"]}])
-    async with open_runner(home, path, target.url) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url)
     assert len(target.row_ids) == 2
     (result,) = results(runner.progress.results)
     assert result["error"] == "turn 2: 500: no"
@@ -189,12 +191,11 @@ async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, targ
     target.hold = asyncio.Event()
     path = write_rows(tmp_path / "d.jsonl", 12)
     pace = Pace(rate=400, poll=0.01)
-    async with (
-        open_runner(home, path, target.url, pace, choice=RowSelection(seed=2)) as runner,
-        Tasks("test") as tasks,
+    async with begun(home, path, target.url, pace, choice=RowSelection(seed=2)) as (
+        runner,
+        running,
     ):
         runner._target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
-        running = tasks.spawn(runner.run(), "run")
         await until(lambda: target.in_flight == 12)
         target.hold.set()
         assert (await running).how == "finished"
@@ -227,11 +228,7 @@ async def test_pause_sync_asks_nothing_during_a_sync(
     control = FakeControl()
     pace = Pace(concurrency=2, pause_sync=True, poll=0.01)
     control.publish(_engine("WEIGHT_SYNCING", 1))
-    async with (
-        open_runner(home, path, target.url, pace, control) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace, control) as (runner, running):
         await until(lambda: runner.counters.waiting == "paused for the weight sync")
         before = len(target.row_ids)
         await asyncio.sleep(0.3)
@@ -252,11 +249,7 @@ async def test_the_run_stops_after_the_requested_updates(
     control = FakeControl()
     control.publish(_engine("ROLLING", 7))
     pace = Pace(concurrency=1, seconds=0.05, updates=2, poll=0.01)
-    async with (
-        open_runner(home, path, target.url, pace, control) as runner,
-        Tasks("test") as tasks,
-    ):
-        running = tasks.spawn(runner.run(), "run")
+    async with begun(home, path, target.url, pace, control) as (_, running):
         await until(lambda: len(target.row_ids) >= 2)
         control.publish(_engine("ROLLING", 8))
         control.publish(_engine("ROLLING", 9))
@@ -319,8 +312,8 @@ async def test_a_result_has_its_group_and_reward(
         seal(control, control.rows[-1]["row_id"], 0.5)
 
     control = FakeControl(after=sealed)
-    async with open_runner(home, path, target.url, FAST, control, results=file) as runner:
-        assert (await runner.run()).how == "finished"
+    _, outcome = await ran(home, path, target.url, FAST, control, results=file)
+    assert outcome.how == "finished"
     result = sorted(results(file), key=lambda one: one["line"])
     assert [(one["line"], one["group"], one["reward"]) for one in result] == [
         (1, "g-row-1", 0.5),
@@ -341,11 +334,10 @@ async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
     file = tmp_path / "results.jsonl"
     target.hold, target.hold_from = asyncio.Event(), 1
     control = FakeControl()
-    async with (
-        open_runner(home, path, target.url, FAST, control, results=file, wait=60.0) as runner,
-        Tasks("test") as tasks,
+    async with begun(home, path, target.url, FAST, control, results=file, wait=60.0) as (
+        runner,
+        running,
     ):
-        running = tasks.spawn(runner.run(), "run")
         await until(lambda: runner.counters.done == 1 and target.in_flight == 1)
         runner.stop("stopped", "terminated", 0.01, 60.0)
         await until(lambda: runner.counters.waiting == "waiting for the last rewards")
@@ -364,8 +356,8 @@ async def test_a_json_list_on_one_line_is_asked_and_reported_row_by_row(
     path.write_text(json.dumps([{"query": f"question {one}"} for one in range(10)]))
     control = FakeControl()
     choice = RowSelection(passes=5)
-    async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, FAST, control, choice=choice)
+    assert outcome.how == "finished"
     ends = [one for one in control.facts.values() if isinstance(one, MockRowDone)]
     assert len({one.row_id for one in ends}) == len(ends) == 50
     assert (runner.counters.already + runner.counters.done, runner.counters.total) == (50, 50)
@@ -377,8 +369,7 @@ async def test_a_broken_element_of_a_json_list_is_named_by_its_number(
     path = tmp_path / "d.json"
     path.write_text('[{"query": "a"}, 7]')
     control = FakeControl()
-    async with open_runner(home, path, target.url, FAST, control) as runner:
-        await runner.run()
+    await ran(home, path, target.url, FAST, control)
     (skipped,) = [one for one in control.facts.values() if isinstance(one, MockRowSkipped)]
     assert (skipped.place, skipped.line) == ("element", 2)
 
@@ -388,10 +379,7 @@ async def test_a_missing_reward_is_null_with_its_cause(
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 1)
     file = tmp_path / "results.jsonl"
-    async with open_runner(
-        home, path, target.url, FAST, FakeControl(), results=file, wait=0.1
-    ) as runner:
-        await runner.run()
+    await ran(home, path, target.url, FAST, FakeControl(), results=file, wait=0.1)
     (result,) = results(file)
     assert (result["reward"], result["unrewarded"]) == (None, "not known in time")
 
@@ -401,7 +389,7 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 4)
     file = tmp_path / "results.jsonl"
-    with Dataset.open(path) as dataset:
+    with open_dataset(path) as dataset:
         name = dataset.fingerprint()
     with Progress(home.root / "mock", name) as killed:  # as a kill -9 leaves it
         done = {"run": killed.run, "row_id": "row-1", "line": 1, "pass": 1, "copy": 1}
@@ -410,8 +398,8 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
         killed.mark(Key(1, 1), {**done, "answer": "x", "error": ""})
     control = FakeControl()
     pace = FAST
-    async with open_runner(home, path, target.url, pace, control, results=file, wait=0.1) as runner:
-        assert (await runner.run()).how == "finished"
+    runner, outcome = await ran(home, path, target.url, pace, control, results=file, wait=0.1)
+    assert outcome.how == "finished"
     assert sorted(target.row_ids) == ["row-3", "row-4"]
     result = {one["line"]: one["error"] for one in results(file)}
     lost = next(one for one in results(file) if one["line"] == 2)
@@ -423,8 +411,7 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
     assert runner.counters.already == 2
     with file.open("a") as torn:
         torn.write('{"torn')
-    async with open_runner(home, path, target.url, FAST, results=file) as runner:
-        await runner.run()
+    runner, _ = await ran(home, path, target.url, FAST, results=file)
     assert len(results(file)) == 8, "another run of the same file is added behind"
 
 
@@ -434,6 +421,5 @@ async def test_the_tools_of_a_row_are_sent_with_it(
     path = tmp_path / "d.jsonl"
     tools = [{"type": "function", "function": {"name": "f"}}]
     path.write_bytes(msgspec.json.encode({"query": "a", "tools": tools}))
-    async with open_runner(home, path, target.url) as runner:
-        await runner.run()
+    await ran(home, path, target.url)
     assert [body["tools"] for body in target.bodies] == [tools]

@@ -277,3 +277,12 @@ def _lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+async def test_a_program_may_open_its_output_again(tmp_path: Path) -> None:
+    line = "echo $0; echo b > /dev/stdout; echo 1 >&2; echo 2 > /dev/stderr; echo last >&2; exit 3"
+    text = f"kind: command\ncommand: [sh, -c, {json.dumps(line)}, '{{query}}']\n"
+    assert "it printed: hi / b" in (await ask(target_of(tmp_path, text))).error
+    assert "last" in (await ask(target_of(tmp_path, text))).error
+    answer = await ask(target_of(tmp_path, text + "codes: [3]\n"))
+    assert (answer.text, answer.error) == ("hi\nb", "")

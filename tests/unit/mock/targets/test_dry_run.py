@@ -10,7 +10,7 @@ import pytest
 from core.events import GroupOpened
 from core.reducer import reduce
 from core.runtime.home import Home
-from mock.dataset import Dataset
+from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
@@ -173,7 +173,7 @@ async def run(folder: Path, home: Home, text: str, control: FakeControl) -> tupl
     path = write_rows(folder / "rows.jsonl", 3)
     spec = spec_of(folder, text)
     target = open_target(spec, ModelEndpoint(base_url=AT))
-    with Dataset.open(path) as dataset, Progress(home.root / "mock", "x", False) as progress:
+    with open_dataset(path) as dataset, Progress(home.root / "mock", "x", False) as progress:
         results = Results(folder / "out.jsonl", progress.run, 0.1)
         runner = Runner(
             dataset, progress, target, Pace(poll=0.02), RowSelection(), control, results

@@ -9,8 +9,8 @@ from ajet_swarm.common.errors import UsageError
 from core.runtime.secrets import env_key
 from mock.dataset import Row, parse
 from mock.dataset.columns import Columns, DatasetError
-from mock.dataset.rows import RowError, side_of
-from mock.users.persona import STOP, parse_message, prompt
+from mock.dataset.rows import RowError, Turn, side_of
+from mock.users.persona import STOP, ConversationEnd, parse_message, prompt
 
 KEY = "user-secret-1234567890"
 ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}
@@ -45,18 +45,17 @@ def test_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "actual", "over"),
+    ("text", "expected"),
     [
-        (" Hi there \n", "Hi there", False),
-        ("Bye! [END]", "", True),
-        ("<think>[END]?</think>\nNo, more.", "No, more.", False),
-        ("Am I done? [END]?\n</think>\n\nNo, more.", "No, more.", False),
-        ("[end]", "[end]", False),
+        (" Hi there \n", Turn(query="Hi there")),
+        ("Bye! [END]", ConversationEnd(how="goal")),
+        ("<think>[END]?</think>\nNo, more.", Turn(query="No, more.")),
+        ("Am I done? [END]?\n</think>\n\nNo, more.", Turn(query="No, more.")),
+        ("[end]", Turn(query="[end]")),
     ],
 )
-def test_messages_of_the_user_model_are_parsed(text: str, actual: str, over: bool) -> None:
-    result = parse_message(text, STOP)
-    assert (result.text, result.finished, result.error) == (actual, over, "")
+def test_messages_of_the_user_model_are_parsed(text: str, expected: Turn | ConversationEnd) -> None:
+    assert parse_message(text, STOP) == expected
 
 
 def test_the_prompt_exchanges_the_roles() -> None:

@@ -16,7 +16,7 @@ from core.events.mock import WAITS_FOR_VOTES
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import Group
-from mock.dataset import Dataset
+from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.row_order import RowSelection
@@ -347,7 +347,7 @@ async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_pat
         w.console()
         control, application = Proxy(), Application(w)
         control.w = w
-        with Dataset.open(path) as dataset, Progress(home.root, dataset.fingerprint()) as progress:
+        with open_dataset(path) as dataset, Progress(home.root, dataset.fingerprint()) as progress:
             runner = Runner(dataset, progress, application, Pace(), RowSelection(), control)
             run = tasks.spawn(runner.run(), "run")
             waited = set()
