@@ -146,6 +146,8 @@ class JournalStorage:
         self.path = path
         self.is_open = False
         """Whether the file is open for writing, so that it has a log."""
+        self.changes = 0
+        """Number of rows that were changed since the file was opened."""
         self._without_index = False
         """Whether SQLite's index beside the file cannot be written because the disk is full: each
         connection then builds its own in memory, and no two can be open at once."""
@@ -156,11 +158,6 @@ class JournalStorage:
         self._detached = False
         """Whether the path names another file than `_db` has open, or none: only `_db` has the
         rows."""
-
-    @property
-    def changes(self) -> int:
-        """Number of rows that were changed since the file was opened."""
-        return 0 if self._db is None else self._db.total_changes
 
     def connect(self) -> sqlite3.Connection:
         """Return a new connection, usable in any thread."""
@@ -308,6 +305,7 @@ class JournalStorage:
             values = [field for row in some for field in row]
             db.execute(f"insert into events values {marks}", values)
         db.execute("commit")
+        self.changes = db.total_changes
         return rows[-1][0] if rows else written
 
     def run(self, task: Task) -> int:
@@ -326,6 +324,7 @@ class JournalStorage:
             if db.in_transaction:
                 db.execute("rollback")
         self._messages.refresh()
+        self.changes = db.total_changes
         task.seconds = time.monotonic() - began
         return last_seq(db)
 

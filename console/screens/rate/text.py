@@ -482,8 +482,6 @@ def session_lines(
         rater: The rater's name; empty before it is known.
         width: Cells of a line.
     """
-    if not (now.rated or now.skipped):
-        return []
     named = f" by {one_line(rater, 20)}" if rater else ""
     lines: list[Line] = [
         (("rated     ", "$muted"), (str(now.rated), "bold $reward-up"), (named, "$muted")),

@@ -1,7 +1,5 @@
 """Panels below the answers of a wide rating screen: guidelines, reference, session."""
 
-from collections.abc import Callable, Hashable, Sequence
-
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
@@ -13,12 +11,11 @@ from console.screens.rate.text import (
     reference_lines,
     session_lines,
 )
-from console.text.lines import Line
 from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
 
 _PROBE_WIDTH = 80
-"""Cells for which it is asked whether a panel has content."""
+"""Cells for which it is asked whether there is a reference to show."""
 
 
 class RateAside(Horizontal):
@@ -53,22 +50,22 @@ class RateAside(Horizontal):
         session = queue.session
         text = queue.guidelines.text if queue.guidelines is not None else ""
         named = bool(session.rating.guidelines)
-        self._show("guidelines", (text, named), lambda width: guideline_lines(text, named, width))
-        subtitle = "g shows all" if text else ""
-        self.query_one("#rate-guidelines", TextPane).border_subtitle = subtitle
+        pane = self._pane("guidelines", named or bool(text.strip()))
+        pane.show((text, named), lambda width: guideline_lines(text, named, width))
+        pane.border_subtitle = "g shows all" if text else ""
 
         group, ballot, last = queue.group, queue.ballot, queue.last_voted
         words = last_vote_words(queue) if last is not None else ""
         source = tuple(reference_lines(group, ballot, last, words, _PROBE_WIDTH))
-        self._show(
-            "reference", source, lambda width: reference_lines(group, ballot, last, words, width)
-        )
+        pane = self._pane("reference", bool(source))
+        pane.show(source, lambda width: reference_lines(group, ballot, last, words, width))
 
         figures, waiting = queue.progress.figures(), len(queue.waiting())
         minutes = queue.progress.by_minute(session.now(), MINUTES)
         stats = session.state.raters.get(session.rater)
         shown = (figures, minutes, stats.votes if stats is not None else 0, waiting, session.rater)
-        self._show("session", shown, lambda width: session_lines(*shown, width))
+        pane = self._pane("session", bool(figures.rated or figures.skipped))
+        pane.show(shown, lambda width: session_lines(*shown, width))
 
         filled = any(pane.display for pane in self.query_children(TextPane))
         self.display = (roomy and filled) and (
@@ -76,7 +73,7 @@ class RateAside(Horizontal):
             or answers.fits(answers.size.height - (0 if self.display else self.ROWS))
         )
 
-    def _show(self, name: str, source: Hashable, build: Callable[[int], Sequence[Line]]) -> None:
+    def _pane(self, name: str, has_content: bool) -> TextPane:
         pane = self.query_one(f"#rate-{name}", TextPane)
-        pane.display = bool(build(_PROBE_WIDTH))
-        pane.show(source, build)
+        pane.display = has_content
+        return pane
