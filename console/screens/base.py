@@ -68,6 +68,9 @@ class ConsoleScreen(Screen[None]):
     """Actions whose keys the footer adds where there is room, in this order."""
     most_keys: ClassVar[int] = 12
     """Most keys in the footer: more are hard to scan, and the help lists all."""
+    keeps_focus: ClassVar[bool] = False
+    """Its keys need the focus: the widget of `AUTO_FOCUS` gets it before a key when nothing has it,
+    as after the terminal had lost the focus."""
     _painted_for: Size | None = None
     _styled_for: tuple[object, ...] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -132,6 +135,13 @@ class ConsoleScreen(Screen[None]):
                 (feed lost or back), "children", "log"; or {"*"}: everything, on first show,
                 on return and after a new snapshot.
         """
+
+    def take_focus(self) -> None:
+        """Before a key: set the focus that the keys need."""
+        if self.keeps_focus and self.focused is None and self.AUTO_FOCUS:
+            self.set_focus(
+                next((part for part in self.query(self.AUTO_FOCUS) if part.focusable), None)
+            )
 
     def may_go(self) -> bool:
         """Return whether the screen can be closed at once; a screen that must ask does so first."""

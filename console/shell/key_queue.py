@@ -92,6 +92,8 @@ class KeyQueue:
         self._busy = True
         self._number += 1
         number = self._number
+        if isinstance(app.screen, ConsoleScreen):
+            app.screen.take_focus()
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
         await self._handle(key)

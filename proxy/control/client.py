@@ -255,7 +255,8 @@ class ControlClient:
 
     async def directive(self, mock_id: str) -> str:
         """Return what the mock user should do now: `run`, `pause` or `stop`."""
-        return (await self._get(f"/control/mock?mock_id={mock_id}", dict[str, str]))["directive"]
+        found = await self._get(f"/control/mock?mock_id={mock_id}", dict[str, Any])
+        return str(found["directive"])
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         """Store a fact of the mock user in the journal; repeated posts store it once."""

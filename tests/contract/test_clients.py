@@ -150,7 +150,7 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
             return await scored(ctx)
 
         def ticks() -> int:
-            return sum(ticket.keepalives for ticket in front.handler._waiting)
+            return sum(ticket.keepalives for ticket in front.handler.waiting)
 
         front.world.source.scorer = slow
         request: dict[str, Any] = {"model": "m", "messages": [user("Say hello.")], "stream": True}

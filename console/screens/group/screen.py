@@ -259,6 +259,7 @@ class GroupScreen(ConsoleScreen):
         "advantage with ≈ is an estimate: its value if the group were sent now."
     )
     AUTO_FOCUS = "GroupVotes"
+    keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
     spare_keys: ClassVar[tuple[str, ...]] = (

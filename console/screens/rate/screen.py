@@ -48,6 +48,7 @@ class RateScreen(ConsoleScreen):
         "agree."
     )
     AUTO_FOCUS = "Voting"
+    keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
     own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
     first_keys: tuple[str, ...] = ("refill",)

@@ -1,6 +1,5 @@
 """The rater's name is requested once, by the first vote of a home."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -84,10 +83,3 @@ async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
         await console.press("enter")
         assert votes(console) == []
         assert console.session.rater == "ann"
-
-
-def test_a_configured_rater_name_is_not_requested(tmp_path: Path) -> None:
-    home = Home.open(tmp_path)
-    home.config.write_text(json.dumps({"console": {"rater": "pat"}}))
-    session = started(home)
-    assert (session.rater, session.rater_asked) == ("pat", True)

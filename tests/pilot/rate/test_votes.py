@@ -351,3 +351,11 @@ async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> No
         await console.press("enter")
         name, args = console.link.commands[0]
         assert (name, list(args["order"])) == ("group.rate", [order_of(1)[1]])
+
+
+async def test_a_digit_votes_although_nothing_has_the_focus() -> None:
+    """As in a terminal that lost the focus before the screen was shown."""
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        console.app.screen.set_focus(None)
+        await console.press("2", "enter")
+        assert names(console.link) == ["group.rate"]
