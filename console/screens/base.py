@@ -136,13 +136,6 @@ class ConsoleScreen(Screen[None]):
                 on return and after a new snapshot.
         """
 
-    def take_focus(self) -> None:
-        """Before a key: set the focus that the keys need."""
-        if self.keeps_focus and self.focused is None and self.AUTO_FOCUS:
-            self.set_focus(
-                next((part for part in self.query(self.AUTO_FOCUS) if part.focusable), None)
-            )
-
     def may_go(self) -> bool:
         """Return whether the screen can be closed at once; a screen that must ask does so first."""
         return True

@@ -92,8 +92,7 @@ class KeyQueue:
         self._busy = True
         self._number += 1
         number = self._number
-        if isinstance(app.screen, ConsoleScreen):
-            app.screen.take_focus()
+        _give_focus(app.screen)
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
         await self._handle(key)
@@ -178,3 +177,10 @@ class KeyQueue:
         self._busy = False
         if self._waiting:
             await self._start(self._waiting.popleft())
+
+
+def _give_focus(screen: Screen[object]) -> None:
+    """Give the focus to the widget whose keys a screen needs, when nothing has it."""
+    if isinstance(screen, ConsoleScreen) and screen.keeps_focus and screen.focused is None:
+        parts = screen.query(screen.AUTO_FOCUS or "*")
+        screen.set_focus(next((part for part in parts if part.focusable), None))
