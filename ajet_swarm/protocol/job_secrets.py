@@ -74,10 +74,10 @@ def masked(text: str, key: bytes = b"") -> str:
         scalars = _scalars(text)
     except (yaml.YAMLError, RecursionError):
         return MASK
-    for one in reversed(scalars):
-        if one.is_secret and not one.is_mask:
-            mask = f"'{one.mask(key)}'" if one.kind else one.mask(key)
-            text = text[: one.start] + mask + text[one.end :]
+    for scalar in reversed(scalars):
+        if scalar.is_secret and not scalar.is_mask:
+            mask = f"'{scalar.mask(key)}'" if scalar.kind else scalar.mask(key)
+            text = text[: scalar.start] + mask + text[scalar.end :]
     return text
 
 
@@ -93,7 +93,7 @@ def restored(text: str, sources: Iterable[str], key: bytes = b"") -> str:
     Raises:
         UsageError: a mask has no value; gives path and line.
     """
-    masks = [one for one in _readable(text) if one.is_mask]
+    masks = [scalar for scalar in _readable(text) if scalar.is_mask]
     values: dict[tuple[str, str], str] = {}
     for index, source in enumerate(sources if masks else ()):
         for one in _readable(source):
@@ -102,19 +102,19 @@ def restored(text: str, sources: Iterable[str], key: bytes = b"") -> str:
                 values.setdefault(("", one.mask(key)), one.raw)
                 if not index:
                     values.setdefault((one.path, MASK), one.raw)
-    for one in reversed(masks):
-        value = values.get((one.path, one.text))
+    for mask in reversed(masks):
+        value = values.get((mask.path, mask.text))
         # `***` under a key that is not secret may be an ordinary value
-        if value is None and (one.is_secret or one.text != MASK):
-            value = values.get(("", one.text)) if one.text != MASK else None
-            if value is None and one.kind:
+        if value is None and (mask.is_secret or mask.text != MASK):
+            value = values.get(("", mask.text)) if mask.text != MASK else None
+            if value is None and mask.kind:
                 raise UsageError(
-                    f"`{one.path}` is masked, and there is no saved value for it",
-                    f"line {text.count(chr(10), 0, one.start) + 1}",
+                    f"`{mask.path}` is masked, and there is no saved value for it",
+                    f"line {text.count(chr(10), 0, mask.start) + 1}",
                     "Type the value, or remove the line",
                 )
         if value is not None:
-            text = text[: one.start] + value + text[one.end :]
+            text = text[: mask.start] + value + text[mask.end :]
     return text
 
 
@@ -153,7 +153,7 @@ def _hidden_values(job: str) -> tuple[str, ...]:
 
     The texts of one job follow each other, as in the log of a server, and parsing takes longest.
     """
-    secrets = {one.text for one in _readable(job) if one.is_secret and one.kind}
+    secrets = {scalar.text for scalar in _readable(job) if scalar.is_secret and scalar.kind}
     secrets |= {match["value"] for value in secrets for match in _PASSWORD.finditer(value)}
     long = [value for value in secrets if len(value) >= _MIN_LENGTH]
     return tuple(sorted(long, key=lambda value: (-len(value), value)))
@@ -213,7 +213,7 @@ def _scalars(text: str) -> list[_Scalar]:
         secret = (named and not is_public) or _has_password(node.value)
         if start not in found or secret:  # an alias may stand below the name of a secret
             found[start] = _Scalar(start, end, path, node.value, raw, node.tag, secret)
-    found |= {one.start: one for one in _in_comments(text)}
+    found |= {mask.start: mask for mask in _in_comments(text)}
     return [found[start] for start in sorted(found)]
 
 

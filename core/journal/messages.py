@@ -113,7 +113,7 @@ class MessageWriter:
         for data in chain:
             before = hashlib.blake2b(before + data, digest_size=16).digest()
             hashes.append(before)
-        unknown = [one for one in hashes if one not in self._known]
+        unknown = [digest for digest in hashes if digest not in self._known]
         for first in range(0, len(unknown), 500):
             some = unknown[first : first + 500]
             marks = ",".join("?" * len(some))

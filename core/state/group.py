@@ -317,9 +317,9 @@ def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact
     """Return each fact with its candidate; a call per fact would cost more than the rest."""
     candidates = group.candidates
     try:
-        return [(candidates[one.index], one) for one in facts]
+        return [(candidates[fact.index], fact) for fact in facts]
     except IndexError:
-        return [(_candidate(group, one.index), one) for one in facts]
+        return [(_candidate(group, fact.index), fact) for fact in facts]
 
 
 def _joined(state: "State", group: Group, event: events.RequestJoined) -> None:
@@ -397,8 +397,8 @@ def _take_answer(group: Group, candidate: Candidate, event: events.AnsweredCandi
 def _note_answer(group: Group, at: float) -> None:
     group.answered_at = at
     if group.phase == "GENERATING":
-        for one in group.candidates:
-            if one.phase == "claimed":
+        for candidate in group.candidates:
+            if candidate.phase == "claimed":
                 return
         group.phase = "SCORING"
 

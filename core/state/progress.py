@@ -204,7 +204,7 @@ def _note_best(progress: Progress, look: events.LookEnded, event: events.LookEnd
     best = next(iter(progress.verified), None)
     if best is look:
         rewards = tuple(
-            events.PromptFigures(id=one.id, rewards=one.rewards) for one in event.prompts
+            events.PromptFigures(id=prompt.id, rewards=prompt.rewards) for prompt in event.prompts
         )
         progress.best_rewards = replace(look, prompts=rewards)
 
@@ -214,7 +214,7 @@ def _drop_oldest(progress: Progress) -> None:
     if len(looks) <= LOOK_CAP:
         return
     retained = (progress.baseline, progress.best, *progress.verified[:1])
-    look_ids = {one.look_id for one in retained if one is not None}
+    look_ids = {look.look_id for look in retained if look is not None}
     while len(looks) > LOOK_CAP:
         del looks[next(place for place, one in enumerate(looks) if one.look_id not in look_ids)]
 

@@ -99,7 +99,7 @@ def _same_server(state: "State", name: str, url: str, embedded: bool) -> Server:
     """
     server = state.servers.get(name)
     if server is None or (server.url != url and not embedded):
-        of_name = (one.engine_run for one in state.groups.values() if one.server == name)
+        of_name = (group.engine_run for group in state.groups.values() if group.server == name)
         return Server(name=name, url=url, engine_run=max(of_name, default=-1) + 1)
     server.url = url
     return server
@@ -135,7 +135,7 @@ def _detached(state: "State", event: events.ConsoleDetached) -> Dirty:
     del state.attached[event.holder]
     for group in state.groups.values():
         if group.leases:
-            group.leases = [one for one in group.leases if one.holder != event.holder]
+            group.leases = [lease for lease in group.leases if lease.holder != event.holder]
     return frozenset(("proxy", "groups"))
 
 

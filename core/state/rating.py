@@ -129,7 +129,7 @@ def _of(lease: Lease, holder: str, rater: str) -> bool:
 
 
 def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
-    group.leases = [one for one in group.leases if not _of(one, event.holder, event.rater)]
+    group.leases = [lease for lease in group.leases if not _of(lease, event.holder, event.rater)]
     if group.vote_of(event.rater, event.holder) is None:
         _note_time(state, event.rater, event.at)
     vote = record_of(Rating, event)
@@ -140,7 +140,7 @@ def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
 def _withdrawn(state: "State", group: "Group", event: events.VoteWithdrawn) -> None:
     if group.vote_of(event.rater, event.holder) is not None:
         _forget_time(state, event.rater)
-    group.votes = [one for one in group.votes if not one.by(event.rater, event.holder)]
+    group.votes = [vote for vote in group.votes if not vote.by(event.rater, event.holder)]
 
 
 def _settled(state: "State", group: "Group", event: events.DisagreementSettled) -> None:
@@ -220,11 +220,11 @@ def count_vote(state: "State", group: "Group", event: events.GroupSealed) -> Non
     """Count a sealed rating for its rater, and compare it with the automatic rewards."""
     if event.source != "human" or group.rating is None:
         return
-    sent = {one.index: one.reward for one in event.rewards}
+    sent = {reward.index: reward.reward for reward in event.rewards}
     if group.overlap == 1:
         _count(state, group, group.rating, sent)
         return
-    indices = [one.index for one in group.candidates if one.phase == "answered"]
+    indices = [candidate.index for candidate in group.candidates if candidate.phase == "answered"]
     judging = [one for one in group.votes if len(one.rewards) == len(indices)]
     for vote in judging:
         _count(state, group, vote, dict(zip(indices, vote.rewards, strict=True)))
@@ -268,10 +268,10 @@ def _best_by_part(state: "State", group: "Group") -> dict[str, int]:
     out."""
     model = {one.name for one in state.rewards.parts}
     values: dict[str, dict[int, float]] = {}
-    for one in group.candidates:
-        for part in one.parts:
+    for candidate in group.candidates:
+        for part in candidate.parts:
             if part.gate or part.weight or part.name in model:  # the others are only informative
-                values.setdefault(part.name, {})[one.index] = part.value
+                values.setdefault(part.name, {})[candidate.index] = part.value
     winners = {name: only_top(rewards) for name, rewards in values.items()}
     return {name: best for name, best in winners.items() if best is not None}
 
@@ -279,7 +279,11 @@ def _best_by_part(state: "State", group: "Group") -> dict[str, int]:
 def judged_best(group: "Group") -> int | None:
     """Return the candidate that the automatic rewards put first; None if several share it."""
     return only_top(
-        {one.index: one.auto_reward for one in group.candidates if one.auto_reward is not None}
+        {
+            candidate.index: candidate.auto_reward
+            for candidate in group.candidates
+            if candidate.auto_reward is not None
+        }
     )
 
 

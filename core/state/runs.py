@@ -261,8 +261,8 @@ def _drop_oldest(state: "State") -> None:
     runs = state.engine_runs
     unneeded = (at for at, one in enumerate(runs.runs) if not one.pinned and not one.running)
     del runs.runs[next(unneeded, 0)]
-    keys = {one.job for one in runs.runs}
-    for key in [one for one in runs.jobs if one not in keys]:
+    keys = {run.job for run in runs.runs}
+    for key in [job for job in runs.jobs if job not in keys]:
         del runs.jobs[key]
 
 

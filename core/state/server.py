@@ -315,28 +315,28 @@ def _asked(state: "State", event: events.TryAsked) -> Dirty:
 
 
 def _answered(state: "State", event: events.TryAnswered) -> Dirty:
-    for one in reversed(state.tries):
-        if one.try_id == event.try_id:
-            one.over = True
-            one.text = event.text[:TEXT_CAP]
-            one.reasoning = event.reasoning[:TEXT_CAP]
-            one.tool_calls = event.tool_calls[:TEXT_CAP]
-            one.cut = max(map(len, (event.text, event.reasoning, event.tool_calls))) > TEXT_CAP
-            one.finish_reason = event.finish_reason
-            one.tokens = event.tokens
-            one.seconds = event.seconds
+    for attempt in reversed(state.tries):
+        if attempt.try_id == event.try_id:
+            attempt.over = True
+            attempt.text = event.text[:TEXT_CAP]
+            attempt.reasoning = event.reasoning[:TEXT_CAP]
+            attempt.tool_calls = event.tool_calls[:TEXT_CAP]
+            attempt.cut = max(map(len, (event.text, event.reasoning, event.tool_calls))) > TEXT_CAP
+            attempt.finish_reason = event.finish_reason
+            attempt.tokens = event.tokens
+            attempt.seconds = event.seconds
             if event.step is not None:
-                one.step, one.run = event.step, event.run
-            one.error = event.error
+                attempt.step, attempt.run = event.step, event.run
+            attempt.error = event.error
             return PROBES
     return NOTHING
 
 
 def fail_probes(state: "State") -> Dirty:
     """Mark probes that the previous proxy did not answer as failed."""
-    lost = [one for one in state.tries if not one.over]
-    for one in lost:
-        one.over, one.error = True, "the proxy ended before the answer came"
+    lost = [attempt for attempt in state.tries if not attempt.over]
+    for attempt in lost:
+        attempt.over, attempt.error = True, "the proxy ended before the answer came"
     return PROBES if lost else NOTHING
 
 
@@ -373,11 +373,15 @@ def automatic_rewards(group: "Group") -> dict[int, float]:
     """
     human = group.source == "human"
     rewards: dict[int, float] = {}
-    for one in group.candidates:
-        if one.reward is not None:
-            value = one.auto_reward if human or one.auto_reward is not None else one.reward
+    for candidate in group.candidates:
+        if candidate.reward is not None:
+            value = (
+                candidate.auto_reward
+                if human or candidate.auto_reward is not None
+                else candidate.reward
+            )
             if value is not None:
-                rewards[one.index] = value
+                rewards[candidate.index] = value
     return rewards
 
 
@@ -393,7 +397,7 @@ def hand_score(group: "Group") -> float | None:
     winners = top(automatic_rewards(group))
     if not winners:
         return None
-    rewards = {one.index: one.reward or 0.0 for one in group.candidates}
+    rewards = {candidate.index: candidate.reward or 0.0 for candidate in group.candidates}
     return sum(rewards[index] for index in winners) / len(winners)
 
 
@@ -405,8 +409,8 @@ def count_group(stats: StepStats, group: "Group") -> None:
     """
     stats.groups += 1
     stats.dead += bool(group.dead)
-    for one in group.candidates:
-        if (reward := one.reward) is not None:
+    for candidate in group.candidates:
+        if (reward := candidate.reward) is not None:
             stats.rewards += 1
             stats.mean += (reward - stats.mean) / stats.rewards
             stats.square += (reward * reward - stats.square) / stats.rewards

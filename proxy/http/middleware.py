@@ -119,7 +119,7 @@ class _Body:
         """Bytes that were read."""
         self._complete = not (self._announced or "transfer-encoding" in headers)
         self._waits = "100-continue" in headers.get("expect", "").lower()
-        """The client sends no body before it is told to."""
+        """The client sends no body before the server asks for it."""
         self._closes = self._waits or self._announced > UNREAD or "transfer-encoding" in headers
         """The connection is closed if the body is not complete when its request is answered."""
         self._discards: tuple[float, float] = UNREAD, LINGER

@@ -65,9 +65,9 @@ async def test_bodies_without_the_key(tmp_path: Path) -> None:
         for one in senders:
             await one.send(head)
         async with asyncio.TaskGroup() as tasks:
-            answers = [tasks.create_task(one.answer()) for one in senders]
-            for one in senders:
-                tasks.create_task(pour(one, size))
+            answers = [tasks.create_task(sender.answer()) for sender in senders]
+            for sender in senders:
+                tasks.create_task(pour(sender, size))
             await asked(url)
         assert {answer.result().status for answer in answers} == {401}
 

@@ -92,7 +92,9 @@ def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Even
             )
         )
     if sent:
-        mean = [sum(best(one)[place] for one in votes.values()) / len(votes) for place in range(4)]
+        mean = [
+            sum(best(vote)[place] for vote in votes.values()) / len(votes) for place in range(4)
+        ]
         names = tuple(votes)
         events += [
             GroupRated(**about, rating="scores", rewards=tuple(mean), rater="x", raters=names),

@@ -343,7 +343,7 @@ def _should_repeat(group: Group, share: float) -> bool:
     rating = group.rating
     if rating is None or not rating.blind or group.repeated or not is_picked(group.group_id, share):
         return False
-    phases = [one.phase for one in group.candidates if one.reward is not None]
+    phases = [candidate.phase for candidate in group.candidates if candidate.reward is not None]
     return len(phases) > 1 and _FINAL_PHASES.issuperset(phases)
 
 

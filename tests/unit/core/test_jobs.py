@@ -86,7 +86,7 @@ def test_changes_of_two_jobs() -> None:
     put(before, "ajet.extra", [1])
     put(after, "ajet.new", None)
     result = changes(before, after)
-    assert [(one.path, one.before, one.after) for one in result] == [
+    assert [(item.path, item.before, item.after) for item in result] == [
         (BATCH, 4, 1),
         (LEARNING_RATE, 5e-4, 8e-4),
         ("ajet.new", MISSING, None),

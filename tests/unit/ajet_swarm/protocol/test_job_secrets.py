@@ -81,7 +81,9 @@ def test_a_secret_is_masked_and_restored(
     result = yaml.safe_load(shown)["ajet"]
     plain = yaml.safe_load(masked(text))["ajet"]
     for place in (result["teacher_model"], result["judges"][0]):
-        assert all(len(one) == len(MASK) + 9 and one.startswith(MASK) for one in parts(place[name]))
+        assert all(
+            len(part) == len(MASK) + 9 and part.startswith(MASK) for part in parts(place[name])
+        )
     assert set(parts(plain["teacher_model"][name])) == {MASK}
     # the rest is as it was
     assert shown.startswith("# the comment of the operator\n")

@@ -330,7 +330,7 @@ async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.Mo
         disk.full = False
         await until(lambda: bool(recovered))
         await bus.publish_durable(GroupNoted(group_id="g1", note="written"))
-        assert [one.seq for one in journal.events()] == [1, 2, 3, 4]
+        assert [event.seq for event in journal.events()] == [1, 2, 3, 4]
         assert journal.replayed_state() == bus.state
         assert journal.error == ""
 

@@ -87,7 +87,7 @@ async def test_a_conversation_costs_its_length_once(tmp_path: Path) -> None:
     result = await written(tmp_path / "j.db", events)
     assert result == events  # numbered in place
     length = len(msgspec.json.encode([turns[-1], tools]))
-    assert sum(len(encode(one)) for one in events) > 15 * length
+    assert sum(len(encode(event)) for event in events) > 15 * length
     events_size, messages_size = sizes(tmp_path / "j.db")
     assert messages_size < 0.7 * length
     assert events_size < 700 * len(events)
@@ -172,7 +172,7 @@ async def test_a_message_that_leaves_the_memory_in_its_own_commit_is_stored_once
         for place, text in enumerate(asked):
             bus.publish(opened(place, [{"role": "user", "content": text}]))
         await journal.committed(bus.state.seq)
-        queries = [one.query for one in journal.events() if isinstance(one, GroupOpened)]
+        queries = [event.query for event in journal.events() if isinstance(event, GroupOpened)]
     assert queries == asked
     assert stored(tmp_path / "j.db") == 7
 

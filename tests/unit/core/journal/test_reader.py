@@ -81,7 +81,7 @@ async def test_groups_that_overlap_and_one_that_never_ends(tmp_path: Path) -> No
             bus.publish(event)
     await journal.durable(bus.state.seq)
     page = journal.page(0, 10)
-    assert [(one.group_id, one.phase) for one in page.groups] == [
+    assert [(group.group_id, group.phase) for group in page.groups] == [
         ("g0001", "CLAIMING"),
         ("g0002", "DONE"),
         ("g0003", "DONE"),
@@ -162,7 +162,7 @@ def test_a_survey_finds_every_probe_prompt_and_training_run(tmp_path: Path) -> N
     path = write_journal(tmp_path / "j.db", events)
     with JournalFile(path) as journal:
         facts = journal.survey()
-    assert [one.id for one in facts.probes] == ["a", "b"]
+    assert [prompt.id for prompt in facts.probes] == ["a", "b"]
     assert facts.runs == {("embedded", 2): ("math.2", "base")}
 
 
@@ -181,8 +181,8 @@ def test_a_group_whose_texts_are_lost_is_marked(tmp_path: Path) -> None:
     long = "a question of more than a hundred bytes, which the journal stores apart " * 3
     path = write_journal(tmp_path / "j.db", [*ranked_group("g0", long), *ranked_group("g1")])
     with JournalFile(path) as journal:
-        assert [one.lost_texts for one in journal.closed_groups()] == [False, False]
+        assert [group.lost_texts for group in journal.closed_groups()] == [False, False]
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         assert db.execute("delete from messages where id=1").rowcount
     with JournalFile(path) as journal:
-        assert [one.lost_texts for one in journal.closed_groups()] == [True, False]
+        assert [group.lost_texts for group in journal.closed_groups()] == [True, False]

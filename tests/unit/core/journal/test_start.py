@@ -70,7 +70,7 @@ def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
         page = file.page(0, 5)
         assert [one.phase for one in page.groups] == ["DONE"] * 5
         builder = RecordBuilder(file.survey().runs)
-        built = [builder.build(one) for one in file.closed_groups()]
+        built = [builder.build(group) for group in file.closed_groups()]
     assert len([one for one in built if one is not None]) == 30
 
 

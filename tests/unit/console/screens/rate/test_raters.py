@@ -157,7 +157,7 @@ def test_disagreements_are_the_raters_own_newest_first() -> None:
         *sent(1, best=0), *sent(2, best=1), *sent(3, best=3), *sent(4, best=0, rater="bob")
     )
     result = reward_disagreements(state, "anna")
-    assert [one.group_id for one in result] == ["g0003", "g0001"]
+    assert [item.group_id for item in result] == ["g0003", "g0001"]
     row = row_text(result[0], 100)
     assert "you #4  rewards #2 (0.90)" in row
     assert row.endswith("[style]")

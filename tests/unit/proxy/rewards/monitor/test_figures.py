@@ -124,14 +124,14 @@ def fed(watch: HackingMonitor, groups: int, sign: float, noise: float = 0.1, see
 
 
 def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
-    return {one.trait: (one.r, one.n, one.alert) for one in watch.figures()}
+    return {figure.trait: (figure.r, figure.n, figure.alert) for figure in watch.figures()}
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_reward_that_follows_length_is_found_with_evidence(sign: float) -> None:
     watch = HackingMonitor()
     fed(watch, 40, sign)
-    result = {one.trait: one for one in watch.figures()}
+    result = {figure.trait: figure for figure in watch.figures()}
     length = result["length"]
     assert length.alert
     assert length.r is not None
@@ -166,7 +166,7 @@ def test_noise_alone_raises_no_alert() -> None:
         watch = HackingMonitor()
         for _ in range(30):
             fed(watch, 4, 0.0, noise=1.0, seed=seed)
-            assert not any(one.alert for one in watch.figures())
+            assert not any(figure.alert for figure in watch.figures())
             seed += 1000
 
 
@@ -246,7 +246,7 @@ def test_an_ordinary_bad_answer_is_not_an_outlier() -> None:
     assert not values.take("bad", [(0, 0.86), (1, 0.89), (2, 0.12), (3, 0.88)])
     assert values.take("odd", [(0, 0.86), (1, 0.89), (2, -1.5), (3, 0.88)])
     assert values.take("again", [(0, 0.86), (1, 0.89), (2, -1.5), (3, 0.88)])
-    assert [one[0] for one in values.outliers if one[0] in ("bad", "odd", "again")] == [
+    assert [outlier[0] for outlier in values.outliers if outlier[0] in ("bad", "odd", "again")] == [
         "odd",
         "again",
     ]

@@ -287,8 +287,7 @@ async def test_the_monitor_reports_while_groups_keep_arriving(
     async with asyncio.timeout(20), running(monitor):
         await result.wait()
         first = monitor.read
-        while monitor.read == first:  # groups that arrived meanwhile are read next
-            await asyncio.sleep(0.005)
+        await until(lambda: monitor.read != first)  # groups that arrived meanwhile are read next
     assert read_then[0] <= 5
 
 
@@ -352,7 +351,8 @@ async def test_the_shipped_rewards_raise_no_alert_about_length(
     state = bus.state
     state.rewards = Rewards(
         parts=tuple(
-            RewardPart(name=one.name, kind=one.kind, gate=one.gate) for one in default_model().parts
+            RewardPart(name=part.name, kind=part.kind, gate=part.gate)
+            for part in default_model().parts
         )
     )
     rng = random.Random(7)
