@@ -25,7 +25,7 @@ SETTINGS = "proxy:\n  answer: live\n  straggler_after: 0\n  straggler_limit: 0\n
 """A slow machine restarts no candidate: another call of it is another request for the flood."""
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello."}]}
 SMALL_CHUNKS = "endless body in small chunks"
-"""Takes 24 s of CPU of a swarm server's answers, which are larger; the path is that of `observe`."""
+"""Takes 24 s of CPU with the larger answers of a swarm server, on the same path."""
 
 
 def peak_mb(pid: int) -> float:
