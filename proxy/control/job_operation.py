@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.stable_offline import OFF, QUIET, quiet_seconds, wait_stable_offline
+from ajet_swarm.api.stable_offline import OFF, quiet_seconds, wait_stable_offline
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.server import likely_causes
@@ -153,12 +153,12 @@ class JobOperation:
             raise OperationCancelled("cancelled")
         return result
 
-    async def stop_for(self, job: str, quiet: float = QUIET) -> None:
+    async def stop_for(self, job: str, quiet: float | None = None) -> None:
         """Stop an engine that is to start with another job, in the steps before it is sent.
 
         Args:
             job: The job, as YAML; it is refused before anything is stopped.
-            quiet: Seconds for which a server with a trainer must stay OFFLINE before a start.
+            quiet: As of `quiet_seconds`.
         """
         self.job, client, watcher = job, self.engine.client, self.engine.watcher
         await self.step(CHECK, self._check_accepted(job))

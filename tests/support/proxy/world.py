@@ -53,6 +53,7 @@ from proxy.rewards.source import (
     SourceHealth,
 )
 from proxy.servers.watch import ServerWatch
+from tests.support.capped_clock import skip
 from tests.support.proxy.singles import singles
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -63,6 +64,8 @@ FAST = {
     "recover": 0.5,
     "last_ends": 0.2,
 }
+STEP = 1.0
+"""Seconds of a step of `let`."""
 HEADERS = {"content-type": "application/json"}
 
 Scorer = Callable[[GroupContext], Awaitable[list[float]]]
@@ -327,6 +330,17 @@ async def world(
         if recover:
             await groups.recover()
         yield made
+
+
+async def let(seconds: float, *worlds: World) -> None:
+    """Let time pass in steps, in which everything that is due is done."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + seconds
+    while clock() < until:
+        skip(min(STEP, until - clock()))
+        for _ in range(4):
+            await asyncio.gather(*(w.context.journal.committed(w.state.seq) for w in worlds))
+            await asyncio.sleep(0.002)
 
 
 def loop_clock() -> Callable[[], float]:

@@ -257,6 +257,7 @@ async def test_stop_does_not_wait_for_a_slow_close_but_the_next_start_does() -> 
         assert starting.result().json()["success"] is True
 
 
+@pytest.mark.usefixtures("collected_policies")
 async def test_a_stop_frees_the_policy_without_the_garbage_collector() -> None:
     """Objects of numpy are large and few: the collector would run after many stops."""
     gc.disable()

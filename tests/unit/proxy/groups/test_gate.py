@@ -26,30 +26,17 @@ from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
 from proxy.groups.gate import ACTIVE, KEPT
 from proxy.servers.facts import ROLLING_POST
-from tests.support.capped_clock import skip
-from tests.support.proxy.world import World, settings, world
+from tests.support.proxy.world import World, let, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.mock.helpers import FakeControl, write_rows
 
 REAL = {"window": 3.0, "discard_timeout_rating": 600.0}
 BUDGETS = {"answer_budget": 90.0, "stream_budget": 600.0}
-STEP = 1.0
 
 
 def mode(name: str, **rating: Any) -> Settings:
     """The times of the product, in one rating mode."""
     return settings(proxy=BUDGETS, rating={**REAL, "mode": name, **rating})
-
-
-async def let(seconds: float, *worlds: World) -> None:
-    """Let time pass in steps, in which everything that is due is done."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + seconds
-    while clock() < until:
-        skip(min(STEP, until - clock()))
-        for _ in range(4):
-            await asyncio.gather(*(w.context.journal.committed(w.state.seq) for w in worlds))
-            await asyncio.sleep(0.002)
 
 
 class Users:

@@ -13,7 +13,7 @@ import proxy.servers.watch
 from core.events import AlertRaised
 from proxy.servers.held_batch import client_name
 from tests.support.alerts import cause_of
-from tests.support.proxy.world import World, settings, world
+from tests.support.proxy.world import World, let, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,9 @@ OFF = {"straggler_after": 0, "straggler_limit": 0}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy.servers.held_batch, "HELD_AFTER", 0.3)
-    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 0.5)
+    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 0.6)
+    monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.05)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.05)
 
 
 def take(swarm: ScriptedSwarm, count: int, client: str = DEAD, timeout: float = 60.0) -> list[str]:
@@ -102,7 +104,7 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
         await w.until(lambda: w.state.servers["s"].state == "ROLLING_POST")
         w.swarm.expire(w.swarm.claims[0])
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
-        await asyncio.sleep(1.2)
+        await let(1.2, w)
         assert not [one for one in w.kinds(AlertRaised) if one.key == KEY]
 
 
@@ -113,7 +115,7 @@ async def test_an_active_client_is_named_only_after_a_while(
     async with world(tmp_path, watched=True) as w:
         take(w.swarm, 1, "alice")
         w.swarm.set_state("ROLLING_POST")
-        await asyncio.sleep(2.2)
+        await let(2.2, w)
         assert KEY not in w.state.alerts
         monkeypatch.setattr(proxy.servers.held_batch, "NAME_ALL_AFTER", 1.0)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
@@ -134,12 +136,13 @@ async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
             return sum(one.key == KEY for one in w.kinds(AlertRaised))
 
         before = raised()
-        await asyncio.sleep(2.2)
+        await let(2.2, w)
         assert raised() == before
         w.swarm.expire(uuids[-1])
         await w.until(lambda: raised() > before, 2.5)
         assert "bob" not in cause_of(w.state.alerts[KEY])
         monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
+        await let(2.0, w)
         await w.until(lambda: raised() > before + 2, 5.0)
 
 
@@ -148,7 +151,7 @@ async def test_a_server_without_details_raises_nothing(tmp_path: Path) -> None:
         take(w.swarm, 1)
         w.swarm.pool_default = True
         w.swarm.set_state("ROLLING_POST")
-        await asyncio.sleep(1.8)
+        await let(1.8, w)
         assert KEY not in w.state.alerts
 
 
@@ -167,13 +170,6 @@ def test_a_generated_client_name_is_shortened(name: str, shown: str) -> None:
     assert client_name(name) == shown
 
 
-@pytest.fixture
-def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.1)
-    monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.1)
-
-
-@pytest.mark.usefixtures("fast_checks")
 async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
     tmp_path: Path,
 ) -> None:
@@ -183,13 +179,12 @@ async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
         w.swarm.set_state("ROLLING_POST")
         waiting = await w.ask()
         await w.until(lambda: KEY in w.state.alerts)
-        await w.until(lambda: waiting.age > 3.0)
+        await let(3.0, w)
         for uuid in uuids:
             w.swarm.expire(uuid)
         assert (await w.reply(waiting)).answer is not None
 
 
-@pytest.mark.usefixtures("fast_checks")
 async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
     budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0, "max_groups": 1})
     async with world(tmp_path, configured=budget, watched=True) as w:
@@ -200,7 +195,7 @@ async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
         second = await w.ask("another")
         w.swarm.set_state("ROLLING_POST")
         await w.until(lambda: KEY in w.state.alerts)
-        await w.until(lambda: second.age > 3.0)
+        await let(3.0, w)
         w.swarm.delay = 0.0
         await w.commands.abort(first.group_id)
         for uuid in uuids:
@@ -208,19 +203,18 @@ async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
         assert (await w.reply(second)).answer is not None
 
 
-@pytest.mark.usefixtures("fast_checks")
 async def test_no_request_waits_longer_than_its_limit(tmp_path: Path) -> None:
     budget = settings(proxy={"answer_budget": 1.0, "answer_limit": 2.0})
     async with world(tmp_path, configured=budget, watched=True) as w:
         take(w.swarm, 3)
         w.swarm.set_state("ROLLING_POST")
         waiting = await w.ask()
+        await let(2.0, w)
         reply = await w.reply(waiting)
         assert reply.error is not None
         assert 2.0 <= waiting.age < 10.0
 
 
-@pytest.mark.usefixtures("fast_checks")
 async def test_episodes_of_a_dead_client_are_aborted_where_the_settings_say_so(
     tmp_path: Path,
 ) -> None:
@@ -240,7 +234,6 @@ async def test_episodes_of_a_dead_client_are_aborted_where_the_settings_say_so(
         assert (await w.reply(waiting)).answer is not None
 
 
-@pytest.mark.usefixtures("fast_checks")
 async def test_an_abort_that_a_server_may_still_process_is_not_repeated(tmp_path: Path) -> None:
     aborting = settings(proxy={"abort_dead_clients": 0.5})
     async with world(tmp_path, configured=aborting, watched=True) as w:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.events import Event, JudgeSpent
+from proxy.rewards.judge import part
 from proxy.rewards.judge.settings import MODES, SETTINGS
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
@@ -81,8 +82,9 @@ async def test_a_rubric_that_is_saved_is_used(
 
 @pytest.mark.slow
 async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
-    tmp_path: Path, group: Group, until: Callable[..., Any]
+    tmp_path: Path, group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(part, "PROBE_EVERY", 0.05)
     async with ScriptedJudge() as judge:
         file = model(tmp_path, judge.url)
         events: list[Any] = []
