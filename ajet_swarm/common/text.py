@@ -17,6 +17,8 @@ _JOINERS = re.compile(f"(?<={_SCRIPT})[\u200c\u200d]{{1,2}}|[\u200c\u200d]{{1,2}
 """Joiners beside an emoji or a joined letter: the text reads the same without them."""
 HARMFUL = re.compile(f"[\t\n{_UNSEEN}]")
 """Characters that no cell of a terminal may contain."""
+LONGEST_NAME = 200
+"""Characters of an unknown name that are compared with the known ones."""
 
 
 def plain(text: str) -> str:
@@ -52,7 +54,7 @@ def closest(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6
         count: How many to return at most.
         cutoff: Least similarity, from 0 (anything) to 1 (equal).
     """
-    names = list(known)
+    names, word = list(known), word[:LONGEST_NAME]
     folded = difflib.get_close_matches(word.lower().replace("-", "_"), names, count, cutoff)
     return folded or difflib.get_close_matches(word, names, count, cutoff)
 

@@ -89,6 +89,8 @@ class Admission:
         )
         self._counts: dict[str, RequestCount] = {}
         """Group id of an open run -> its request in the limits."""
+        self._newest = 0
+        """Milliseconds in the newest group id."""
         self._alerts: dict[str, asyncio.TimerHandle] = {}
         """Alert key of a session over its limit -> when the alert is cleared."""
 
@@ -230,10 +232,16 @@ class Admission:
         newcomer = request.connection.lag is not None and turn == 1
         return AdmittedRequest(request, turn, origin, newcomer)
 
+    def _next_group_id(self) -> str:
+        """Return an id that sorts by time: the journal's index of groups then grows at its end."""
+        runtime = self._context.runtime
+        self._newest = max(int(runtime.clock.wall() * 1_000), self._newest + 1)
+        return f"{self._newest & 0xFFFF_FFFF:08x}{runtime.chance.token(2)}"
+
     def _open(self, admitted: AdmittedRequest, row: Row | None, facts: ServerFacts) -> Run:
         request, context, server = admitted.request, self._context, facts.server
         described = request.shown
-        group_id = context.runtime.chance.token(6)
+        group_id = self._next_group_id()
         traceparent, tracestate = trace_context_of(request.headers)
         if row is not None:
             context.rows.take(row.row_id)

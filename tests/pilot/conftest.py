@@ -14,9 +14,11 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tests.support.console import PAINT
 from tests.support.quiet import quiet
 
 _parse = Stylesheet._parse_rules
@@ -162,6 +164,23 @@ def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each painted line has seven small caches and uses two; a test paints thousands of lines.
     monkeypatch.setattr(Strip, "__init__", _strip)
     monkeypatch.setattr(Strip, "__getattr__", _strip_cache, raising=False)
+
+
+def _paint_at_rest(self: Screen[object]) -> None:
+    """Leave the painting to `rest`, which does it once for all changes before it.
+
+    Painting each frame is a third of the CPU time of these tests.
+    """
+    if self is not self.app.screen:
+        PAINT(self)
+    else:
+        self._dirty_widgets.clear()
+        self.app._update_mouse_over(self)
+
+
+@pytest.fixture(autouse=True)
+def _painting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Screen, "_compositor_refresh", _paint_at_rest)
 
 
 @pytest.fixture(autouse=True)

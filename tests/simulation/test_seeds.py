@@ -15,7 +15,7 @@ from tests.simulation.__main__ import faults
 FOUND_BY = {
     "end-before-durable": 0,
     "turn-kept-after-cancel": 108,
-    "part-kept-in-rolling-post": 93,
+    "part-kept-in-rolling-post": 862,
     "no-abort-after-cancel": 4,
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widget import Widget
 
 from ajet_swarm.common.errors import AjetError
@@ -275,6 +276,8 @@ class PatientConsole(ConsoleApp):
         super().notify(message, timeout=600 if timeout is None else 100 * timeout, **more)
 
 
+PAINT = Screen._compositor_refresh
+"""Paints what changed; the pilots' own leaves that to `rest`."""
 OPENED_LATER = ("rewards", "mock", "engine")
 """Screens that put their cursor where the state is when they open; the others open at the start."""
 
@@ -332,9 +335,12 @@ async def rest(app: ConsoleApp) -> None:
     On a busy machine the pilot mistakes a process without processor time for an idle one.
     """
     for _ in range(4_000):
-        if not _work(app):
+        if _work(app):
+            await asyncio.sleep(0.005)
+        elif app.is_running and app.screen._compositor._dirty_regions:
+            PAINT(app.screen)
+        else:
             return
-        await asyncio.sleep(0.005)
     raise AssertionError(f"the app does not come to rest: {_work(app)}")
 
 

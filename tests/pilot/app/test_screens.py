@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from textual.command import CommandList
 
 from ajet_swarm.common.errors import AjetError
@@ -33,45 +32,23 @@ def running_processes() -> FakeProcessManager:
     )
 
 
-async def test_function_keys_open_every_screen() -> None:
+async def test_f_keys_digits_and_typed_names_open_screens() -> None:
     async with run_console(sample_state()) as console:
         for place in (*SCREENS[1:], SCREENS[0]):
             await console.press(f"f{place.number}")
             assert console.app.current_mode == place.name
             assert console.app.front is not None
             assert console.app.front.area.startswith(place.title.split(" ")[0])
-
-
-async def test_digits_open_screens_where_they_do_not_vote() -> None:
-    async with run_console(sample_state()) as console:
-        await console.press("5")
-        assert console.app.current_mode == "engine"
-        await console.press("7")
-        assert console.app.current_mode == "log"
-        await console.press("f3")
-        await console.press("5")
-        assert console.app.current_mode == "rate"
-
-
-async def test_typed_names_open_screens() -> None:
-    async with run_console(sample_state()) as console:
-        await console.press("colon", *"eng", "enter")
-        assert console.app.current_mode == "engine"
-        await console.press("colon", *"nowhere", "enter")
-        assert console.app.current_mode == "engine"
-        await console.press("colon", "escape")
-        assert console.app.current_mode == "engine"
-
-
-async def test_help_shows_the_keys_of_this_screen() -> None:
-    async with run_console(sample_state(), size=(100, 40), at="log") as console:
-        await console.press("question_mark")
-        text = console.text()
-        assert "Log: help" in text
-        assert "Source" in text
-        assert "All, or one process" in text
-        await console.press("escape")
-        assert "Log: help" not in console.text()
+        for keys, mode in (
+            (["5"], "engine"),
+            (["7"], "log"),
+            (["f3", "5"], "rate"),  # digits vote there
+            (["colon", *"eng", "enter"], "engine"),
+            (["colon", *"nowhere", "enter"], "engine"),
+            (["colon", "escape"], "engine"),
+        ):
+            await console.press(*keys)
+            assert console.app.current_mode == mode, keys
 
 
 async def titles(console: RunningConsole) -> list[str]:
@@ -142,66 +119,43 @@ async def test_the_palette_confirms_dangerous_commands() -> None:
         assert console.link.commands == [("engine.stop", {"server": "embedded"})]
 
 
-async def test_confirm_defaults_to_no() -> None:
-    async with run_console(sample_state()) as console:
-        answers: list[bool] = []
+async def test_questions_and_messages() -> None:
+    async with run_console(sample_state(), size=(100, 30)) as console:
+        app = console.app
+        answers: list[bool | str | None] = []
+
+        async def confirm() -> None:
+            answers.append(await app.confirm("Abort [/b]", f"4 episodes {HOSTILE}", "Abort"))
 
         async def ask() -> None:
-            answers.append(
-                await console.app.confirm("Abort [/b]", f"4 episodes {HOSTILE}", "Abort")
-            )
+            answers.append(await app.ask("Note", "why", "old"))
+
+        async def work() -> None:
+            raise ValueError("no luck [/b]")
 
         for key, expected in (("enter", False), ("escape", False), ("n", False), ("y", True)):
-            console.app.run_worker(ask())
+            app.run_worker(confirm())
             await console.settle()
             assert "Abort [/b]" in console.text()
             await console.press(key)
             assert answers[-1] is expected, key
-
-
-async def test_ask_returns_the_line_or_none() -> None:
-    async with run_console(sample_state()) as console:
-        answers: list[str | None] = []
-
-        async def ask() -> None:
-            answers.append(await console.app.ask("Note", "why", "old"))
-
-        console.app.run_worker(ask())
-        await console.settle()
-        await console.press("end", *" 12", "enter")
-        assert answers == ["old 12"] or answers == [" 12"]
-        console.app.run_worker(ask())
-        await console.settle()
-        await console.press("escape")
-        assert answers[-1] is None
-
-
-async def test_a_refused_command_shows_its_hostile_message_safely() -> None:
-    async with run_console(sample_state(), size=(100, 30)) as console:
+        for keys, lines in ((["end", *" 12", "enter"], ("old 12", " 12")), (["escape"], (None,))):
+            app.run_worker(ask())
+            await console.settle()
+            await console.press(*keys)
+            assert answers[-1] in lines
         console.link.refuse = AjetError(f"no [/b] {HOSTILE}")
-        console.app.run_command("engine.start")
+        app.run_command("engine.start")
         await console.settle()
         assert "no [/b]" in console.text()
         assert "\x1b" not in console.text()
-
-
-async def test_the_too_small_message_disappears_after_a_resize() -> None:
-    async with run_console(sample_state(), size=(80, 24)) as console:
-        await console.pilot.resize_terminal(59, 20)
+        console.session.notify("your flags do not apply", "warning")
         await console.settle()
-        assert console.text().strip() == "terminal too small: 59x20, needs 60x15"
-        await console.pilot.resize_terminal(80, 14)
+        assert "your flags do not apply" in console.text()
+        assert console.session.messages == []
+        app.run_worker(work(), name="some work", exit_on_error=False)
         await console.settle()
-        assert "80x14, needs 60x15" in console.text()
-        await console.pilot.resize_terminal(60, 15)
-        await console.settle()
-        assert "too small" not in console.text()
-        assert "ROLL" in console.text()
-
-
-async def test_a_console_can_start_in_a_too_small_terminal() -> None:
-    async with run_console(sample_state(), size=(40, 10)) as console:
-        assert "terminal too small: 40x10, needs 60x15" in console.text()
+        assert any("no luck" in line.text for line in console.session.logs("console"))
 
 
 async def test_a_reconnect_does_not_change_the_screen() -> None:
@@ -245,17 +199,6 @@ async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
         console.app.view_faults.clear()
 
 
-async def test_failed_background_work_shows_a_message() -> None:
-    async with run_console(sample_state()) as console:
-
-        async def work() -> None:
-            raise ValueError("no luck [/b]")
-
-        console.app.run_worker(work(), name="some work", exit_on_error=False)
-        await console.settle()
-        assert any("no luck" in line.text for line in console.session.logs("console"))
-
-
 async def test_nothing_is_requested_before_the_first_paint() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
@@ -288,26 +231,18 @@ async def test_a_failed_start_names_the_key_that_retries() -> None:
         assert processes.commands == [("proxy.restart", {})]
 
 
-async def test_session_messages_become_toasts() -> None:
-    async with run_console(sample_state(), size=(100, 30)) as console:
-        console.session.notify("your flags do not apply", "warning")
-        await console.settle()
-        assert "your flags do not apply" in console.text()
-        assert console.session.messages == []
-
-
-@pytest.mark.parametrize("proxy", [True, False])
-async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
+async def test_three_choices_fit_the_smallest_terminal() -> None:
     processes = running_processes()
     processes.children["mock"] = FakeChild("mock")
-    if not proxy:
-        del processes.children["proxy"]
     async with run_console(sample_state(), processes=processes, size=(60, 15)) as console:
-        await console.press("ctrl+q")
-        text = console.text()
-        for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
-            assert choice in text
-        assert ("users are still answered" in text) is proxy
+        for proxy in (True, False):
+            await console.press("ctrl+q")
+            text = console.text()
+            for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
+                assert choice in text
+            assert ("users are still answered" in text) is proxy
+            await console.press("escape")
+            processes.children.pop("proxy", None)
 
 
 async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
@@ -326,15 +261,24 @@ async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
         assert "users are still answered" not in console.text()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_keys_to_other_screens_are_always_visible(size: tuple[int, int]) -> None:
-    async with run_console(sample_state(), size=size) as console:
-        footer = console.text().splitlines()[-1]
-        for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
-            assert words in footer
-        for place in ("requests", "log"):
-            console.app.action_go(place)
-            await console.press("question_mark")
-            assert "^q Quit" in console.text().split("help")[1]
-            assert "Go to" in console.text()
-            await console.press("escape")
+async def test_keys_to_other_screens_are_always_visible() -> None:
+    async with run_console(sample_state()) as console:
+        for size in ((80, 24), (120, 36)):
+            await console.pilot.resize_terminal(*size)
+            await console.press("f1")
+            footer = console.text().splitlines()[-1]
+            for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
+                assert words in footer
+            for place in ("requests", "log"):
+                console.app.action_go(place)
+                await console.press("question_mark")
+                text = console.text()
+                assert "^q Quit" in text.split("help")[1]
+                assert "Go to" in text
+                await console.press("escape")
+        await console.pilot.resize_terminal(100, 40)
+        await console.press("question_mark")
+        for words in ("Log: help", "Source", "All, or one process"):
+            assert words in console.text()
+        await console.press("escape")
+        assert "Log: help" not in console.text()
