@@ -165,5 +165,5 @@ def damage_first_row(path: Path) -> None:
     """Overwrite the first row of a journal with bytes that are no event."""
     db = sqlite3.connect(path)
     with db:
-        db.execute("update events set json=? where seq=(select min(seq) from events)", (b"\xff7",))
+        db.execute("update rows set data=? where seq=(select min(seq) from rows)", (b"\xff7",))
     db.close()

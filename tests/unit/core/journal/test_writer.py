@@ -68,7 +68,7 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     bus = Bus(journal, "run1")
     seq = await bus.publish_durable(opened("g1"))
     connect = sqlite3.connect(tmp_path / "j.db")
-    assert connect.execute("select seq from events").fetchall() == [(seq,)]
+    assert connect.execute("select seq from rows").fetchall() == [(seq,)]
     connect.close()
     journal.close()
 
@@ -149,7 +149,7 @@ async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Pa
     lines: list[str] = []
     journal.on_error = lines.append
     breaker = sqlite3.connect(tmp_path / "j.db")
-    breaker.execute("drop table events")
+    breaker.execute("drop table rows")
     breaker.commit()
     breaker.close()
     with pytest.raises(JournalError, match="cannot be written"):
@@ -167,7 +167,7 @@ async def test_a_row_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     await bus.publish_durable(opened("g1"))
     await bus.publish_durable(opened("g2"))
     spoil = sqlite3.connect(tmp_path / "j.db")
-    spoil.execute('update events set json=\'{"kind":"of_the_future"}\' where seq=1')
+    spoil.execute("update rows set kind='of_the_future' where seq=1")
     spoil.commit()
     spoil.close()
     state = journal.load_state()
