@@ -120,7 +120,6 @@ def life(
                 candidates=tuple(
                     AnsweredCandidate(
                         index=index,
-                        episode_uuid=uuids[index],
                         message={"role": "assistant", "content": answer},
                         finish_reason="stop",
                         seconds=1.038,
@@ -144,7 +143,7 @@ def life(
             GroupSealed(
                 **names,
                 rewards=tuple(
-                    SentReward(index=index, episode_uuid=uuids[index], reward=one, advantage=one)
+                    SentReward(index=index, reward=one, advantage=one)
                     for index, one in enumerate(rewards)
                 ),
                 best=0,
@@ -156,12 +155,7 @@ def life(
         [
             EpisodesEnded(
                 **names,
-                episodes=tuple(
-                    EndedEpisode(
-                        index=index, episode_uuid=uuids[index], reward=one, outcome="ended"
-                    )
-                    for index, one in enumerate(rewards)
-                ),
+                episodes=tuple(EndedEpisode(index=index) for index in range(N)),
             ),
             GroupClosed(**names, phase="DONE", latency=latency),
         ],
