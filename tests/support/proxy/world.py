@@ -63,8 +63,6 @@ FAST = {
     "recover": 0.5,
     "last_ends": 0.2,
 }
-STEP = 1.0
-"""Seconds of a step of `let`."""
 HEADERS = {"content-type": "application/json"}
 
 Scorer = Callable[[GroupContext], Awaitable[list[float]]]
@@ -330,12 +328,12 @@ async def world(
         yield made
 
 
-async def let(seconds: float, *worlds: World) -> None:
+async def let(seconds: float, *worlds: World, step: float = 1.0) -> None:
     """Let time pass in steps, in which everything that is due is done."""
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
     while clock() < until:
-        skip(min(STEP, until - clock()))
+        skip(min(step, until - clock()))
         for _ in range(4):
             await asyncio.gather(*(w.context.journal.committed(w.state.seq) for w in worlds))
             await asyncio.sleep(0.002)
