@@ -17,6 +17,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import (
+    EVENT_KINDS,
     DisagreementSettled,
     Event,
     GroupClosed,
@@ -47,9 +48,20 @@ REMARKS = (GroupEdited, GroupMarked, GroupNoted)
 WITHDRAWN = (RatingUndone, VoteWithdrawn)
 
 
+KIND_IDS = {
+    kind: zlib.crc32(str(kind.__struct_config__.tag).encode()) >> 17 for kind in EVENT_KINDS
+}
+"""Numbers of the kinds of events in `rows`: by their names, so that a lost table loses none."""
+
+
 def kinds(*classes: type[Event]) -> str:
-    """Return the kinds of event classes as a list in SQL."""
-    return ", ".join(f"'{kind.__struct_config__.tag}'" for kind in classes)
+    """Return the numbers of event classes as a list in SQL."""
+    return ", ".join(str(KIND_IDS[kind]) for kind in classes)
+
+
+_KINDS = "insert or ignore into kinds values " + ", ".join(
+    f"({number}, '{kind.__struct_config__.tag}')" for kind, number in KIND_IDS.items()
+)
 
 
 _REST = "iif({0}.size is null, {0}.data, sqlar_uncompress({0}.data, {0}.size))"
@@ -57,7 +69,7 @@ _REST = "iif({0}.size is null, {0}.data, sqlar_uncompress({0}.data, {0}.size))"
 _TABLES = f"""
 create table meta(key text primary key, value text not null);
 create table rows(
-    seq integer primary key, at real not null, opened_seq integer, kind text not null,
+    seq integer primary key, at real not null, opened_seq integer, kind integer not null,
     size integer, data not null);
 create index rows_of_group on rows(opened_seq);
 create table groups(
@@ -70,14 +82,18 @@ create table messages(
 create index messages_by_hash on messages(hash);
 create index messages_by_parent on messages(parent);
 create table snapshots(seq integer primary key, version integer not null, state blob not null);
+create table kinds(id integer primary key, kind text not null);
+{_KINDS};
 create view events as
-    select seq, at, group_id, kind, '{{"kind":"' || kind || '","seq":' || seq || ',"at":' || at
+    select seq, at, group_id, kinds.kind,
+        '{{"kind":"' || coalesce(kinds.kind, rows.kind) || '","seq":' || seq || ',"at":' || at
         || iif(rows.opened_seq is null or rows.opened_seq = seq, '',
             ',"run_id":' || json_quote(coalesce(run_id, ''))
             || ',"server":' || json_quote(coalesce(server, ''))
             || ',"group_id":' || json_quote(coalesce(group_id, 'lost-' || rows.opened_seq)))
         || {_REST.format("rows")} as json
-    from rows left join groups on groups.opened_seq = rows.opened_seq;
+    from rows left join kinds on kinds.id = rows.kind
+        left join groups on groups.opened_seq = rows.opened_seq;
 create trigger group_opened after insert on rows when new.kind in ({kinds(GroupOpened)}) begin
     insert or ignore into groups select
         new.opened_seq, json_extract(json, '$.group_id'),
@@ -87,7 +103,7 @@ create trigger group_opened after insert on rows when new.kind in ({kinds(GroupO
         iif(exists (select 1 from rows
             where opened_seq = new.opened_seq and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
         json_extract(json, '$.last_message')
-        from (select '{{' || substr({_REST.format("new")}, 2) as json);
+        from (select '{{' || substr({_REST.format("new")}, 2) as json limit 1);
 end;
 create trigger group_closed after insert on rows when new.kind in ({kinds(GroupClosed)}) begin
     update groups set closed_seq = new.seq
@@ -160,13 +176,12 @@ def add_snapshot(db: sqlite3.Connection, seq: int, version: int, state: bytes) -
 
 SMALL = 4_096
 """Bytes below which a small window compresses as well, in a sixth of the time."""
-_LEVEL = 3
 
 
 def packed(data: bytes) -> bytes:
     """Compress `data` if that makes it smaller, as `sqlar_compress` of SQLite's shell does."""
-    window, memory = (12, 5) if len(data) < SMALL else (15, 8)
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, window, memory)
+    level, window, memory = (6, 12, 5) if len(data) < SMALL else (3, 15, 8)
+    packer = zlib.compressobj(level, zlib.DEFLATED, window, memory)
     compressed = packer.compress(data) + packer.flush()
     return compressed if len(compressed) < len(data) else data
 
@@ -250,6 +265,8 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         JournalError: It is of another version.
     """
     known = check_version(db, path)
+    if known and db.execute("select count(*) from kinds").fetchone()[0] < len(KIND_IDS):
+        db.execute(_KINDS)
     if not db.execute("pragma page_count").fetchone()[0]:  # these must precede the first table
         db.execute(f"pragma page_size={PAGE}")
         db.execute("pragma auto_vacuum=incremental")

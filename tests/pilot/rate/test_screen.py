@@ -220,7 +220,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         assert "Question 1" in console.text()
         await console.press("2", "enter")
         sent = tuple(
-            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            SentReward(index=index, reward=reward, advantage=0.0)
             for index, reward in enumerate(sent_vote(1).rewards)
         )
         console.link.publish(

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +236,7 @@ class World:
 
     def kinds(self, *wanted: type[Event]) -> list[Any]:
         """Events of these kinds, in order."""
-        each = chain.from_iterable(map(singles, self.events))
-        return [event for event in each if isinstance(event, wanted)]
+        return [event for event in singles(self.events) if isinstance(event, wanted)]
 
     def kill(self) -> None:
         """Simulate a kill -9: no further byte is sent or written."""

@@ -40,8 +40,8 @@ class Counts:
     bytes: float
 
 
-FOUR_CANDIDATES = Counts(calls=2_370, events=10.1, bytes=1_900)
-OBSERVED = Counts(calls=1_160, events=8.4, bytes=1_400)
+FOUR_CANDIDATES = Counts(calls=2_370, events=10.1, bytes=1_500)
+OBSERVED = Counts(calls=1_160, events=8.4, bytes=1_280)
 
 
 class Profile:

@@ -158,7 +158,17 @@ def groups_of(path: Path) -> list[tuple[object, ...]]:
         return db.execute("select * from groups order by opened_seq").fetchall()
 
 
-PLACES = ["header", "map", "rows", "messages", "groups", "snapshots", "meta", "rows_of_group"]
+PLACES = [
+    "header",
+    "map",
+    "rows",
+    "kinds",
+    "messages",
+    "groups",
+    "snapshots",
+    "meta",
+    "rows_of_group",
+]
 
 
 @pytest.mark.parametrize("logged", [False, True])

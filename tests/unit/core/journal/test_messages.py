@@ -130,7 +130,6 @@ async def test_messages_of_any_content_are_restored(tmp_path: Path, seed: int) -
         answers = tuple(
             AnsweredCandidate(
                 index=index,
-                episode_uuid="e",
                 message=messages()[0],
                 finish_reason="stop",
                 seconds=0.5,
