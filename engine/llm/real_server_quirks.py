@@ -1,6 +1,6 @@
 """Broken behaviour of the real server that `--faithful` reproduces, for tests of clients.
 
-docs/guide/engine.md lists each quirk. One-line quirks are in the engine's own rules, longer ones are
+docs/guide/engine.md lists each quirk. One-line quirks are in the engine's own rules, longer ones
 here.
 """
 
