@@ -107,7 +107,7 @@ bench: $(READY)
 pictures: $(READY)
 	@$(BIN)/python -m docs.pictures $(ARGS)
 
-# The pages of docs/library/scenarios: the console beside each example while that runs.
+# The pictures of docs/library/examples.md: the console beside each example while that runs.
 scenario-pictures: $(READY)
 	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/library/scenarios: the console beside each example while that runs.
+"""Makes the pictures of docs/library/examples.md: the console beside each example while that runs.
 
 .venv/bin/python -m docs.scenario_pictures             # all of them
 .venv/bin/python -m docs.scenario_pictures math tool   # those

@@ -168,7 +168,6 @@ class Feed:
             number = self._tick * 7919 % rows
             answered = AnsweredCandidate(
                 index=self._tick % 4,
-                episode_uuid=f"ep-{number}-{self._tick % 4}",
                 message={"role": "assistant", "content": TEXTS[self._tick % 64]},
                 finish_reason="stop",
                 seconds=1.0,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from textual.worker import Worker
 
@@ -51,7 +52,7 @@ class DatasetPreview(TextPane):
         before, self._loaded = self._loaded, asyncio.Event()
         before.set()  # its waiters now wait for the new event
         self._reading = self.run_worker(
-            self._read(read, delay, self._loaded),
+            partial(self._read, read, delay, self._loaded),
             group="preview",
             exclusive=True,
             exit_on_error=False,

@@ -26,10 +26,9 @@ class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class SentReward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Reward of one candidate, as fixed when the group was sealed."""
+    """Reward of one candidate, for its newest claim, as fixed when the group was sealed."""
 
     index: int
-    episode_uuid: str
     reward: float
     advantage: float
 
@@ -124,10 +123,9 @@ class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
 
 
 class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One of `CandidatesAnswered`."""
+    """One of `CandidatesAnswered`; its episode is that of its newest claim."""
 
     index: int
-    episode_uuid: str
     message: dict[str, Any]
     """The assistant message: role, content, reasoning, tool_calls."""
     finish_reason: str
@@ -232,12 +230,10 @@ class GroupSealed(GroupEvent, frozen=True, kw_only=True):
 
 
 class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One of `EpisodesEnded`."""
+    """One of `EpisodesEnded`: the newest claim of a candidate, whose reward was sealed."""
 
     index: int
-    episode_uuid: str
-    reward: float
-    outcome: str
+    outcome: str = "ended"
     """ended, recorded (nothing is trained), expired, refused or unknown."""
     text: str = ""
 

@@ -24,8 +24,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
-from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy
-from core.journal.messages import unpacked
+from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy, unpacked
 from core.journal.read_only import JournalFile
 from core.journal.reader import STATE_VERSION
 from core.journal.storage import TaskFailed, is_damage
@@ -215,10 +214,11 @@ def _first_rows(aside: Path, journal: Journal) -> State | None:
         with JournalFile(aside) as old:
             state = old.load_state()
             ids = [group.group_id for group in state.open_groups()]
-            newest = state.seq - NEWEST
-            sql = f"select * from events where seq>? or group_id in ({','.join('?' * len(ids))})"
+            of = "from groups where group_id in (select value from json_each(?))"
             with old.reading() as db:
-                events = db.execute(sql, (newest, *ids)).fetchall()
+                groups = db.execute(f"select * {of}", (_json(list(state.groups)),)).fetchall()
+                sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
+                events = db.execute(sql, (state.seq - NEWEST, _json(ids))).fetchall()
                 meta = db.execute("select * from meta").fetchall()
                 sql = "select * from messages order by id desc limit 1"  # new ids begin after it
                 messages = db.execute(sql).fetchall()
@@ -228,7 +228,8 @@ def _first_rows(aside: Path, journal: Journal) -> State | None:
     data = zlib.compress(msgspec.json.encode(state))
     rows: list[tuple[str, Row]] = [("snapshots", (state.seq, STATE_VERSION, data))]
     rows += [("meta", row) for row in (*meta, ("salvage", aside.name))]
-    rows += [("messages", row) for row in messages] + [("events", row) for row in events]
+    rows += [("messages", row) for row in messages] + [("groups", row) for row in groups]
+    rows += [("rows", row) for row in events]
     journal.run(partial(_insert, rows), threading.Event())
     return state
 
@@ -266,14 +267,18 @@ def _copy_rows(aside: Path, journal: Journal) -> str:
     found = rows_in(aside)
     while rows := list(islice(found, BATCH)):
         journal.run(partial(_insert, rows), never)
-        last = max([last, *(row[0] for table, row in rows if table == "events")])
+        last = max([last, *(row[0] for table, row in rows if table == "rows")])
     with journal.reading() as db:
         base = journal_file.base_of(db)
         first = base.seq if base else 0
-        sql = "select count(*) from events where seq>? and seq<=?"
+        sql = "select count(*) from rows where seq>? and seq<=?"
         kept = int(db.execute(sql, (first, last)).fetchone()[0])
     total = max(0, last - first)
     return f"{kept} of {total} events are kept, {total - kept} are missing"
+
+
+def _json(ids: list[str]) -> str:
+    return msgspec.json.encode(ids).decode()
 
 
 def _insert(rows: list[tuple[str, Row]], db: sqlite3.Connection) -> None:
@@ -300,12 +305,6 @@ _DAMAGE = (ValueError, IndexError, struct.error, zlib.error, msgspec.MsgspecErro
 """Errors of a row that is not intact."""
 
 
-class _Numbered(msgspec.Struct):
-    """An event of which only the number is read."""
-
-    seq: int = 0
-
-
 def rows_in(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the readable rows of a journal and its log: table and columns, in any order."""
     with path.open("rb") as file:
@@ -326,9 +325,10 @@ def rows_in(path: Path) -> Iterator[tuple[str, Row]]:
 def _ours(rowid: int, row: Row) -> tuple[str, Row] | None:
     """Return the table of a row, and the row; None if it is not one of ours."""
     match row:
-        case (None, float() | int(), str() | None, str(), str()):
-            if msgspec.json.decode(row[4], type=_Numbered).seq == rowid:
-                return "events", (rowid, *row[1:])
+        case (None, float() | int(), int() | None, int(), int() | None, str() | bytes()):
+            rest = row[5].encode() if isinstance(row[5], str) else unpacked(row[5], row[4])
+            msgspec.json.decode(b'{"":0' + rest)
+            return "rows", (rowid, *row[1:])
         case (None, bytes(), int() | None, int(), bytes()):
             msgspec.json.decode(unpacked(row[4], row[3]))
             return "messages", (rowid, *row[1:])

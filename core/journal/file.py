@@ -9,6 +9,7 @@ import logging
 import os
 import sqlite3
 import time
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import (
+    EVENT_KINDS,
     DisagreementSettled,
     Event,
     GroupClosed,
@@ -33,7 +35,7 @@ from core.whole_file import make_private
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 5
+SCHEMA = 6
 """A journal of another schema is refused."""
 PAGE = 8192
 SIBLINGS = ("-wal", "-shm")
@@ -46,21 +48,33 @@ REMARKS = (GroupEdited, GroupMarked, GroupNoted)
 WITHDRAWN = (RatingUndone, VoteWithdrawn)
 
 
-def kinds(*classes: type[Event]) -> str:
-    """Return the kinds of event classes as a list in SQL."""
-    return ", ".join(f"'{kind.__struct_config__.tag}'" for kind in classes)
+KIND_IDS = {
+    kind: zlib.crc32(str(kind.__struct_config__.tag).encode()) >> 17 for kind in EVENT_KINDS
+}
+"""Numbers of the kinds of events in `rows`: by their names, so that a lost table loses none."""
 
+
+def kinds(*classes: type[Event]) -> str:
+    """Return the numbers of event classes as a list in SQL."""
+    return ", ".join(str(KIND_IDS[kind]) for kind in classes)
+
+
+_KINDS = "insert or ignore into kinds values " + ", ".join(
+    f"({number}, '{kind.__struct_config__.tag}')" for kind, number in KIND_IDS.items()
+)
+
+
+_REST = "iif({0}.size is null, {0}.data, sqlar_uncompress({0}.data, {0}.size))"
 
 _TABLES = f"""
 create table meta(key text primary key, value text not null);
-create table events(
-    seq integer primary key, at real not null, group_id text, kind text not null,
-    json text not null);
-create index events_of_group on events(group_id);
+create table rows(
+    seq integer primary key, at real not null, opened_seq integer, kind integer not null,
+    size integer, data not null);
+create index rows_of_group on rows(opened_seq);
 create table groups(
-    group_id text primary key, opened_seq integer not null, closed_seq integer, rated integer,
-    last_message integer) without rowid;
-create index groups_by_opening on groups(opened_seq);
+    opened_seq integer primary key, group_id text not null unique, run_id text not null,
+    server text not null, closed_seq integer, rated integer, last_message integer);
 create index groups_of_message on groups(last_message);
 create table messages(
     id integer primary key, hash blob not null, parent integer, size integer not null,
@@ -68,28 +82,46 @@ create table messages(
 create index messages_by_hash on messages(hash);
 create index messages_by_parent on messages(parent);
 create table snapshots(seq integer primary key, version integer not null, state blob not null);
-create trigger group_opened after insert on events when new.kind in ({kinds(GroupOpened)}) begin
-    insert or ignore into groups values (
-        new.group_id, new.seq,
-        (select min(seq) from events
-            where group_id = new.group_id and kind in ({kinds(GroupClosed)})),
-        iif(exists (select 1 from events
-            where group_id = new.group_id and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
-        json_extract(new.json, '$.last_message'));
+create table kinds(id integer primary key, kind text not null);
+{_KINDS};
+create view events as
+    select seq, at, group_id, kinds.kind,
+        '{{"kind":"' || coalesce(kinds.kind, rows.kind) || '","seq":' || seq || ',"at":' || at
+        || iif(rows.opened_seq is null or rows.opened_seq = seq, '',
+            ',"run_id":' || json_quote(coalesce(run_id, ''))
+            || ',"server":' || json_quote(coalesce(server, ''))
+            || ',"group_id":' || json_quote(coalesce(group_id, 'lost-' || rows.opened_seq)))
+        || {_REST.format("rows")} as json
+    from rows left join kinds on kinds.id = rows.kind
+        left join groups on groups.opened_seq = rows.opened_seq;
+create trigger group_opened after insert on rows when new.kind in ({kinds(GroupOpened)}) begin
+    insert or ignore into groups select
+        new.opened_seq, json_extract(json, '$.group_id'),
+        coalesce(json_extract(json, '$.run_id'), ''), coalesce(json_extract(json, '$.server'), ''),
+        (select min(seq) from rows
+            where opened_seq = new.opened_seq and kind in ({kinds(GroupClosed)})),
+        iif(exists (select 1 from rows
+            where opened_seq = new.opened_seq and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
+        json_extract(json, '$.last_message')
+        from (select '{{' || substr({_REST.format("new")}, 2) as json limit 1);
 end;
-create trigger group_closed after insert on events when new.kind in ({kinds(GroupClosed)}) begin
-    update groups set closed_seq = new.seq where group_id = new.group_id and closed_seq is null;
+create trigger group_closed after insert on rows when new.kind in ({kinds(GroupClosed)}) begin
+    update groups set closed_seq = new.seq
+        where opened_seq = new.opened_seq and closed_seq is null;
 end;
-create trigger group_rated after insert on events
+create trigger group_rated after insert on rows
     when new.kind in ({kinds(*VOTES, *REMARKS, *WITHDRAWN)}) begin
     update groups set rated = iif(
-        new.kind in ({kinds(*WITHDRAWN)}) or json_extract(new.json, '$.rating') = 'skip', null, 1)
-    where group_id = new.group_id;
+        new.kind in ({kinds(*WITHDRAWN)})
+        or json_extract('{{"":0' || {_REST.format("new")}, '$.rating') = 'skip', null, 1)
+    where opened_seq = new.opened_seq;
 end;
 """
-"""Tables of a new file. The triggers keep `groups` by the events, which the copy of a damaged file
-adds in another order. `rated` is 1 after a vote or a remark, and null where only all events of the
-group show it: after a skip or a withdrawn vote."""
+"""Tables of a new file. `rows` has the JSON of an event from its run on (`data`, compressed if it
+has a `size`), and that of a later event of a group without what its first event, number
+`opened_seq`, says: `events` puts it together. The triggers keep `groups` by the events, which the
+copy of a damaged file adds in another order. `rated` is 1 after a vote or a remark, and null where
+only all events of the group show it: after a skip or a withdrawn vote."""
 
 
 class JournalError(AjetError):
@@ -119,7 +151,7 @@ def base_of(db: sqlite3.Connection) -> Base | None:
 
 def last_seq(db: sqlite3.Connection) -> int:
     """Return the number of the newest event; 0 for none."""
-    newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
+    newest = int(db.execute("select coalesce(max(seq), 0) from rows").fetchone()[0])
     base = base_of(db)
     return newest if base is None else max(newest, base.seq)
 
@@ -138,6 +170,57 @@ def add_snapshot(db: sqlite3.Connection, seq: int, version: int, state: bytes) -
     if len(earlier) == 2 and earlier[0] - earlier[1] < SNAPSHOT_SPACING:
         db.execute("delete from snapshots where seq=?", earlier[:1])
     db.execute("insert or replace into snapshots values (?,?,?)", (seq, version, state))
+
+
+# --- connection ---------------------------------------------------------------------------------
+
+SMALL = 4_096
+"""Bytes below which a small window compresses as well, in a sixth of the time."""
+
+
+def packed(data: bytes) -> bytes:
+    """Compress `data` if that makes it smaller, as `sqlar_compress` of SQLite's shell does."""
+    level, window, memory = (6, 12, 5) if len(data) < SMALL else (3, 15, 8)
+    packer = zlib.compressobj(level, zlib.DEFLATED, window, memory)
+    compressed = packer.compress(data) + packer.flush()
+    return compressed if len(compressed) < len(data) else data
+
+
+def unpacked(data: bytes, size: int) -> bytes:
+    """Return the original of `packed`, of `size` bytes.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    if len(data) == size:
+        return data
+    try:
+        whole = zlib.decompress(data)
+    except zlib.error as error:
+        raise ValueError(f"what is compressed is damaged: {error}") from error
+    if len(whole) != size:
+        raise ValueError("what is compressed is damaged: it has another size")
+    return whole
+
+
+def _readable(data: bytes, size: int) -> bytes:
+    """Return the original of `packed`, or what is damaged as it is: other rows are read on."""
+    try:
+        return unpacked(data, size)
+    except (ValueError, TypeError):
+        return b"damaged"
+
+
+def connect(uri: str, timeout: float) -> sqlite3.Connection:
+    """Return a connection for any thread that reads `events`, as SQLite's shell does.
+
+    Args:
+        uri: `file:` URI of the journal.
+        timeout: Seconds to wait for a lock.
+    """
+    db = sqlite3.connect(uri, uri=True, timeout=timeout, check_same_thread=False)
+    db.create_function("sqlar_uncompress", 2, _readable, deterministic=True)
+    return db
 
 
 # --- version ------------------------------------------------------------------------------------
@@ -182,6 +265,8 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         JournalError: It is of another version.
     """
     known = check_version(db, path)
+    if known and db.execute("select count(*) from kinds").fetchone()[0] < len(KIND_IDS):
+        db.execute(_KINDS)
     if not db.execute("pragma page_count").fetchone()[0]:  # these must precede the first table
         db.execute(f"pragma page_size={PAGE}")
         db.execute("pragma auto_vacuum=incremental")

@@ -7,7 +7,6 @@ one. So a conversation takes the space of its distinct messages, however many re
 
 import hashlib
 import sqlite3
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 
 from ajet_swarm.common.text import content_text
 from core.events import AnyEvent, GroupOpened, decode, encode
+from core.journal.file import packed, unpacked
 
 QUERY_KEPT = 200
 """Characters of the query that a row contains even if they are in a message too."""
@@ -28,7 +28,6 @@ AHEAD = 16
 """Messages that a reader reads at once: those of a conversation are often adjacent."""
 LOST = "[this text is missing in the journal]"
 
-_LEVEL = 3
 _encode = msgspec.json.encode
 
 
@@ -41,29 +40,6 @@ class Reference(msgspec.Struct, omit_defaults=True):
     """Whether the message without a parent is what the request has beside its messages."""
     query_message: int = 0
     """Id of the message whose text is the query; 0 if the query is in the row."""
-
-
-def packed(data: bytes) -> bytes:
-    """Compress `data` if that makes it smaller, as `sqlar_compress` of SQLite's shell does."""
-    compressed = zlib.compress(data, _LEVEL)
-    return compressed if len(compressed) < len(data) else data
-
-
-def unpacked(data: bytes, size: int) -> bytes:
-    """Return the original of `packed`, of `size` bytes.
-
-    Raises:
-        ValueError: It is damaged.
-    """
-    if len(data) == size:
-        return data
-    try:
-        whole = zlib.decompress(data)
-    except zlib.error as error:
-        raise ValueError(f"a message is damaged: {error}") from error
-    if len(whole) != size:
-        raise ValueError("a message is damaged: it has another size")
-    return whole
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -273,12 +273,12 @@ class Pruner:
                 share = excess / (2 * Size.of(db).used)
                 seq = min(last, base.seq + max(ROUND_EVENTS, int((end - base.seq) * share)))
             if before:
-                sql = "select seq from events where seq>? and at>=? order by seq limit 1"
+                sql = "select seq from rows where seq>? and at>=? order by seq limit 1"
                 young = db.execute(sql, (base.seq, before)).fetchone()
                 seq = max(seq, min(last, young[0] - 1 if young else last))
             if seq <= base.seq:
                 return 0
-            sql = "select max(at) from events where seq>? and seq<=?"
+            sql = "select max(at) from rows where seq>? and seq<=?"
             at = db.execute(sql, (base.seq, seq)).fetchone()[0] or base.at
         state = self.journal.load_state(seq, lambda _: self._pause(0.01))
         state.seq = seq
@@ -320,7 +320,7 @@ class Pruner:
             if at_end and self._excess():
                 rows = db.execute(sql.format("rated=1"), (*values, ROUND_RATED)).fetchall()
             elif keep.rated and keep.days:
-                old = "rated=1 and (select at from events where seq=opened_seq)<?"
+                old = "rated=1 and (select at from rows where seq=groups.opened_seq)<?"
                 rows = db.execute(sql.format(old), (*values, keep.before, ROUND_RATED)).fetchall()
             return [row[0] for row in rows], True
 
@@ -331,8 +331,8 @@ class Pruner:
         def work(db: sqlite3.Connection) -> None:
             base = base_of(db)
             changed[0] = db.execute(
-                "delete from events where seq in"
-                " (select seq from events where group_id is null and seq<=? limit ?)",
+                "delete from rows where seq in"
+                " (select seq from rows where opened_seq is null and seq<=? limit ?)",
                 (base.seq if base else 0, ROWS),
             ).rowcount
 
@@ -371,10 +371,9 @@ class Pruner:
 def _delete_groups(group_ids: Sequence[str], db: sqlite3.Connection) -> None:
     """Delete groups with their events, and the messages that only they lead to."""
     for group_id in group_ids:
-        sql = "select last_message from groups where group_id=?"
-        (message,) = db.execute(sql, (group_id,)).fetchone() or (None,)
-        db.execute("delete from events where group_id=?", (group_id,))
-        db.execute("delete from groups where group_id=?", (group_id,))
+        sql = "delete from groups where group_id=? returning opened_seq, last_message"
+        opened, message = db.execute(sql, (group_id,)).fetchone() or (None, None)
+        db.execute("delete from rows where opened_seq=?", (opened,))
         while message is not None and not db.execute(_LEADS_TO, (message, message)).fetchone():
             sql = "delete from messages where id=? returning parent"
             (message,) = db.execute(sql, (message,)).fetchone() or (None,)

@@ -16,7 +16,7 @@ from typing import Self
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from core.events import ProxyStarted
-from core.journal.file import SIBLINGS, JournalError, check_version, last_seq
+from core.journal.file import SIBLINGS, JournalError, check_version, connect, last_seq
 from core.journal.reader import JournalReader, events_of_kind
 
 _MAGIC = b"SQLite format 3\x00"
@@ -82,7 +82,7 @@ class JournalFile(JournalReader):
             JournalError: The file is damaged.
         """
         try:
-            db = sqlite3.connect(self._uri, uri=True, timeout=5, check_same_thread=False)
+            db = connect(self._uri, 5)
             with contextlib.closing(db):
                 yield db
         except sqlite3.Error as error:
@@ -120,7 +120,7 @@ class JournalFile(JournalReader):
 
     def last_at(self, until: int) -> float:
         """Return the time of the last event up to `until`, Unix seconds; 0 for none."""
-        sql = "select at from events where seq<=? order by seq desc limit 1"
+        sql = "select at from rows where seq<=? order by seq desc limit 1"
         with self.reading() as db:
             row = db.execute(sql, (until,)).fetchone()
         return 0.0 if row is None else float(row[0])

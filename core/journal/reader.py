@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from core.events import (
     AnyEvent,
@@ -39,7 +40,10 @@ CHUNK = 64
 ROWS = 500
 """Rows that are read at a time."""
 
-_ROW = "select seq, cast(json as blob) from events"
+_ROW = "select seq, at, cast(json as blob) from events"
+
+_OF_NONE = "seq in (select seq from rows where opened_seq is null and kind in ({}))"
+"""Condition for events of some kinds that concern no group."""
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
@@ -254,7 +258,7 @@ class JournalReader(ABC):
             for progress in base.progress.values():
                 if progress.probe_set is not None:
                     add_probes(progress.probe_set.prompts)
-            sql = f"{_ROW} where group_id is null and kind in ({{}}) and seq<=? order by seq"
+            sql = f"{_ROW} where {_OF_NONE} and seq<=? order by seq"
             named = sql.format(kinds(ProbeSetLoaded, TrainingRunIdentified))
             for event in _decoded(db.execute(named, (until,)), MessageReader(db)):
                 if isinstance(event, ProbeSetLoaded):
@@ -315,9 +319,7 @@ def events_of(
 
 def events_of_kind(db: sqlite3.Connection, *classes: type[Any]) -> Iterable[AnyEvent]:
     """Return all events of some kinds, in order; of kinds that concern no group."""
-    rows = db.execute(
-        f"{_ROW} where group_id is null and kind in ({kinds(*classes)}) order by seq"
-    ).fetchall()
+    rows = db.execute(f"{_ROW} where {_OF_NONE.format(kinds(*classes))} order by seq").fetchall()
     return _decoded(rows, MessageReader(db))
 
 
@@ -340,12 +342,14 @@ def is_rated(db: sqlite3.Connection, group_id: str) -> bool:
 
 
 def _decoded(
-    rows: Iterable[tuple[int, bytes]], messages: MessageReader, *, whole: bool = True
+    rows: Iterable[tuple[int, float, bytes]], messages: MessageReader, *, whole: bool = True
 ) -> Iterator[AnyEvent]:
     """Yield the events of rows, without those that are damaged or unknown to this version."""
-    for seq, row in rows:
+    for seq, at, row in rows:
         try:
-            yield messages.event(row, whole=whole)
+            event = messages.event(row, whole=whole)
+            force_setattr(event, "at", at)  # SQLite writes it in fewer digits
+            yield event
         except UNDECODABLE as error:
             log.warning("event %s of the journal cannot be read: %s", seq, error)
 

@@ -4,8 +4,8 @@ import sqlite3
 
 import msgspec
 
-from core.journal.file import base_of, last_seq
-from core.journal.messages import Reference, unpacked
+from core.journal.file import base_of, last_seq, unpacked
+from core.journal.messages import Reference
 from core.journal.prune import KEEP_GROUPS, NOT_PINNED, Retention, Size, Spans, spans_json
 from core.journal.reader import UNDECODABLE
 
@@ -31,7 +31,7 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     free: int
     """Bytes of the file that the next events reuse."""
     rows: int
-    """Bytes of the events' JSON."""
+    """Bytes of the events as they are stored."""
     messages: int
     message_bytes: int
     """Bytes of the messages as they are stored."""
@@ -56,7 +56,7 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
 
     schema, base, size = one("pragma user_version"), base_of(db), Size.of(db)
     free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
-    at = "(select at from events where seq=(select {}(opened_seq) from groups))"
+    at = "(select at from rows where seq=(select {}(opened_seq) from groups))"
     times = db.execute(f"select {at.format('min')}, {at.format('max')}").fetchone()
     return JournalStats(
         schema=schema,
@@ -67,7 +67,7 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
         open=one("select count(*) from groups where closed_seq is null"),
         used=size.used,
         free=size.free,
-        rows=one("select sum(length(cast(json as blob))) from events"),
+        rows=one("select sum(length(cast(data as blob))) from rows"),
         messages=one("select count(*) from messages"),
         message_bytes=one("select sum(length(zlib)) from messages"),
         oldest=float(times[0] or 0),
@@ -103,7 +103,7 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) ->
         keep: The limits.
         pinned: Spans of the pinned engine runs.
     """
-    rated, at = "ifnull(rated, 0)", "(select at from events where seq=opened_seq)"
+    rated, at = "ifnull(rated, 0)", "(select at from rows where seq=groups.opened_seq)"
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
         (KEEP_GROUPS - 1,),

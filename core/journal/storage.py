@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.events import Event, GroupEvent, GroupOpened, encode
+from core.events import Event
 from core.journal import file as journal_file
 from core.journal.file import add_snapshot, check_version, last_seq
-from core.journal.messages import MessageWriter
 from core.journal.reader import STATE_VERSION
+from core.journal.rows import Row, RowWriter
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class JournalStorage:
         """Whether SQLite's index beside the file cannot be written because the disk is full: each
         connection then builds its own in memory, and no two can be open at once."""
         self._db: sqlite3.Connection | None = None
-        self._messages: MessageWriter
+        self._rows: RowWriter
         self._identity: journal_file.Identity | None = None
         """Identity of the file that `_db` has open."""
         self._detached = False
@@ -162,7 +162,7 @@ class JournalStorage:
     def connect(self) -> sqlite3.Connection:
         """Return a new connection, usable in any thread."""
         uri = f"{self.path.absolute().as_uri()}?mode=rw"  # does not create a missing file
-        db = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
+        db = journal_file.connect(uri, BUSY)
         db.isolation_level = None
         if self._without_index:
             db.execute("pragma locking_mode=exclusive")
@@ -183,7 +183,7 @@ class JournalStorage:
             journal_file.prepare(db, self.path)
             db.execute("pragma synchronous=normal")
             db.execute("pragma wal_autocheckpoint=0")  # the other thread copies the log
-            self._messages = MessageWriter(db)
+            self._rows = RowWriter(db)
             self._identity = journal_file.identity(self.path)
             last = last_seq(db)
             on_error.pop_all()
@@ -288,7 +288,7 @@ class JournalStorage:
         assert self._db is not None
         db = self._db
         db.execute("begin immediate")
-        rows: list[tuple[int, float, str | None, str, str]] = []
+        rows: list[Row] = []
         for job in jobs:
             if isinstance(job, Snapshot):
                 state = zlib.compress(b"".join(job.parts), 1)
@@ -296,14 +296,12 @@ class JournalStorage:
             elif isinstance(job, Meta):
                 db.execute("insert or replace into meta values (?,?)", job)
             elif job.seq > written:
-                line = self._messages.stored(job) if isinstance(job, GroupOpened) else encode(job)
-                group = job.group_id if isinstance(job, GroupEvent) else None
-                rows.append((job.seq, job.at, group, job.kind, line.decode()))
+                rows.append(self._rows.row(job))
         for first in range(0, len(rows), ROWS):
             some = rows[first : first + ROWS]
-            marks = ",".join(["(?,?,?,?,?)"] * len(some))
+            marks = ",".join(["(?,?,?,?,?,?)"] * len(some))
             values = [field for row in some for field in row]
-            db.execute(f"insert into events values {marks}", values)
+            db.execute(f"insert into rows values {marks}", values)
         db.execute("commit")
         self.changes = db.total_changes
         return rows[-1][0] if rows else written
@@ -323,7 +321,7 @@ class JournalStorage:
             task.error = error
             if db.in_transaction:
                 db.execute("rollback")
-        self._messages.refresh()
+        self._rows.refresh()
         self.changes = db.total_changes
         task.seconds = time.monotonic() - began
         return last_seq(db)

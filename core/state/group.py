@@ -372,7 +372,6 @@ def _answered(state: "State", group: Group, event: events.CandidatesAnswered) ->
 
 def _take_answer(group: Group, candidate: Candidate, event: events.AnsweredCandidate) -> None:
     candidate.phase = "answered"
-    candidate.episode_uuid = event.episode_uuid
     message = event.message
     content = message.get("content")
     text = content if isinstance(content, str) else content_text(content)

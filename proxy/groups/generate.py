@@ -347,7 +347,6 @@ def answered_candidate(candidate: Candidate) -> AnsweredCandidate:
     completion_tokens = answer.usage.get("completion_tokens")
     return AnsweredCandidate(
         index=candidate.index,
-        episode_uuid=candidate.uuid,
         message=answer.message,
         finish_reason=answer.finish_reason,
         seconds=round(candidate.seconds, 4),

@@ -314,11 +314,7 @@ class Lifecycle:
             server.name,
             run.group_id,
             # The reward of a superseded candidate cannot be sent.
-            [
-                (slot.index, slot.uuid, rewards[slot.index])
-                for slot in run.slots.usable
-                if not slot.superseded
-            ],
+            [(slot.index, rewards[slot.index]) for slot in run.slots.usable if not slot.superseded],
             winner.index,
             seal.source,
             server.info.damping,

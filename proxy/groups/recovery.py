@@ -223,7 +223,7 @@ class Recovery:
             outcome, text = named(await ends.end(holding, group.task_id, output, sent_before=True))
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
-        ended = EndedEpisode(one.index, uuid, reward, outcome, text)
+        ended = EndedEpisode(one.index, outcome, text)
         self.context.bus.publish(
             EpisodesEnded(server=server.name, group_id=group.group_id, episodes=(ended,))
         )

@@ -162,7 +162,7 @@ def _only_skips(run: Run) -> bool:
 def sealed(
     server: str,
     group_id: str,
-    values: Sequence[tuple[int, str, float]],
+    values: Sequence[tuple[int, float]],
     best: int,
     source: str,
     damping: float,
@@ -174,21 +174,21 @@ def sealed(
     Args:
         server: Server of the group.
         group_id: Its id.
-        values: Index, episode and reward of each candidate.
+        values: Index and reward of each candidate.
         best: Index of the best one.
         source: human or auto.
         damping: Term that the engine adds to the standard deviation of the rewards.
         version: Version of the automatic rewards.
         unrated: Whether nobody rated or accepted it in a rating mode.
     """
-    rewards = [reward for _, _, reward in values]
+    rewards = [reward for _, reward in values]
     return GroupSealed(
         server=server,
         group_id=group_id,
         rewards=tuple(
             [
-                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
-                for (index, uuid, reward), advantage in zip(
+                SentReward(index=index, reward=reward, advantage=advantage)
+                for (index, reward), advantage in zip(
                     values, advantages(rewards, damping), strict=True
                 )
             ]
@@ -219,8 +219,7 @@ def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
     if any(candidate.episode_uuid not in held for candidate in answered):
         return None
     values = [
-        (candidate.index, candidate.episode_uuid, reward)
-        for candidate, reward in zip(answered, rewards, strict=True)
+        (candidate.index, reward) for candidate, reward in zip(answered, rewards, strict=True)
     ]
-    best = max(values, key=lambda value: (value[2], -value[0]))[0]
+    best = max(values, key=lambda value: (value[1], -value[0]))[0]
     return sealed(group.server, group.group_id, values, best, "human", group.damping, group.version)

@@ -47,10 +47,10 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
 
 
 async def _end(run: Run, candidate: Candidate, reward: float) -> str:
-    uuid, output = candidate.uuid, WireOutput(reward=reward, metadata=run.task.metadata)
+    output = WireOutput(reward=reward, metadata=run.task.metadata)
     ends = run.facts.server.claimer.ends
     outcome, text = named(await ends.end(_holding(run, candidate), run.task.id, output))
-    run.events.add(EndedEpisode(candidate.index, uuid, reward, outcome, text))
+    run.events.add(EndedEpisode(candidate.index, outcome, text))
     run.slots.release(candidate)
     return outcome
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +14,7 @@ from examples.cocktail import limited
 from examples.cocktail.kinds import KINDS, Question
 from examples.cocktail.limited import run
 from examples.cocktail.symbols import last_value, value_of
+from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,15 +106,8 @@ def test_a_program_does_not_inherit_our_environment(
 
 
 def test_the_mix_follows_the_shares(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.cocktail", "--updates", "4"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    done = forked.run(["--updates", "4"], env=environment, timeout=200, module="examples.cocktail")
     assert done.returncode == 0, done.stdout + done.stderr  # it measures the mix itself
     assert "shares are now maths 20 %  code 30 %  terminal 50 %" in done.stdout
     assert re.search(r"^after: .* at most [0-5]\.\d points off$", done.stdout, re.M)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm import SwarmClient
+from tests.support import forked
 from tests.support.stack import Stack, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,15 +20,8 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 def run(name: str, tmp: Path, *args: str) -> str:
     """The output of an example that ends with status 0."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{name}", *args],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp)}
+    done = forked.run(args, env=environment, timeout=200, module=f"examples.{name}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(tmp.iterdir())  # its home is gone
     return done.stdout

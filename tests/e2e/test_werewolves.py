@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,14 +23,11 @@ def test_a_batch_of_games_is_played_and_trained(tmp_path: Path, games: int) -> N
     small.write_text(text.replace("num_repeat: 8\n", f"num_repeat: {games // 2}\n"))
     config = () if games == 16 else ("--config", str(small))
     stored = {name: value for name, value in os.environ.items() if not name.startswith("STATIC_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.werewolves", "--updates", "1", *config],
-        cwd=ROOT,
+    done = forked.run(
+        ["--updates", "1", *config],
         env={**stored, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
         timeout=220,
-        check=False,
+        module="examples.werewolves",
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     match = re.search(

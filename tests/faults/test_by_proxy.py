@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -90,7 +89,7 @@ class Example:
         trained = {event.group_id for event in events if isinstance(event, GroupSealed)}
         ended = Counter(
             event.episode_uuid
-            for event in chain.from_iterable(map(singles, events))
+            for event in singles(events)
             if isinstance(event, EpisodeEnded)
             and event.outcome == "ended"
             and event.group_id in trained

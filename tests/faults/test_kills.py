@@ -4,12 +4,11 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from core.events import GroupSealed
+from core.events import Event, GroupSealed
 from core.journal.writer import Journal
 from core.runtime.home import running
 from tests.support.proxy.singles import EpisodeEnded, singles
@@ -76,17 +75,16 @@ def counted(stack: Stack) -> int:
 def sealed_and_ended(stack: Stack) -> tuple[int, Counter[str]]:
     """How many rewards the journal has, and how often each episode was sent one."""
     journal = Journal(stack.home.journal)
-    ended: Counter[str] = Counter()
-    sealed = after = 0
-    while page := journal.events(after, 5_000):
-        after = page[-1].seq
-        sealed += sum(len(event.rewards) for event in page if isinstance(event, GroupSealed))
-        ended.update(
-            event.episode_uuid
-            for event in chain.from_iterable(map(singles, page))
-            if isinstance(event, EpisodeEnded) and event.outcome == "ended"
-        )
+    events: list[Event] = []
+    while page := journal.events(events[-1].seq if events else 0, 5_000):
+        events += page
     journal.close()
+    sealed = sum(len(event.rewards) for event in events if isinstance(event, GroupSealed))
+    ended = Counter(
+        event.episode_uuid
+        for event in singles(events)
+        if isinstance(event, EpisodeEnded) and event.outcome == "ended"
+    )
     return sealed, ended
 
 

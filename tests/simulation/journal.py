@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from core.events import AnyEvent, Event, GroupEvent, GroupSealed, decode, encode
+from core.events import AnyEvent, Event, GroupEvent, decode, encode
 from core.journal.file import JournalError
 from core.journal.reader import END
 from core.journal.storage import Job, Meta
 from core.reducer import apply
 from core.state import State
 from tests.simulation.loop import Incarnation, context_of
+from tests.support.proxy.singles import Candidates
 
 COMMIT = (0.0, 0.05)
 """Seconds until an event is committed, at least and at most."""
@@ -43,16 +44,14 @@ class JournalFile:
     def holds_reward(self, task_id: str, uuid: str, reward: float) -> bool:
         """Return whether a durable event fixes this reward of an episode, as `GroupSealed` does."""
         group_id = task_id.rpartition("#")[2]
-        seals = (
-            event
-            for line in self.lines
-            if group_id.encode() in line and isinstance(event := decode(line), GroupSealed)
-        )
+        candidates = Candidates()
+        for line in self.lines:
+            if group_id.encode() in line and (event := decode(line)).seq <= self.durable:
+                candidates.note(event)
         return any(
-            (sent.episode_uuid, sent.reward) == (uuid, reward)
-            for seal in seals
-            if seal.seq <= self.durable
-            for sent in seal.rewards
+            candidates.rewards.get(key) == reward
+            for key, claimed in candidates.uuids.items()
+            if claimed == uuid
         )
 
     def state(self) -> State:

@@ -35,9 +35,13 @@ def _simulation(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("first", [0, 50, 100, 150, 200])
+FIXED = 250
+"""The seeds from 0 that always run."""
+
+
+@pytest.mark.parametrize("first", [0, FIXED // 2])
 def test_fixed_seeds_hold_all_rules(first: int) -> None:
-    done = _simulation("seeds", str(first), "50", "--jobs", "1")
+    done = _simulation("seeds", str(first), str(FIXED // 2), "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -63,8 +67,9 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     done = _simulation(*one_seed, "--fault", fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "replay:" in done.stdout
-    without = _simulation(*one_seed)
-    assert without.returncode == 0, without.stdout + without.stderr
+    if FOUND_BY[fault] >= FIXED:  # else it runs without the fault above
+        without = _simulation(*one_seed)
+        assert without.returncode == 0, without.stdout + without.stderr
 
 
 @pytest.mark.soak

@@ -100,7 +100,6 @@ def ranked_group(
             candidates=tuple(
                 AnsweredCandidate(
                     index=index,
-                    episode_uuid=uuids[index],
                     message={"role": "assistant", "content": one} if isinstance(one, str) else one,
                     finish_reason="stop",
                     seconds=1.0,
@@ -126,9 +125,7 @@ def ranked_group(
             GroupSealed(
                 **names,
                 rewards=tuple(
-                    SentReward(
-                        index=index, episode_uuid=uuids[index], reward=one, advantage=gains[index]
-                    )
+                    SentReward(index=index, reward=one, advantage=gains[index])
                     for index, one in enumerate(sealed)
                 ),
                 best=sealed.index(max(sealed)),
@@ -138,12 +135,7 @@ def ranked_group(
             ),
             EpisodesEnded(
                 **names,
-                episodes=tuple(
-                    EndedEpisode(
-                        index=index, episode_uuid=uuids[index], reward=one, outcome="ended"
-                    )
-                    for index, one in enumerate(sealed)
-                ),
+                episodes=tuple(EndedEpisode(index=index) for index in range(len(sealed))),
             ),
         ]
     events.append(GroupClosed(**names, phase=phase))
@@ -165,5 +157,5 @@ def damage_first_row(path: Path) -> None:
     """Overwrite the first row of a journal with bytes that are no event."""
     db = sqlite3.connect(path)
     with db:
-        db.execute("update events set json=? where seq=(select min(seq) from events)", (b"\xff7",))
+        db.execute("update rows set data=? where seq=(select min(seq) from rows)", (b"\xff7",))
     db.close()

@@ -50,7 +50,7 @@ def sent(number: int, best: int = 0, *, blind: bool = True, rater: str = "anna")
         server="embedded",
         group_id=f"g{number:04}",
         rewards=tuple(
-            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            SentReward(index=index, reward=reward, advantage=0.0)
             for index, reward in enumerate(rewards)
         ),
         best=best,
@@ -101,9 +101,7 @@ def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Even
             GroupSealed(
                 **about,
                 rewards=tuple(
-                    SentReward(
-                        index=place, episode_uuid=f"ep-{number}-{place}", reward=one, advantage=0.0
-                    )
+                    SentReward(index=place, reward=one, advantage=0.0)
                     for place, one in enumerate(mean)
                 ),
                 best=0,

@@ -130,7 +130,6 @@ def group_events(
                         candidates=(
                             AnsweredCandidate(
                                 index=index,
-                                episode_uuid=uuids[index],
                                 message={"role": "assistant", "content": answers[index]},
                                 finish_reason="stop",
                                 seconds=1.5 + index,
@@ -174,7 +173,6 @@ def group_events(
                     rewards=tuple(
                         SentReward(
                             index=index,
-                            episode_uuid=uuids[index],
                             reward=reward,
                             advantage=(reward - mean) / (std + damping) if std else 0.0,
                         )
@@ -190,10 +188,10 @@ def group_events(
                 *(
                     EpisodesEnded(
                         **names,
-                        episodes=(EndedEpisode(index, uuids[index], reward, "ended"),),
+                        episodes=(EndedEpisode(index),),
                         at=at + 9.2,
                     )
-                    for index, reward in enumerate(rewards)
+                    for index in range(n)
                 ),
                 GroupClosed(
                     **names,

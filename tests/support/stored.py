@@ -4,9 +4,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from core.journal.messages import unpacked
+from core.journal.file import unpacked
 
-_ROWS = "select cast(json as blob), null from events union all select zlib, size from messages"
+_ROWS = "select cast(data as blob), size from rows union all select zlib, size from messages"
 
 
 def stored_bytes(*paths: Path) -> bytes:

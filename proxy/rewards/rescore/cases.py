@@ -15,6 +15,7 @@ from core.events import (
     AnyEvent,
     CandidateFailed,
     CandidatesAnswered,
+    EpisodesClaimed,
     GroupOpened,
     GroupRated,
     GroupScored,
@@ -104,20 +105,25 @@ def _case(events: Sequence[AnyEvent], *, include_untrained: bool = False) -> Cas
 def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
     """Return the newest answer of each candidate; one that failed after its answer has none."""
     answers: dict[int, Answer] = {}
+    uuids: dict[int, str] = {}
     for event in events:
-        if isinstance(event, CandidateFailed):
+        if isinstance(event, EpisodesClaimed):
+            uuids |= {claim.index: claim.episode_uuid for claim in event.episodes}
+        elif isinstance(event, CandidateFailed):
             answers.pop(event.index, None)
         elif isinstance(event, CandidatesAnswered):
-            answers |= {answered.index: _answer_of(answered) for answered in event.candidates}
+            for answered in event.candidates:
+                uuid = uuids.get(answered.index, "")
+                answers[answered.index] = _answer_of(answered, uuid)
     return tuple(answers[index] for index in sorted(answers))
 
 
-def _answer_of(answered: AnsweredCandidate) -> Answer:
+def _answer_of(answered: AnsweredCandidate, uuid: str) -> Answer:
     return Answer(
         index=answered.index,
         message=answered.message,
         finish_reason=answered.finish_reason,
-        episode_uuid=answered.episode_uuid,
+        episode_uuid=uuid,
         seconds=answered.seconds,
         completion=_completion(answered.message, answered.finish_reason, answered),
     )

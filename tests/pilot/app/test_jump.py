@@ -37,7 +37,7 @@ def test_jump_names_are_unique_and_equally_long() -> None:
     assert names(3) == list(LETTERS[:3])
 
 
-async def test_a_letter_jumps_to_a_row_of_the_list() -> None:
+async def test_a_letter_jumps_to_a_row_and_anything_else_cancels_jump_mode() -> None:
     async with run_console(sample_state(), at="requests") as console:
         groups = console.app.screen.query_one(GroupList)
         await console.press("j", "j")
@@ -48,11 +48,6 @@ async def test_a_letter_jumps_to_a_row_of_the_list() -> None:
         await console.press(names_by_row[groups.region.y + 2])
         assert groups.cursor == third
         assert groups.has_focus
-
-
-async def test_escape_other_keys_and_clicks_cancel_jump_mode() -> None:
-    async with run_console(sample_state(), at="requests") as console:
-        before = console.app.screen.query_one(GroupList).cursor
         for key in ("escape", "9", "ctrl+o"):
             await console.press("ctrl+o", key)
             assert not isinstance(console.app.screen, JumpScreen), key
@@ -61,10 +56,14 @@ async def test_escape_other_keys_and_clicks_cancel_jump_mode() -> None:
         await console.settle()
         assert not isinstance(console.app.screen, JumpScreen)
         assert console.app.current_mode == "requests"
-        assert console.app.screen.query_one(GroupList).cursor == before
+        assert groups.cursor == third
+        await console.press("ctrl+o")
+        await console.pilot.resize_terminal(100, 30)
+        await console.settle()
+        assert not isinstance(console.app.screen, JumpScreen)
 
 
-async def test_a_jump_selects_an_answer_without_voting() -> None:
+async def test_a_jump_selects_an_answer_or_a_screen_named_in_the_bar() -> None:
     async with run_console(sample_state(), size=(160, 48), at="rate") as console:
         cards = console.app.screen.query_one(Candidates)
         await console.press("ctrl+o")
@@ -73,11 +72,7 @@ async def test_a_jump_selects_an_answer_without_voting() -> None:
         await console.press(at[panes[2].region.x, panes[2].region.y])
         assert cards.selected == 2
         assert console.link.commands == []
-
-
-async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
-    async with run_console(sample_state(), size=(160, 48)) as console:
-        await console.press("ctrl+o", "g")
+        await console.press("f1", "ctrl+o", "g")
         assert console.app.current_mode == "engine"
         bar = console.text().splitlines()[0]
         await console.pilot.click(offset=(bar.index("2 Requests") + 2, 0))
@@ -139,30 +134,17 @@ async def test_jump_mode_works_in_text_fields_and_dialogs() -> None:
         await console.press("escape")
 
 
-async def test_resizing_cancels_jump_mode() -> None:
-    async with run_console(sample_state(), at="requests") as console:
-        await console.press("ctrl+o")
-        await console.pilot.resize_terminal(100, 30)
-        await console.settle()
-        assert not isinstance(console.app.screen, JumpScreen)
-
-
 # --- help ------------------------------------------------------------------------------------
 
 
-async def test_help_describes_the_focused_widget() -> None:
+async def test_help_describes_the_focused_widget_also_by_f12_from_a_line_of_text() -> None:
     async with run_console(sample_state(), size=(100, 48), at="requests") as console:
         await console.press("question_mark")
         text = console.text()
         assert "In focus: the list of requests" in text
         assert "This screen: Requests" in text
         assert "Its candidates in full" in text
-        await console.press("escape")
-
-
-async def test_help_opens_from_a_line_of_text_with_f12() -> None:
-    async with run_console(sample_state(), size=(100, 48), at="log") as console:
-        await console.press("slash", *"a?", "f12")
+        await console.press("escape", "f7", "slash", *"a?", "f12")
         assert isinstance(console.app.screen, HelpScreen)
         assert "In focus: a line of text" in console.text()
         await console.press("escape")
@@ -194,11 +176,8 @@ def held() -> object:
     )
 
 
-async def test_stall_commands_are_offered_only_during_a_stall() -> None:
+async def test_stall_commands_are_offered_during_a_stall() -> None:
     names = ["Rating: Accept all open groups", "Rating: Abort all open groups"]
-    async with run_console(sample_state()) as console:
-        titles = [title for title, _, _ in entries(console.app)]
-        assert not set(names) & set(titles)
     async with run_console(held()) as console:  # type: ignore[arg-type]  # a state
         result = {title: run for title, _, run in entries(console.app)}
         result[names[0]]()
@@ -213,23 +192,13 @@ async def test_stall_commands_are_offered_only_during_a_stall() -> None:
         assert console.link.commands == [("rating.abort_all", expected)]
 
 
-async def test_a_palette_without_a_match_points_to_the_help() -> None:
-    async with run_console(sample_state()) as console:
-        await console.press("ctrl+p", *"zzzq")
-        for _ in range(1_000):
-            if "Nothing matches" in console.text():
-                break
-            await console.settle()
-        assert "? shows the keys of this screen" in console.text()
-        await console.press("enter")
-        assert isinstance(console.app.screen, HelpScreen)
-
-
 async def test_the_palette_lists_harmless_commands_first_and_unavailable_ones_with_reasons() -> (
     None
 ):
     async with run_console(sample_state()) as console:  # the overview points at no group
         titles = [title for title, _, _ in entries(console.app)]
+        assert "Rating: Accept all open groups" not in titles  # nothing stalls
+        assert "Rating: Abort all open groups" not in titles
         assert all(title.startswith("Screen: ") for title in titles[:6])
         assert titles.index("Console: Help") < titles.index("Engine: Stop")
         assert titles.index("Rating: Switch to hold") < titles.index("Engine: Stop")
@@ -243,6 +212,11 @@ async def test_the_palette_lists_harmless_commands_first_and_unavailable_ones_wi
         await console.press("enter")
         assert "no group selected" in console.text()
         assert console.link.commands == []
+        await console.press("ctrl+p", *"zzzq")
+        await console.shows("Nothing matches")
+        assert "? shows the keys of this screen" in console.text()
+        await console.press("enter")
+        assert isinstance(console.app.screen, HelpScreen)
 
 
 async def test_abort_from_the_palette_asks_for_a_reason() -> None:

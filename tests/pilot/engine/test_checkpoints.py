@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from console.models.available_commands import available_commands, save_name
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.run_command import run_available
@@ -51,21 +49,35 @@ def footer(console: RunningConsole) -> str:
 OFFLINE = EngineChanged(server="embedded", state="OFFLINE", step=0)
 
 
-@pytest.mark.parametrize("size", [(80, 40), (160, 48)])
-async def test_each_checkpoint_shows_step_age_size_and_damage(size: tuple[int, int]) -> None:
-    async with run_console(state_of(*events()), size=size, at="engine") as console:
-        text = console.text()
-        for words in (
-            "CHECKPOINTS  5",
-            "latest",
-            "just now",
-            "step 10",
-            "1m ago",
-            "✖ damaged",
-            "1h ago",
-            "11.2 MB",
-        ):
-            assert words in text, words
+async def test_the_list_shows_each_checkpoint_and_the_focus_moves_on_past_its_ends() -> None:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
+        for size in ((160, 48), (80, 40)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            text = console.text()
+            for words in (
+                "CHECKPOINTS  5",
+                "latest",
+                "just now",
+                "step 10",
+                "1m ago",
+                "✖ damaged",
+                "1h ago",
+                "11.2 MB",
+            ):
+                assert words in text, words
+        await console.press("tab", "up")
+        assert not isinstance(console.app.focused, CheckpointPanel)
+        await console.press("tab", "down", "down")
+        assert "b Restore" not in footer(console)  # it is damaged
+        await console.press("b")
+        assert "Engine: Restore" not in console.text()
+        await console.press("down")
+        assert "b Restore" in footer(console)
+        await console.press("down")
+        assert isinstance(console.app.focused, CheckpointPanel)
+        await console.press("down")
+        assert not isinstance(console.app.focused, CheckpointPanel)
 
 
 async def test_a_server_without_checkpoints_has_no_list_and_no_keys() -> None:
@@ -74,16 +86,39 @@ async def test_a_server_without_checkpoints_has_no_list_and_no_keys() -> None:
         await console.press("w", "tab", "b", "z", "d", "c")
         assert orders(console) == []
         assert "Save" not in footer(console)
+        titles = [title for title, _, _ in entries(console.app)]
+        assert not [title for title in titles if "checkpoint" in title or "base" in title]
 
 
 async def test_save_asks_for_a_name_and_proposes_one() -> None:
     async with run_console(state_of(*events()), at="engine") as console:
+        assert "c Resume" not in footer(console)
         await console.press("w")
         assert "hand-000011" in console.text()
         await console.press("m", "enter")
         assert orders(console) == [("engine.save", {"server": "embedded", "name": "m"})]
         await console.press("w", "escape")
         assert len(orders(console)) == 1
+
+
+async def test_the_palette_offers_checkpoint_commands_and_refuses_an_unknown_name() -> None:
+    async with run_console(state_of(*events()), at="engine") as console:
+        titles = [title for title, _, _ in entries(console.app)]
+        for title in ("Save a checkpoint", "Restore a checkpoint", "Prune checkpoints"):
+            assert f"Engine: {title}" in titles
+        assert "Engine: Resume" not in titles
+        offer = next(
+            offer
+            for offer in available_commands(console.session, None, "embedded")
+            if offer.command == "engine.restore" and offer.ask
+        )
+        run_available(console.app, offer)
+        await console.settle()
+        await console.press(*["backspace"] * 20, *"step-00010", "enter")
+        result = " ".join(console.messages)
+        assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in result
+        assert not isinstance(console.app.screen, ConfirmScreen)
+        assert not orders(console)
 
 
 async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() -> None:
@@ -103,32 +138,6 @@ async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() ->
         assert orders(console) == [
             ("engine.restore", {"server": "embedded", "name": "step-000010"})
         ]
-
-
-async def test_a_damaged_checkpoint_cannot_be_restored() -> None:
-    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
-        await console.press("tab", "down", "down")
-        assert "b Restore" not in footer(console)
-        await console.press("b")
-        assert "Engine: Restore" not in console.text()
-        await console.press("down")
-        assert "b Restore" in footer(console)
-
-
-async def test_the_palette_refuses_an_unknown_checkpoint() -> None:
-    async with run_console(state_of(*events()), at="engine") as console:
-        offer = next(
-            one
-            for one in available_commands(console.session, None, "embedded")
-            if one.command == "engine.restore" and one.ask
-        )
-        run_available(console.app, offer)
-        await console.settle()
-        await console.press(*["backspace"] * 20, *"step-00010", "enter")
-        result = " ".join(console.messages)
-        assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in result
-        assert not isinstance(console.app.screen, ConfirmScreen)
-        assert not orders(console)
 
 
 async def test_reset_and_prune_ask_first() -> None:
@@ -159,8 +168,6 @@ async def test_an_engine_that_is_offline_can_be_resumed() -> None:
         assert orders(console) == [("engine.resume", {"server": "embedded"})]
         await console.press("tab", "b")
         assert "The engine stays OFFLINE" in " ".join(console.text().split())
-    async with run_console(state_of(*events()), size=(100, 40), at="engine") as console:
-        assert "c Resume" not in footer(console)
 
 
 async def test_the_cursor_stays_on_its_checkpoint_while_new_ones_arrive() -> None:
@@ -181,16 +188,6 @@ async def test_the_cursor_stays_on_its_checkpoint_while_new_ones_arrive() -> Non
         assert "CHECKPOINTS" not in console.text()
 
 
-async def test_the_focus_moves_on_past_the_ends_of_the_list() -> None:
-    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
-        await console.press("tab", "up")
-        assert not isinstance(console.app.focused, CheckpointPanel)
-        await console.press("tab", *(["down"] * 4))
-        assert isinstance(console.app.focused, CheckpointPanel)
-        await console.press("down")
-        assert not isinstance(console.app.focused, CheckpointPanel)
-
-
 async def test_read_only_shows_the_list_and_has_no_keys() -> None:
     async with run_console(
         state_of(*events()), size=(80, 40), at="engine", read_only=True
@@ -208,17 +205,6 @@ async def test_hostile_names_stay_text() -> None:
         text = console.text()
         assert "\x1b" not in text
         assert "[/b]" in text
-
-
-async def test_the_palette_offers_checkpoint_commands_only_when_available() -> None:
-    async with run_console(state_of(*events()), at="engine") as console:
-        titles = [title for title, _, _ in entries(console.app)]
-        for title in ("Save a checkpoint", "Restore a checkpoint", "Prune checkpoints"):
-            assert f"Engine: {title}" in titles
-        assert "Engine: Resume" not in titles
-    async with run_console(state_of(*sample_events()), at="engine") as console:
-        titles = [title for title, _, _ in entries(console.app)]
-        assert not [title for title in titles if "checkpoint" in title or "base" in title]
 
 
 # --- plain functions -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ async def opened(
     await console.settle()
 
 
-async def test_a_digit_votes_for_that_candidate() -> None:
+async def test_a_digit_votes_at_once_but_tie_bad_and_abort_need_two_keys() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
     async with run_console(state, places=PLACES, at="requests") as console:
         await opened(console)
@@ -48,6 +48,20 @@ async def test_a_digit_votes_for_that_candidate() -> None:
             for index in (0, 3)
         ]
         assert console.app.current_mode == "requests"
+        for key, rating in (("t", "tie"), ("b", "bad")):
+            console.link.commands.clear()
+            await console.press(key)
+            assert "dead" in console.text()
+            await console.press("right", key)
+            assert console.link.commands == []
+            await console.press(key)
+            assert [name for name, _ in console.link.commands] == ["group.rate"]
+            assert console.link.commands[0][1]["rating"] == rating
+        console.link.commands.clear()
+        await console.press("x")
+        assert console.link.commands == []
+        await console.press("y")
+        assert console.link.commands == [("group.abort", {"group_id": "g0001"})]
 
 
 async def test_the_digit_of_a_missing_answer_does_not_vote() -> None:
@@ -80,21 +94,6 @@ async def test_a_sent_group_cannot_be_rated() -> None:
             assert console.link.commands == []
             assert words in console.text()
             await console.press("escape")
-
-
-async def test_tie_and_bad_need_two_presses() -> None:
-    state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with run_console(state, places=PLACES, at="requests") as console:
-        await opened(console)
-        for key, rating in (("t", "tie"), ("b", "bad")):
-            console.link.commands.clear()
-            await console.press(key)
-            assert "dead" in console.text()
-            await console.press("right", key)
-            assert console.link.commands == []
-            await console.press(key)
-            assert [name for name, _ in console.link.commands] == ["group.rate"]
-            assert console.link.commands[0][1]["rating"] == rating
 
 
 async def test_group_keys_send_their_commands() -> None:
@@ -167,16 +166,6 @@ async def test_a_group_without_answers_shows_the_cause() -> None:
         assert "no episode yet" not in shown
         assert "none_available" not in shown
         assert "no answer: aborted (no episode in" in shown
-
-
-async def test_abort_asks_first() -> None:
-    state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with run_console(state, places=PLACES, at="requests") as console:
-        await opened(console)
-        await console.press("x")
-        assert console.link.commands == []
-        await console.press("y")
-        assert console.link.commands == [("group.abort", {"group_id": "g0001"})]
 
 
 async def test_side_by_side_when_wide_and_tabs_when_narrow() -> None:

@@ -76,51 +76,47 @@ async def typed(console: RunningConsole, field: str, text: str) -> None:
     await console.settle()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_the_screen_shows_the_saved_job_and_its_changes(size: tuple[int, int]) -> None:
-    made = link(saved=job(lr=1e-4), saved_at=NOW)
-    async with run_console(link=made, size=size, at="engine") as console:
-        await opened(console)
-        text = console.text()
-        for words in (
-            "Job of embedded",
-            "/h/jobs/embedded.yaml",
-            "Learning rate",
-            "0.0005",
-            "→ 0.0001",
-            "as last sent from here",
-        ):
-            assert words in text, words
+async def test_the_screen_shows_the_saved_job_its_changes_and_the_presets() -> None:
+    made = link(saved=job(lr=1e-4, batch=9), saved_at=NOW)
+    async with run_console(link=made, at="engine") as console:
+        screen = await opened(console)
+        for size in ((80, 24), (160, 48)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            for words in (
+                "Job of embedded",
+                "/h/jobs/embedded.yaml",
+                "Learning rate",
+                "0.0005",
+                "→ 0.0001",
+                "as last sent from here",
+            ):
+                assert words in console.text(), words
+        batch = screen.query_one("#job-batch", Input)
+        assert batch.value == "9"
+        for key, value in (("h", "1"), ("d", "4"), ("h", "1"), ("u", "4")):
+            await console.press(key)
+            assert batch.value == value, key
 
 
-async def test_a_changed_field_is_compared_and_saved() -> None:
+async def test_a_changed_field_is_compared_saved_and_applied_and_an_invalid_one_is_named() -> None:
     async with run_console(link=link(), at="engine") as console:
         await opened(console)
         assert "no difference" in console.text()
-        await typed(console, "lr", "3e-4")
-        assert "→ 0.0003" in console.text()
-        await console.press("escape", "s")
-        name, args = console.link.commands[-1]
-        assert (name, args["server"]) == ("engine.job", "embedded")
-        assert get(load_job(args["job"]), LEARNING_RATE) == 3e-4
-
-
-async def test_an_invalid_field_is_named_and_nothing_is_sent() -> None:
-    async with run_console(link=link(), at="engine") as console:
-        await opened(console)
         await typed(console, "batch", "x[/b]")
         assert "Tasks a step: cannot be `x[/b]`" in console.text()
         await console.press("escape", "s")
         await console.press("escape", "a")
         assert console.link.commands == []
         assert console.app.focused is None or console.app.focused.id == "job-batch"
-
-
-async def test_apply_asks_once_with_the_loss_and_the_changes() -> None:
-    async with run_console(link=link(), at="engine") as console:
-        await opened(console)
+        await typed(console, "batch", "4")
         await typed(console, "lr", "3e-4")
-        await console.press("escape", "a")
+        assert "→ 0.0003" in console.text()
+        await console.press("escape", "s")
+        name, args = console.link.commands.pop()
+        assert (name, args["server"]) == ("engine.job", "embedded")
+        assert get(load_job(args["job"]), LEARNING_RATE) == 3e-4
+        await console.press("a")
         text = console.text()
         for words in ("Apply the job to embedded?", "Changes: Learning rate", "are lost"):
             assert words in text, words
@@ -150,55 +146,35 @@ async def test_a_yaml_error_shows_its_line() -> None:
         assert "unknown key `extra`" in console.text()
         await console.press("y")
         assert console.app.screen.query_one("#job-batch", Input).value == "6"
-
-
-@pytest.mark.parametrize("way", ["escape", "f5"])
-async def test_unsaved_changes_are_confirmed_before_leaving(way: str) -> None:
-    async with run_console(link=link(), at="engine") as console:
-        await opened(console)
-        await typed(console, "batch", "x")
-        await console.press("escape", way)
-        assert "Leave the job of embedded?" in console.text()
-        await console.press("n")
-        assert "Tasks a step: cannot be `x`" in console.text()
-        await typed(console, "batch", "6")
-        await console.press("escape", way)
-        assert "neither saved (s) nor" in console.text()
         await console.press("y")
-        assert not isinstance(console.app.screen, JobScreen)
-        assert console.link.commands == []
-
-
-async def test_a_saved_job_closes_without_a_question() -> None:
-    async with run_console(link=link(), at="engine") as console:
-        await opened(console)
-        await console.press("h", "y", "escape", "escape")
-        assert not isinstance(console.app.screen, JobScreen)
-        await opened(console)
-        await typed(console, "batch", "6")
-        await console.press("escape", "s", "escape")
-        assert not isinstance(console.app.screen, JobScreen)
-
-
-async def test_a_long_error_is_shown_in_full() -> None:
-    async with run_console(link=link(), at="engine") as console:
-        await opened(console)
-        await console.press("y")
-        area = console.app.screen.query_one("#job-yaml", TextArea)
         area.text = "other:\n  here: 1\n"
         await console.press("escape", "s")
         result = " ".join(console.text().split())
         assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in result
 
 
-async def test_keys_load_the_presets_and_the_running_job() -> None:
-    async with run_console(link=link(saved=job(batch=9)), at="engine") as console:
-        screen = await opened(console)
-        batch = screen.query_one("#job-batch", Input)
-        assert batch.value == "9"
-        for key, value in (("h", "1"), ("d", "4"), ("h", "1"), ("u", "4")):
-            await console.press(key)
-            assert batch.value == value, key
+async def test_unsaved_changes_are_confirmed_before_leaving() -> None:
+    async with run_console(link=link(), at="engine") as console:
+        for way in ("escape", "f5"):
+            await opened(console)
+            await typed(console, "batch", "x")
+            await console.press("escape", way)
+            assert "Leave the job of embedded?" in console.text()
+            await console.press("n")
+            assert "Tasks a step: cannot be `x`" in console.text()
+            await typed(console, "batch", "6")
+            await console.press("escape", way)
+            assert "neither saved (s) nor" in console.text()
+            await console.press("y")
+            assert not isinstance(console.app.screen, JobScreen)
+            assert console.link.commands == []
+        await opened(console)  # a saved one closes without a question
+        await console.press("h", "y", "escape", "escape")
+        assert not isinstance(console.app.screen, JobScreen)
+        await opened(console)
+        await typed(console, "batch", "6")
+        await console.press("escape", "s", "escape")
+        assert not isinstance(console.app.screen, JobScreen)
 
 
 async def test_a_read_only_console_shows_the_job_and_sends_nothing() -> None:
@@ -242,7 +218,7 @@ def several() -> FakeLink:
     return made
 
 
-async def test_all_servers_are_stopped_after_one_confirmation() -> None:
+async def test_all_servers_are_stopped_and_get_a_job_after_one_confirmation() -> None:
     async with run_console(link=several(), size=(100, 40), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert "Engine: Stop embedded, gpu" in titles
@@ -254,10 +230,7 @@ async def test_all_servers_are_stopped_after_one_confirmation() -> None:
         await console.press("y")
         assert sorted(args["server"] for _, args in console.link.commands) == ["embedded", "gpu"]
         assert {name for name, _ in console.link.commands} == {"engine.stop"}
-
-
-async def test_a_job_is_applied_to_all_servers() -> None:
-    async with run_console(link=several(), size=(100, 40), at="engine") as console:
+        console.link.commands.clear()
         await opened(console)
         await console.press("A")
         text = console.text()
@@ -265,7 +238,7 @@ async def test_a_job_is_applied_to_all_servers() -> None:
         assert "The engine is OFFLINE: it starts" in text
         await console.press("y")
         result = [(name, args["server"]) for name, args in console.link.commands]
-        assert sorted(result) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]
+        assert sorted(result) == [("engine.apply", server) for server in ("cpu", "embedded", "gpu")]
 
 
 # --- running operations --------------------------------------------------------------------------

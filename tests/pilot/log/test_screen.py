@@ -24,7 +24,7 @@ def view(console: RunningConsole) -> LogView:
     return console.app.screen.query_one(LogView)
 
 
-async def test_the_log_shows_all_sources_with_folded_tracebacks() -> None:
+async def test_the_log_shows_all_sources_with_folded_tracebacks_copies_and_appends() -> None:
     async with run_console(sample_state(), at="log") as console:
         assert "no log lines yet" in console.text()
         fill(console)
@@ -37,6 +37,15 @@ async def test_the_log_shows_all_sources_with_folded_tracebacks() -> None:
         assert "\u202e" not in text
         assert "quiet" not in text
         assert "following" in text
+        await console.press("c")
+        assert 'File "h.py"' in console.app.clipboard
+        assert "r0 " not in console.app.clipboard
+        first = view(console).shown[0]
+        console.session.note("mock", "row 1")
+        await console.settle()
+        assert view(console).shown[0] is first
+        assert view(console).shown[-1].text == "row 1"
+        assert len({line.number for line in view(console).shown}) == len(view(console).shown)
 
 
 async def test_keys_filter_by_source_and_level() -> None:
@@ -50,7 +59,7 @@ async def test_keys_filter_by_source_and_level() -> None:
         assert {line.level for line in view(console).shown} == {"warning", "error"}
 
 
-async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
+async def test_search_finds_the_newest_first_goes_both_ways_and_takes_any_letter() -> None:
     async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -66,6 +75,11 @@ async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
         assert len(shown.shown) == 11
         await console.press("escape")
         assert len(shown.shown) > 60
+        await console.press("slash", *"h.py", "enter")
+        assert '  File "h.py"' in console.text(), "a search unfolds what it finds"
+        await console.press("slash", *"s5?", "enter")
+        assert console.app.current_mode == "log"
+        assert "s5?" in console.text()
 
 
 async def test_the_match_stays_visible_above_the_detail_line() -> None:
@@ -79,14 +93,6 @@ async def test_the_match_stays_visible_above_the_detail_line() -> None:
         assert shown.shown[shown.at or 0] is top
         row = shown.folds.row_of(shown.at or 0)
         assert shown.scroll_y <= row < shown.scroll_y + shown.size.height
-
-
-async def test_letters_in_the_search_line_are_text() -> None:
-    async with run_console(sample_state(), at="log") as console:
-        fill(console)
-        await console.press("slash", *"s5?", "enter")
-        assert console.app.current_mode == "log"
-        assert "s5?" in console.text()
 
 
 async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
@@ -108,27 +114,6 @@ async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
         assert "another line" in console.text()
 
 
-async def test_new_lines_are_appended_without_redrawing_old_ones() -> None:
-    async with run_console(sample_state(), at="log") as console:
-        fill(console)
-        await console.settle()
-        first = view(console).shown[0]
-        console.session.note("mock", "row 1")
-        await console.settle()
-        assert view(console).shown[0] is first
-        assert view(console).shown[-1].text == "row 1"
-        assert len({line.number for line in view(console).shown}) == len(view(console).shown)
-
-
-async def test_copy_takes_the_visible_lines() -> None:
-    async with run_console(sample_state(), at="log") as console:
-        fill(console)
-        await console.settle()
-        await console.press("c")
-        assert 'File "h.py"' in console.app.clipboard
-        assert "r0 " not in console.app.clipboard
-
-
 async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
     async with run_console(sample_state(), at="log") as console:
         fill(console)
@@ -147,14 +132,6 @@ async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
         await console.press("t", "t")
         assert '  File "h.py"' not in console.text()
         assert shown.follow
-
-
-async def test_a_search_unfolds_matching_tracebacks() -> None:
-    async with run_console(sample_state(), at="log") as console:
-        fill(console)
-        await console.settle()
-        await console.press("slash", *"h.py", "enter")
-        assert '  File "h.py"' in console.text()
 
 
 async def test_a_long_traceback_shows_its_head_first() -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from ajet_swarm.common.errors import AjetError
 from console.screens.progress.pair import PairScreen
 from core.state import State
@@ -54,26 +52,28 @@ def sent(console: RunningConsole, name: str) -> list[dict[str, Any]]:
     return [args for known, args in console.link.commands if known == name]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
+async def test_a_pair_is_blind_until_the_vote() -> None:
     async with run_console(
-        in_use(), size=size, at="progress", link=PairLink(in_use()), rater="anna"
+        in_use(), at="progress", link=PairLink(in_use()), rater="anna"
     ) as console:
         await console.press("b")
         assert isinstance(console.app.screen, PairScreen)
-        text = console.text()
-        for words in (
-            "BLIND PAIR",
-            "What is the capital of France?",
-            NEW,
-            OLD,
-            "ANSWER 1",
-            "ANSWER 2",
-        ):
-            assert words in text, words
-        for words in ("BEFORE", "NOW", "you chose", "0.75"):
-            assert words not in text, words
-        assert ("│" in text) == (size[0] >= 100)
+        for size in ((160, 48), (80, 24)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            text = console.text()
+            for words in (
+                "BLIND PAIR",
+                "What is the capital of France?",
+                NEW,
+                OLD,
+                "ANSWER 1",
+                "ANSWER 2",
+            ):
+                assert words in text, words
+            for words in ("BEFORE", "NOW", "you chose", "0.75"):
+                assert words not in text, words
+            assert ("│" in text) == (size[0] >= 100)
         await console.press("1")
         text = console.text()
         for words in (
@@ -97,16 +97,20 @@ async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
         )
 
 
-@pytest.mark.parametrize(("key", "choice"), [("2", "right"), ("0", "tie"), ("space", "skip")])
-async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
+async def test_each_key_sends_its_vote() -> None:
     async with run_console(at="progress", link=PairLink(in_use()), rater="anna") as console:
-        await console.press("b", key)
-        assert [one["choice"] for one in sent(console, "progress.vote")] == [choice]
-        pairs_requested = len(sent(console, "progress.pair"))
-        assert pairs_requested == (2 if choice == "skip" else 1), "a skip goes on to the next pair"
-        await console.press("1")
-        votes = len(sent(console, "progress.vote"))
-        assert votes == (2 if choice == "skip" else 1), "a rated pair takes no second vote"
+        await console.press("b")
+        for key, choice in (("2", "right"), ("0", "tie"), ("space", "skip")):
+            console.link.commands.clear()
+            await console.press(key)
+            assert [vote["choice"] for vote in sent(console, "progress.vote")] == [choice]
+            if choice != "skip":
+                await console.press("1")
+                assert len(sent(console, "progress.vote")) == 1, "it takes no second vote"
+                assert console.app.current_mode == "overview", "a digit switches screens again"
+                assert not sent(console, "progress.pair")
+                await console.press("f8", "space")
+            assert len(sent(console, "progress.pair")) == 1, "the next pair"
 
 
 async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
@@ -160,17 +164,22 @@ async def test_the_progress_screen_shows_the_win_rate_the_agreement_and_the_bias
         assert "Against the ratings: relevance overrates now by 0.75" in text
 
 
-@pytest.mark.parametrize("kind", [name for name in TEXTS if name != "1 MB line"])
-async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
-    text = TEXTS[kind]
-    link = PairLink(in_use(), left=text, right=f"x {text}")
+async def test_hostile_answers_are_shown_as_text() -> None:
+    link = PairLink(in_use())
     async with run_console(at="progress", link=link, rater="anna") as console:
-        for keys in ("b", "pagedown", "1", "space"):
-            await console.press(keys)
-            shown = console.text()
-            assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in shown if one != "\n")
-            assert "\u202e" not in shown
-        assert isinstance(console.app.screen, PairScreen)
+        for kind, text in TEXTS.items():
+            if kind == "1 MB line":
+                continue
+            link.texts = text, f"x {text}"
+            for key in ("b", "pagedown", "1", "space"):
+                await console.press(key)
+                shown = console.text()
+                assert not any(
+                    ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in shown.replace("\n", "")
+                )
+                assert "\u202e" not in shown
+            assert isinstance(console.app.screen, PairScreen)
+            await console.press("escape")
 
 
 async def test_the_palette_opens_a_pair() -> None:

@@ -1,6 +1,5 @@
 """The Progress screen: verdict, chart, parts, prompts, keys."""
 
-import pytest
 from textual.widgets import Static
 
 from console.screens.progress.prompt import ProbePromptScreen
@@ -37,34 +36,38 @@ def in_use(*more: object) -> State:
     return state_of(*sample_events(), *looks(), *more)  # type: ignore[arg-type]
 
 
-async def test_key_name_and_digit_open_the_screen() -> None:
+async def test_key_name_and_digit_open_the_screen_and_nothing_is_lost_at_any_size() -> None:
     async with run_console(in_use()) as console:
         for keys in (["f8"], ["1", "8"], ["1", "colon", *"progress", "enter"]):
             await console.press(*keys)
             assert console.app.current_mode == "progress"
             assert "Better by 0.21" in console.text()
-
-
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
-    async with run_console(in_use(), size=size, at="progress") as console:
-        text = console.text()
-        for words in (
-            "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
-            "now 0.62 (0.55 to 0.69)",
-            "1,024 samples",
-            "LOOKS  probe 0.62 (0.55 to 0.69)  training 0.67",
-            "◉ baseline",
-            "● probe with its interval",
-            "training reward",
-            "relevance",
-            "answer length",
-            "answer repetition",
-            "What is the capital of France?",
-            "Why is the sky blue?",
-        ):
-            assert words in text, words
-        assert ("BEFORE AND NOW" in text) == (size[0] > 80)
+        for size in ((80, 24), (160, 48)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            text = console.text()
+            for words in (
+                "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
+                "now 0.62 (0.55 to 0.69)",
+                "1,024 samples",
+                "LOOKS  probe 0.62 (0.55 to 0.69)  training 0.67",
+                "◉ baseline",
+                "● probe with its interval",
+                "training reward",
+                "relevance",
+                "answer length",
+                "answer repetition",
+                "What is the capital of France?",
+                "Why is the sky blue?",
+            ):
+                assert words in text, words
+            assert ("BEFORE AND NOW" in text) == (size[0] > 80)
+            assert "server embedded" not in text  # it is the only one
+            assert "Next server" not in text
+        assert "The capital of France is" in console.text()
+        await console.press("down")
+        assert "17 + 25 is 32." in console.text()
+        assert "The capital of France is" not in console.text()
 
 
 async def test_comparisons_show_wins_and_no_empty_column() -> None:
@@ -74,14 +77,6 @@ async def test_comparisons_show_wins_and_no_empty_column() -> None:
         assert any("change   wins  answer   prompt" in row for row in rows)
         assert any("+0.45   0.95  other    What is the capital" in row for row in rows)
         assert "BEFORE  step 1" in console.text()
-
-
-async def test_a_wide_screen_shows_the_answers_to_the_prompt_under_the_cursor() -> None:
-    async with run_console(in_use(), size=(160, 48), at="progress") as console:
-        assert "The capital of France is" in console.text()
-        await console.press("down")
-        assert "17 + 25 is 32." in console.text()
-        assert "The capital of France is" not in console.text()
 
 
 async def test_enter_opens_the_answers_and_brackets_go_to_the_others() -> None:
@@ -155,14 +150,10 @@ async def test_the_first_look_shows_its_time_before_its_first_answers() -> None:
         assert "0/512 answers  1m08" in console.text()
 
 
-async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
+async def test_l_takes_a_look_and_t_asks_before_a_new_baseline_as_the_palette_does() -> None:
     async with run_console(in_use(), at="progress") as console:
         await console.press("l")
-        assert console.link.commands == [("progress.look", {"server": SERVER})]
-
-
-async def test_t_asks_before_a_new_baseline() -> None:
-    async with run_console(in_use(), at="progress") as console:
+        assert console.link.commands.pop() == ("progress.look", {"server": SERVER})
         await console.press("t")
         text = question(console)
         assert "Trust step 12 as the new baseline?" in text
@@ -170,15 +161,9 @@ async def test_t_asks_before_a_new_baseline() -> None:
         await console.press("n")
         assert console.link.commands == []
         await console.press("t", "y")
-        assert console.link.commands == [("progress.trust", {"server": SERVER})]
-
-
-async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
-    async with run_console(in_use(), at="progress") as console:
-        await console.press("t")
-        first_question = question(console)
-        await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
-        assert question(console) == first_question
+        assert console.link.commands.pop() == ("progress.trust", {"server": SERVER})
+        await console.press("1", "ctrl+p", *"trust this step", "enter")
+        assert question(console) == text
         await console.press("n")
         assert console.link.commands == []
         await console.press("ctrl+p", *"trust this step", "enter", "y")
@@ -248,15 +233,16 @@ async def test_p_pauses_training_and_r_resumes_it() -> None:
         assert "paused" not in console.text()
 
 
-@pytest.mark.parametrize("error", ["", "rows.jsonl:3: the line has no prompt"])
-async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
-    events = [probe_set(error=error)] if error else []
-    async with run_console(state_of(*sample_events(), *events), at="progress") as console:
-        words = f"No probe set: {error}" if error else "The probe set is not known yet"
-        assert words in console.text()
-        assert "Look now" not in console.text()
-        await console.press("l", "t")
-        assert console.link.commands == []
+async def test_without_a_probe_set_no_key_is_offered() -> None:
+    error = "rows.jsonl:3: the line has no prompt"
+    async with run_console(state_of(*sample_events()), at="progress") as console:
+        for words in ("The probe set is not known yet", f"No probe set: {error}"):
+            assert words in console.text()
+            assert "Look now" not in console.text()
+            await console.press("l", "t")
+            assert console.link.commands == []
+            console.link.publish(probe_set(error=error))
+            await console.settle()
 
 
 async def test_a_read_only_console_offers_no_command() -> None:
@@ -282,12 +268,6 @@ async def test_n_shows_the_next_server() -> None:
         assert console.link.commands == [("progress.look", {"server": OTHER})]
         await console.press("n")
         assert "server embedded" in console.text()
-
-
-async def test_one_server_needs_no_name_and_no_key() -> None:
-    async with run_console(in_use(), at="progress") as console:
-        assert "server embedded" not in console.text()
-        assert "Next server" not in console.text()
 
 
 async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:

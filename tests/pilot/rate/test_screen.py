@@ -14,8 +14,11 @@ from console.session.app_state import EVERYTHING
 from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
 from core.events import (
+    AlertRaised,
     AnswerReturned,
     CandidateFailed,
+    ConsoleAttached,
+    EngineChanged,
     Event,
     GroupRated,
     GroupSealed,
@@ -186,10 +189,19 @@ async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
         assert "answered, with answer 3." in console.text()
 
 
-async def test_a_read_only_console_offers_no_writing_keys() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", read_only=True) as console:
+async def test_a_read_only_console_cannot_vote_and_has_no_rating_tools() -> None:
+    async with run_console(waiting(2), places=PLACES, at="rate", read_only=True) as console:
         assert "o switches" not in console.text()
         assert "view only: v shows" in console.text()
+        await console.press("1", "enter", "t", "t", "k", "s", "x")
+        console.link.publish(
+            AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update"),
+            ConsoleAttached(consoles=2),
+            EngineChanged(server="embedded", state="ROLLING_POST", step=2),
+        )
+        await console.settle()
+        await console.press("A", "X", "e", "w", "1", "enter")
+        assert console.link.commands == []
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
@@ -208,7 +220,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         assert "Question 1" in console.text()
         await console.press("2", "enter")
         sent = tuple(
-            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            SentReward(index=index, reward=reward, advantage=0.0)
             for index, reward in enumerate(sent_vote(1).rewards)
         )
         console.link.publish(
@@ -247,6 +259,7 @@ async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
 async def test_undo_is_not_offered_after_the_clock() -> None:
     async with run_console(waiting(1), places=PLACES, at="rate") as console:
         await console.press("1", "enter")
+        assert [name for name, _ in console.link.commands] == ["group.rate"]
         best = order_of(1)[0]
         console.link.publish(
             GroupRated(server="embedded", group_id="g0001", rating="best", order=(best,))
@@ -282,16 +295,6 @@ async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
         foot = console.text().splitlines()[-1]
         assert "u Undo" in foot
         assert "x Abort" in foot
-
-
-async def test_revealed_figures_leave_room_for_the_answers() -> None:
-    texts = [f"start{index} " + "word " * 200 for index in range(4)]
-    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
-        await console.press("v")
-        shown = console.text()
-        assert all(f"start{index}" in shown for index in range(4))
-        assert shown.count("advantage") == 4
-        assert shown.count("word word") >= 6
 
 
 async def test_a_group_with_a_refused_vote_comes_back() -> None:
@@ -369,6 +372,11 @@ async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -
         assert f"end{first}" in console.text()
         await console.press("escape")
         assert all(f"start{index}" in console.text() for index in range(4))
+        await console.press("v")
+        shown = console.text()
+        assert all(f"start{index}" in shown for index in range(4))
+        assert shown.count("advantage") == 4, "the figures leave room for the answers"
+        assert shown.count("word word") >= 6
         assert votes(console) == []
 
 
@@ -414,21 +422,15 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
         assert votes(console) == []
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3"])
-async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
-    modes = {"1": "off", "2": "answer_first", "3": "hold"}
+async def test_the_mode_is_switched_by_a_digit() -> None:
     async with run_console(waiting(0, mode="off"), places=PLACES, at="rate") as console:
         assert "No group is waiting for your rating" in console.text()
         assert "mode off" in console.text()
-        await console.press("o", key)
-        expected = [] if key == "1" else [("rating.mode", {"mode": modes[key]})]
-        assert console.link.commands == expected
-
-
-async def test_a_read_only_console_cannot_vote() -> None:
-    async with run_console(waiting(), places=PLACES, at="rate", read_only=True) as console:
-        await console.press("1", "enter", "t", "t", "k", "s", "x")
+        await console.press("o", "1")
         assert console.link.commands == []
+        await console.press("o", "2", "o", "3")
+        expected = [("rating.mode", {"mode": mode}) for mode in ("answer_first", "hold")]
+        assert console.link.commands == expected
 
 
 async def test_hostile_text_at_both_sizes() -> None:

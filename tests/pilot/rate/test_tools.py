@@ -102,29 +102,21 @@ async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -
         assert opened == [texts[order_of(1)[0]]]
 
 
-@pytest.mark.parametrize(
-    ("result", "actual"),
-    [
-        (EditorError("vi ended with 1: the text is unchanged"), "ended with 1"),
-        ("   \n", "nothing was stored"),
-    ],
-)
-async def test_a_failed_edit_stores_nothing(
-    monkeypatch: pytest.MonkeyPatch, result: str | Exception, actual: str
-) -> None:
-    editing(monkeypatch, result)
-    async with run_console(waiting(1), places=PLACES, at="rate", size=(120, 30)) as console:
-        await console.press("1", "e")
-        assert actual in console.text()
-        assert commands(console, "group.edit") == []
-
-
-async def test_a_headless_terminal_cannot_be_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_edit_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
-        with pytest.raises(EditorError, match="no editor can run"):
+    async with run_console(waiting(1), places=PLACES, at="rate", size=(120, 30)) as console:
+        with pytest.raises(EditorError, match="no editor can run"):  # there is no terminal
             await edit_text(console.app, "text")
+        await console.press("1")
+        for result, words in (
+            (EditorError("vi ended with 1: the text is unchanged"), "ended with 1"),
+            ("   \n", "nothing was stored"),
+        ):
+            editing(monkeypatch, result)
+            await console.press("e")
+            assert words in console.text()
+        assert commands(console, "group.edit") == []
 
 
 # --- reasons, guidelines, name -------------------------------------------------------------------
@@ -352,21 +344,9 @@ async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
         assert "hold up" not in console.text()
 
 
-async def test_a_read_only_console_has_no_rating_tools() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate", read_only=True) as console:
-        console.link.publish(
-            HELD,
-            ConsoleAttached(consoles=2),
-            EngineChanged(server="embedded", state="ROLLING_POST", step=2),
-        )
-        await console.settle()
-        await console.press("A", "X", "e", "w", "1", "enter")
-        assert console.link.commands == []
-
-
 async def test_the_dialogs_fit_80_by_24(tmp_path: Path) -> None:
     file = tmp_path / "guide.md"
-    file.write_text("# Rules\n\n" + "\n".join(f"- rule {number}" for number in range(80)))
+    file.write_text("# Rules\n\n" + "\n".join(f"- rule {number}" for number in range(30)))
     async with run_console(rated_state(40), places=PLACES, at="rate") as console:
         console.session.rating = RatingSettings(guidelines=str(file), repeats=0.0)
         await console.press("j")

@@ -35,7 +35,7 @@ def listed(console: RunningConsole) -> GroupList:
     return console.app.screen.query_one(GroupList)
 
 
-async def test_the_newest_group_is_on_top_and_followed() -> None:
+async def test_the_newest_group_is_on_top_and_followed_and_enter_opens_one() -> None:
     async with run_console(some(), places=PLACES, at="requests") as console:
         assert listed(console).cursor == "g0005"
         console.link.publish(*group_events(6, query="Question 6", at=NOW + 9))
@@ -45,6 +45,12 @@ async def test_the_newest_group_is_on_top_and_followed() -> None:
         first = next(line for line in lines if "Question" in line)
         assert "Question 6" in first
         assert "finished" in first
+        await console.press("down", "enter")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == "g0005"
+        await console.press("escape")
+        assert isinstance(console.app.screen, RequestsScreen)
+        assert listed(console).cursor == "g0005"
 
 
 async def test_the_cursor_stays_on_its_group_when_new_ones_arrive() -> None:
@@ -85,7 +91,10 @@ async def test_keys_pages_and_mouse_move_the_cursor() -> None:
 async def test_group_keys_send_their_commands() -> None:
     rated = GroupRated(server="embedded", group_id="g0005", rating="tie", rewards=(0.5,) * 4)
     async with run_console(some(), places=PLACES, at="requests") as console:
-        await console.press("m", "a", "u")
+        await console.press("m")
+        assert not console.messages  # the list shows the mark
+        await console.press("a", "u")
+        assert console.messages[0] == "done"
         assert console.link.commands == [
             ("group.mark", {"group_id": "g0005", "marked": True}),
             ("group.accept", {"group_id": "g0005"}),
@@ -101,17 +110,10 @@ async def test_group_keys_send_their_commands() -> None:
         ]
 
 
-async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
-    async with run_console(some(), places=PLACES, at="requests") as console:
-        await console.press("m")
-        assert console.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
-        assert not console.messages
-        await console.press("a")
-        assert console.messages == ["done"]
-
-
 async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
     async with run_console(some(until="DONE"), places=PLACES, at="requests") as console:
+        await console.press("x", "y")
+        assert console.link.commands == []  # they are closed
         await console.press("down")
         foot = console.text().splitlines()[-1]
         assert "o Sort m Mark n Note c Copy" in foot
@@ -135,12 +137,6 @@ async def test_abort_asks_and_states_the_loss() -> None:
         assert console.link.commands == [("group.abort", {"group_id": "g0005"})]
 
 
-async def test_abort_of_a_closed_group_is_refused() -> None:
-    async with run_console(some(until="DONE"), places=PLACES, at="requests") as console:
-        await console.press("x", "y")
-        assert console.link.commands == []
-
-
 async def test_a_read_only_console_has_no_writing_keys() -> None:
     async with run_console(some(), places=PLACES, at="requests", read_only=True) as console:
         await console.press("m", "a", "x", "y")
@@ -148,7 +144,7 @@ async def test_a_read_only_console_has_no_writing_keys() -> None:
         assert isinstance(console.app.screen, RequestsScreen)
 
 
-async def test_the_filter_line_filters_and_clears() -> None:
+async def test_the_filter_line_filters_clears_and_shows_errors_at_their_character() -> None:
     async with run_console(some(), places=PLACES, at="requests") as console:
         console.link.publish(GroupMarked(server="embedded", group_id="g0002", marked=True))
         await console.press("slash")
@@ -163,10 +159,6 @@ async def test_the_filter_line_filters_and_clears() -> None:
         assert listed(console).model.ids == ["g0004", "g0002"]
         await console.press("escape")
         assert len(listed(console).model.ids) == 5
-
-
-async def test_a_filter_error_is_shown_at_its_character_and_no_match_is_reported() -> None:
-    async with run_console(some(), places=PLACES, at="requests") as console:
         await console.press("slash")
         await console.pilot.press(*"dead:no stat:x")
         await console.settle()
@@ -196,16 +188,6 @@ async def test_an_empty_list_names_the_next_step() -> None:
         assert footer.endswith("? Help")
         assert "http://127.0.0.1:8000/v1" in console.text()
         assert "F4" in console.text()
-
-
-async def test_enter_opens_the_group_and_escape_comes_back() -> None:
-    async with run_console(some(), places=PLACES, at="requests") as console:
-        await console.press("down", "enter")
-        assert isinstance(console.app.screen, GroupScreen)
-        assert console.app.screen.target_group == "g0004"
-        await console.press("escape")
-        assert isinstance(console.app.screen, RequestsScreen)
-        assert listed(console).cursor == "g0004"
 
 
 async def test_hostile_text_is_shown_safely_at_every_size() -> None:

@@ -103,16 +103,11 @@ def parts(console: RunningConsole) -> ItemList:
 # --- going there -----------------------------------------------------------------------------
 
 
-async def test_key_digit_name_and_palette_open_the_screen() -> None:
+async def test_key_digit_and_name_open_source_figures_and_every_part() -> None:
     async with run_console(in_use()) as console:
         for keys in (["f6"], ["1", "6"], ["1", "colon", *"rewards", "enter"]):
             await console.press(*keys)
             assert console.app.current_mode == "rewards"
-            assert "REWARDS" in console.text()
-
-
-async def test_the_screen_shows_source_figures_and_every_part() -> None:
-    async with run_console(in_use(), at="rewards") as console:
         text = console.text()
         for words in (
             "REWARDS  hooks",
@@ -131,11 +126,7 @@ async def test_the_screen_shows_source_figures_and_every_part() -> None:
         ):
             assert words in text, words
         assert "LAST FAULT" not in text
-
-
-async def test_the_curve_shows_the_part_under_the_cursor() -> None:
-    async with run_console(in_use(), at="rewards") as console:
-        await console.press("down")
+        await console.press("home", "down")
         assert parts(console).cursor == "brevity"
         text = console.text()
         assert "BREVITY  0.40 ±0.31 · decided 20 of 20 groups" in text
@@ -355,8 +346,7 @@ async def _shown(console: RunningConsole, words: str) -> None:
 # --- safe and in its place -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48)])
-async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
+async def test_hostile_text_stays_text() -> None:
     named = CandidateScore(index=0, reward=1.0, parts=(Part(HOSTILE, 1.0, reason=HOSTILE),))
     other = CandidateScore(index=1, reward=0.0, parts=(Part(HOSTILE, 0.0, reason=HOSTILE * 50),))
     scored = GroupScored(
@@ -364,14 +354,19 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
     )
     state = in_use(scored, broken(HOSTILE * 20, file=f"/{HOSTILE}"), reason=HOSTILE)
     state.rewards.source = HOSTILE * 5
-    async with run_console(state, size=size, at="rewards") as console:
-        for keys in ([], ["z"], ["z", "enter"]):
-            await console.press(*keys)
-            text = console.text()
-            assert "\x1b" not in text
-            assert "\u202e" not in text
-            assert "[/b]" in text
-            assert all(cell_len(line) <= size[0] for line in text.splitlines())
+    async with run_console(state, size=(60, 15), at="rewards") as console:
+        for size in ((60, 15), (80, 24), (120, 40), (160, 48)):
+            await console.pilot.resize_terminal(*size)
+            for keys in ([], ["z"], ["z", "enter"]):
+                await console.press(*keys)
+                await console.settle()
+                text = console.text()
+                assert "\x1b" not in text
+                assert "\u202e" not in text
+                assert "[/b]" in text
+                assert all(cell_len(line) <= size[0] for line in text.splitlines())
+            assert isinstance(console.app.screen, RewardPartScreen)
+            await console.press("escape")
 
 
 async def test_the_screen_is_painted_in_every_theme_and_after_a_resize() -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.widgets import Input
@@ -72,7 +71,7 @@ async def typed(console: RunningConsole, text: str) -> None:
     await console.press("enter")
 
 
-async def test_another_weight_shows_its_effect_at_once() -> None:
+async def test_another_weight_shows_its_effect_at_once_and_enter_opens_a_changed_group() -> None:
     async with run_console(state_of(*events()), at="rewards") as console:
         await opened(console)
         assert "WHAT IF  10 groups, from the stored part values" in console.text()
@@ -88,6 +87,13 @@ async def test_another_weight_shows_its_effect_at_once() -> None:
         await console.press("backspace")
         assert "to 0 " not in console.text()
         assert "winner flips" not in console.text()
+        await typed(console, "0")
+        await console.press("tab")
+        assert console.app.screen.query_one(ChangedGroupList).has_focus
+        assert getattr(console.app.screen, "target_group", None) == "g0001"
+        assert "winner 1 to 2" in console.text()
+        await console.press("enter")
+        assert isinstance(console.app.screen, GroupScreen)
 
 
 async def test_a_vote_against_the_rewards_is_no_flip() -> None:
@@ -108,35 +114,18 @@ async def test_a_vote_against_the_rewards_is_no_flip() -> None:
         assert "human-rated: the same winner in 1 of 1" in text
 
 
-async def test_a_gate_has_no_weight_and_steps_are_small() -> None:
-    async with run_console(state_of(*events()), at="rewards") as console:
-        await opened(console)
-        await console.press("up", "right", "left", "enter")
-        assert isinstance(console.app.screen, RewardsWhatIfScreen)
-        await console.press("down", "right", "right", "left")
-        assert "0.5  to 0.55" in console.text()
-        for bad in ("heavy", "nan", "1e999"):
-            await typed(console, bad)
-            assert "0.5  to 0.55" in console.text()
-
-
-async def test_enter_opens_a_group_that_changes() -> None:
-    async with run_console(state_of(*events()), at="rewards") as console:
-        await opened(console)
-        await typed(console, "0")
-        await console.press("tab")
-        assert console.app.screen.query_one(ChangedGroupList).has_focus
-        assert getattr(console.app.screen, "target_group", None) == "g0001"
-        assert "winner 1 to 2" in console.text()
-        await console.press("enter")
-        assert isinstance(console.app.screen, GroupScreen)
-
-
-async def test_weights_are_applied_after_confirmation() -> None:
+async def test_weights_are_stepped_typed_and_applied_after_confirmation() -> None:
     async with run_console(state_of(*events()), at="rewards") as console:
         await opened(console)
         await console.press("a")
         assert isinstance(console.app.screen, RewardsWhatIfScreen)  # there is nothing to apply yet
+        await console.press("up", "right", "left", "enter")
+        assert isinstance(console.app.screen, RewardsWhatIfScreen)  # a gate has no weight
+        await console.press("down", "right", "right", "left")
+        assert "0.5  to 0.55" in console.text()  # steps are small
+        for bad in ("heavy", "nan", "1e999"):
+            await typed(console, bad)
+            assert "0.5  to 0.55" in console.text()
         await typed(console, "0.1")
         await console.press("a")
         assert isinstance(console.app.screen, ConfirmScreen)
@@ -236,19 +225,19 @@ async def test_a_read_only_console_sends_no_commands() -> None:
         assert not console.link.commands
 
 
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (160, 48)])
-async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
+async def test_hostile_text_stays_text() -> None:
     parts = (*MODEL, RewardPart(name=HOSTILE, kind="x"))
     group = TrialGroup(group_id=HOSTILE, query=HOSTILE * 3, before=(0.1, 0.2), after=(0.3, 0.1))
     summary = TrialSummary(
         groups=2, compared=1, abstained=1, abstentions=((HOSTILE, 1),), most=(group,)
     )
     done = WhatIfChanged(what=HOSTILE, phase="done", summary=summary)
-    async with run_console(
-        state_of(*events(), loaded(parts), done), at="rewards", size=size
-    ) as console:
+    async with run_console(state_of(*events(), loaded(parts), done), at="rewards") as console:
         await opened(console)
-        text = console.text()
-        assert "\x1b" not in text
-        assert "\u202e" not in text
-        assert all(cell_len(line) <= size[0] for line in text.splitlines())
+        for size in ((60, 15), (80, 24), (160, 48)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            text = console.text()
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+            assert all(cell_len(line) <= size[0] for line in text.splitlines())

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 
-from core.events import GroupOpened, GroupSealed
+from core.events import Event, GroupOpened, GroupSealed
 from core.journal.writer import Journal
 from tests.support.faults.load import Load
-from tests.support.proxy.singles import EpisodeEnded, singles
+from tests.support.proxy.singles import Candidates, EpisodeEnded, singles
 from tests.support.scripted.pool import ScriptedPool
 
 _UUID = re.compile("[0-9a-f]{32}")
@@ -77,12 +77,14 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
     tasks: dict[str, str] = {}
     sealed: dict[tuple[str, str], float] = {}
     values: dict[tuple[str, str], list[str]] = {}
+    candidates = Candidates()
     for event in _events(journal):
+        candidates.note(event)
         if isinstance(event, GroupOpened):
             kinds[event.group_id], tasks[event.group_id] = event.episode_type, event.task_id
         elif isinstance(event, GroupSealed):
             for one in event.rewards:
-                sealed[event.group_id, one.episode_uuid] = one.reward
+                sealed[event.group_id, candidates.uuids[event.group_id, one.index]] = one.reward
         elif isinstance(event, EpisodeEnded) and kinds.get(event.group_id) == "train":
             values.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
     received = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
@@ -115,11 +117,15 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
 
 
 def _events(journal: Path):  # type: ignore[no-untyped-def] # any kind of event
+    yield from singles(_stored(journal))
+
+
+def _stored(journal: Path) -> Iterator[Event]:
     book = Journal(journal)
     after = 0
     try:
         while page := book.events(after, 5_000):
-            yield from chain.from_iterable(map(singles, page))
+            yield from page
             after = page[-1].seq
     finally:
         book.close()

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +63,6 @@ FAST = {
     "recover": 0.5,
     "last_ends": 0.2,
 }
-STEP = 1.0
-"""Seconds of a step of `let`."""
 HEADERS = {"content-type": "application/json"}
 
 Scorer = Callable[[GroupContext], Awaitable[list[float]]]
@@ -239,8 +236,7 @@ class World:
 
     def kinds(self, *wanted: type[Event]) -> list[Any]:
         """Events of these kinds, in order."""
-        each = chain.from_iterable(map(singles, self.events))
-        return [event for event in each if isinstance(event, wanted)]
+        return [event for event in singles(self.events) if isinstance(event, wanted)]
 
     def kill(self) -> None:
         """Simulate a kill -9: no further byte is sent or written."""
@@ -332,12 +328,12 @@ async def world(
         yield made
 
 
-async def let(seconds: float, *worlds: World) -> None:
+async def let(seconds: float, *worlds: World, step: float = 1.0) -> None:
     """Let time pass in steps, in which everything that is due is done."""
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
     while clock() < until:
-        skip(min(STEP, until - clock()))
+        skip(min(step, until - clock()))
         for _ in range(4):
             await asyncio.gather(*(w.context.journal.committed(w.state.seq) for w in worlds))
             await asyncio.sleep(0.002)

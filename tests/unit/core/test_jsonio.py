@@ -37,14 +37,12 @@ def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:
 
 
 def test_scripts_get_every_field() -> None:
-    event = EpisodesEnded(group_id="g", episodes=(EndedEpisode(1, "u", 0.5, "ended"),))
+    event = EpisodesEnded(group_id="g", episodes=(EndedEpisode(1),))
     body = msgspec.json.decode(encode_full({"events": [event]}))["events"][0]
     assert next(iter(body)) == "kind"
     assert body["kind"] == "episodes_ended"
     assert body.keys() == {"kind", *EpisodesEnded.__struct_fields__}
-    assert body["episodes"] == [
-        {"index": 1, "episode_uuid": "u", "reward": 0.5, "outcome": "ended", "text": ""}
-    ]
+    assert body["episodes"] == [{"index": 1, "outcome": "ended", "text": ""}]
 
 
 def test_values_without_records_are_unchanged() -> None:

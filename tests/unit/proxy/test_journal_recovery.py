@@ -74,10 +74,10 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
             w.context.bus.publish(GroupNoted(group_id=f"g{number}", note=secrets.token_hex(1_000)))
         await w.context.journal.durable(w.state.seq)
     with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
-        (row,) = db.execute("select json from events order by length(json) desc").fetchone()
+        (row,) = db.execute("select data from rows order by length(data) desc").fetchone()
     async with world(tmp_path, recover=False) as w:
         with (tmp_path / "j.db").open("r+b") as file:
-            file.seek((tmp_path / "j.db").read_bytes().index(row[-500:].encode()) // PAGE * PAGE)
+            file.seek((tmp_path / "j.db").read_bytes().index(row[-500:]) // PAGE * PAGE)
             file.write(b"\xff" * PAGE)
         follow_journal(w.context)
         alert = await w.until(lambda: w.state.alerts.get("journal_damage"))

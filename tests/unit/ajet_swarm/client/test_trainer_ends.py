@@ -103,7 +103,7 @@ async def test_a_late_offline_of_the_stopped_trainer_does_not_end_the_next_start
     stop: Callable[[ScriptedSwarm, AsyncSwarm], Awaitable[None]],
     begin: Callable[[AsyncSwarm], Awaitable[None]],
 ) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 2.0)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.6)
     server.config, server.boot_seconds = JOB.to_yaml(), 0.4
     await stop(server, swarm)
     asyncio.get_running_loop().call_later(0.1, server.set_state, "OFFLINE", 0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ajet_swarm.common.text import one_line, plain
+from ajet_swarm.common.text import LONGEST_NAME, closest, one_line, plain
 
 
 @pytest.mark.slow
@@ -22,6 +22,18 @@ def test_text_keeps_what_is_harmless() -> None:
     assert plain("\x1b[31mred") == "␛[31mred"
     assert one_line("a\nb\n\nc") == "a b c"
     assert one_line("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_a_long_name_is_compared_by_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    def noted(word: str, *_: object) -> list[str]:
+        compared.append(word)
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", noted)
+    assert closest("x" * 100_000, ["embedded"]) == []
+    assert {len(word) for word in compared} == {LONGEST_NAME}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_check_finds_damage(home: Home, capsys: pytest.CaptureFixture[str]) -> N
     assert "ok," in capsys.readouterr().out
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
         db.execute("delete from messages where id=3")
-        db.execute("update events set json='x' where seq=(select max(seq) from events)")
+        db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
         db.commit()
     assert run_journal(home, "check") == 1
     out = capsys.readouterr().out

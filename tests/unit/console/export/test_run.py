@@ -202,7 +202,7 @@ def test_damaged_rows_are_counted_and_said(tmp_path: Path) -> None:
     events = [event for number in range(4) for event in ranked_group(f"g{number}", f"q{number}")]
     path = write_journal(tmp_path / "journal.db", events)
     with contextlib.closing(sqlite3.connect(path)) as db, db:
-        db.execute("update events set json=? where seq=(select max(seq) from events)", (b"x" * 40,))
+        db.execute("update rows set data=? where seq=(select max(seq) from rows)", (b"x" * 40,))
     with JournalFile(path) as journal:
         report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
     assert report.damaged == 1

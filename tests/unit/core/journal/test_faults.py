@@ -120,7 +120,7 @@ async def test_a_full_disk_during_a_commit(
     failed = await fails(journal, bus.state.seq)
     assert "full" in failed.what
     assert "Free some space" in failed.todo
-    assert rows(journal.path, "select max(seq) from events") == [(first,)]
+    assert rows(journal.path, "select max(seq) from rows") == [(first,)]
     assert rows(journal.path, "select group_id, closed_seq from groups") == [("g0", None)]
     assert rows(journal.path, "select count(*) from snapshots") == [(0,)]
     assert journal.meta("key") is None
@@ -178,7 +178,7 @@ async def test_the_backlog_is_limited_and_events_beyond_it_are_lost(
     assert "31 events in memory are lost" in errors[1].what
     assert "restart" in errors[1].todo
     later = bus.publish(noted("later"))
-    await until(lambda: rows(journal.path, "select max(seq) from events") == [(later,)])
+    await until(lambda: rows(journal.path, "select max(seq) from rows") == [(later,)])
     for seq in (lost, later):
         assert "are lost" in (await fails(journal, seq)).what
     journal.append_snapshot(bus.state)  # it holds what the journal does not
@@ -253,7 +253,7 @@ async def test_a_deleted_or_replaced_file_is_not_written_to(
     assert not journal.path.exists()
     shutil.copy(older, journal.path)
     await until(lambda: "ends with event 1" in journal.error)
-    assert rows(older, "select max(seq) from events") == [(1,)]
+    assert rows(older, "select max(seq) from rows") == [(1,)]
     os.replace(aside, journal.path)
     await whole(journal, bus)
 

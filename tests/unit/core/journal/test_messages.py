@@ -19,7 +19,8 @@ from core.events import (
     GroupOpened,
     encode,
 )
-from core.journal.messages import LONG, LOST, packed, unpacked
+from core.journal.file import packed, unpacked
+from core.journal.messages import LONG, LOST
 from core.journal.writer import Journal
 from tests.support.sample import HOSTILE
 
@@ -57,7 +58,7 @@ def conversation(dice: random.Random, turns: int, length: int) -> list[list[dict
 def sizes(path: Path) -> tuple[int, int]:
     """Bytes of events and of messages."""
     with contextlib.closing(sqlite3.connect(path)) as db:
-        events = db.execute("select sum(length(cast(json as blob))) from events").fetchone()[0]
+        events = db.execute("select sum(length(cast(data as blob))) from rows").fetchone()[0]
         messages = db.execute("select sum(length(zlib)) from messages").fetchone()[0]
     return int(events), int(messages)
 
@@ -129,7 +130,6 @@ async def test_messages_of_any_content_are_restored(tmp_path: Path, seed: int) -
         answers = tuple(
             AnsweredCandidate(
                 index=index,
-                episode_uuid="e",
                 message=messages()[0],
                 finish_reason="stop",
                 seconds=0.5,

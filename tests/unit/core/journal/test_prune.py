@@ -368,7 +368,7 @@ async def test_an_interrupted_prune_is_continued(
     with filled.journal.reading() as db:
         base = base_of(db)
         assert base is not None
-        sql = "select count(*) from events where seq<=?"
+        sql = "select count(*) from rows where seq<=?"
         (below,) = db.execute(sql, (base.seq,)).fetchone()
     assert below == 0
     filled.journal.close()
@@ -424,11 +424,11 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
     assert base is not None
     filled.journal.close()
     with contextlib.closing(sqlite3.connect(filled.path)) as db, db:
-        sql = "delete from events where seq>? and seq<?"
+        sql = "delete from rows where seq>? and seq<?"
         missing = db.execute(sql, (base.seq + 60, base.seq + 120)).rowcount
     mark(filled.path, "damaged")
     with filled.path.open("r+b") as file:  # a page of an index: no row is in it
-        file.seek((root_of(filled.path, "events_of_group") - 1) * 8192)
+        file.seek((root_of(filled.path, "rows_of_group") - 1) * 8192)
         file.write(b"\xff" * 8192)
     again = open_journal(filled.path)
     with contextlib.closing(again.journal) as journal:

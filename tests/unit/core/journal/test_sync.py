@@ -282,7 +282,7 @@ async def test_commits_of_an_earlier_process_are_synced(
     first = Journal(tmp_path / "j.db")
     seq = await Bus(first, "run1").publish_durable(opened("g0"))
     reader = sqlite3.connect(tmp_path / "j.db")  # so that the log outlives the first one
-    assert reader.execute("select max(seq) from events").fetchone() == (seq,)
+    assert reader.execute("select max(seq) from rows").fetchone() == (seq,)
     first.close()
     synced = disk.synced
     second = Journal(tmp_path / "j.db")

@@ -17,10 +17,12 @@ from core.events import (
     ClaimedEpisode,
     ClaimIntended,
     ClaimsReturned,
+    EndedEpisode,
     EngineChanged,
     EngineLost,
     EpisodeAborted,
     EpisodesClaimed,
+    EpisodesEnded,
     Event,
     GroupClosed,
     GroupLost,
@@ -46,7 +48,6 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
-from tests.support.proxy.singles import episode_ended
 from tests.support.sample import group_events
 
 
@@ -66,7 +67,6 @@ OPEN = GroupOpened(group_id="g", request_id="r", task_id="t", n=2, query="q", bo
 def answer(index: int, text: str = "hi", truncated: bool = False) -> CandidatesAnswered:
     answered = AnsweredCandidate(
         index=index,
-        episode_uuid=f"e{index}",
         message={"role": "assistant", "content": text},
         finish_reason="stop",
         seconds=0.5,
@@ -95,8 +95,8 @@ SCORED = GroupScored(
 SEALED = GroupSealed(
     group_id="g",
     rewards=(
-        SentReward(index=0, episode_uuid="e0", reward=0.2, advantage=-0.6),
-        SentReward(index=1, episode_uuid="e1", reward=0.8, advantage=0.6),
+        SentReward(index=0, reward=0.2, advantage=-0.6),
+        SentReward(index=1, reward=0.8, advantage=0.6),
     ),
     best=1,
     source="auto",
@@ -113,8 +113,8 @@ def test_a_group_goes_through_its_phases() -> None:
         SCORED,
         RatingAwaited(group_id="g", until=50, fallback="accept", why="window"),
         SEALED,
-        episode_ended("g", 0, "e0", 0.2),
-        episode_ended("g", 1, "e1", 0.8),
+        EpisodesEnded(group_id="g", episodes=(EndedEpisode(0),)),
+        EpisodesEnded(group_id="g", episodes=(EndedEpisode(1),)),
         GroupClosed(group_id="g", phase="DONE"),
     )
     for event in steps:

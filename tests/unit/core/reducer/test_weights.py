@@ -40,7 +40,7 @@ def claimed(step: int | None, run: int, group: str = "g", *indices: int) -> Epis
 
 
 def answered(index: int = 0, **more: Any) -> CandidatesAnswered:
-    one = AnsweredCandidate(index, f"e{index}", {"content": "x"}, "stop", 0.1, **more)
+    one = AnsweredCandidate(index, {"content": "x"}, "stop", 0.1, **more)
     return CandidatesAnswered(server="s", group_id="g", candidates=(one,))
 
 

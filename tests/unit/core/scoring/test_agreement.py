@@ -71,8 +71,7 @@ def voted(
 ) -> list[Event]:
     """A group that was rated and sent; the automatic rewards put 1 first; 2 stood first."""
     rewards = tuple(
-        SentReward(index=index, episode_uuid="e", reward=float(index == best), advantage=0.0)
-        for index in range(4)
+        SentReward(index=index, reward=float(index == best), advantage=0.0) for index in range(4)
     )
     names: dict[str, Any] = {"group_id": f"g{number:04}", "server": "embedded"}
     return [

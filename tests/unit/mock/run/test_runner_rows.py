@@ -283,7 +283,6 @@ def seal(control: FakeControl, row_id: str, reward: float) -> None:
                 candidates=(
                     AnsweredCandidate(
                         index=index,
-                        episode_uuid=f"e{index}",
                         message={"role": "assistant", "content": "x"},
                         finish_reason="stop",
                         seconds=0.1,
@@ -294,10 +293,7 @@ def seal(control: FakeControl, row_id: str, reward: float) -> None:
     scores = tuple(CandidateScore(index=n, reward=reward - n / 10) for n in range(2))
     control.publish(GroupScored(group_id=group, scores=scores, best=0, version="v", seconds=0.0))
     control.publish(AnswerReturned(group_id=group, index=0, why="winner", waited=0.1))
-    sent = tuple(
-        SentReward(index=n, episode_uuid=f"e{n}", reward=reward - n / 10, advantage=0.0)
-        for n in range(2)
-    )
+    sent = tuple(SentReward(index=n, reward=reward - n / 10, advantage=0.0) for n in range(2))
     control.publish(GroupSealed(group_id=group, rewards=sent, best=0, source="auto"))
     control.publish(GroupClosed(group_id=group, phase="DONE"))
 

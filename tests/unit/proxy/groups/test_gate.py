@@ -259,7 +259,7 @@ async def test_a_row_waits_for_votes_and_ends_no_group(tmp_path: Path) -> None:
         for number in (1, 2):
             await w.ask(f"row {number}", headers={"x-ajet-row": f"row-{number}"})
         waiter = await w.ask("row 2", headers={"x-ajet-row": "row-2"})  # joins
-        await let(400.0, w)
+        await let(400.0, w, step=5.0)
         assert {one.phase for one in groups} == {"AWAITING_RATING"}
         assert len(open_groups(w)) == 4
         await w.commands.rate(groups[0].group_id, "best", (2,))
@@ -339,7 +339,7 @@ async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_pat
             run = tasks.spawn(runner.run(), "run")
             waited = set()
             for _ in range(50):
-                await let(15.0, w)
+                await let(15.0, w, step=5.0)
                 waited.add(runner.counters.waiting)
                 if groups := [one for one in open_groups(w) if one.rating is None]:
                     await w.commands.rate(groups[0].group_id, "best", (2,))

@@ -324,7 +324,7 @@ async def test_an_episode_claimed_by_a_later_group_is_left_to_that_group(tmp_pat
                 w.context.bus.publish(
                     EpisodesClaimed(server="s", group_id=name, episodes=(ClaimedEpisode(0, uuid),))
                 )
-                reward = SentReward(index=0, episode_uuid=uuid, reward=0.5, advantage=0.0)
+                reward = SentReward(index=0, reward=0.5, advantage=0.0)
                 if name == "first":
                     w.context.bus.publish(
                         GroupSealed(

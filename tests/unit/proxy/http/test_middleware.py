@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.http import middleware
 from proxy.http.middleware import DRAIN, UNREAD, origins_of
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
@@ -17,6 +18,13 @@ from tests.support.wire import wire
 KEYED = settings(proxy={"api_key": "sk-one-two-three-four"})
 KEY = "sk-one-two-three-four"
 CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "LINGER", 0.1)
+
+
 BAD_KEYS: list[dict[str, str]] = [
     {},
     {"authorization": "Bearer sk-two"},

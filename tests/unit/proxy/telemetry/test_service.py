@@ -204,7 +204,7 @@ async def test_a_vote_belongs_to_the_candidates_that_answered(
             )
             bus.publish(CandidateFailed(group_id="g", index=0, episode_uuid="e0", cause="broken"))
             answers = tuple(
-                AnsweredCandidate(at, f"e{at}", {"content": "yes"}, "stop", 0.1) for at in (1, 2, 3)
+                AnsweredCandidate(at, {"content": "yes"}, "stop", 0.1) for at in (1, 2, 3)
             )
             bus.publish(CandidatesAnswered(group_id="g", candidates=answers))
             bus.publish(GroupRated(group_id="g", rating="best", rewards=rewards))
@@ -243,7 +243,7 @@ async def test_calls_have_the_times_and_failures_of_their_events(bus: Bus) -> No
                 CandidatesAnswered(
                     group_id="g",
                     at=9.0,
-                    candidates=(AnsweredCandidate(2, "e2", {"content": "yes"}, "stop", 1.5),),
+                    candidates=(AnsweredCandidate(2, {"content": "yes"}, "stop", 1.5),),
                 ),
                 GroupClosed(group_id="g", at=10.0, phase="FAILED", cause_kind="no_answers"),
             ):

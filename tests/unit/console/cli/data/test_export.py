@@ -103,7 +103,7 @@ def test_damage_is_warned_of(
     home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with contextlib.closing(sqlite3.connect(home.journal)) as db, db:
-        db.execute("update events set json='x' where seq=(select max(seq) from events)")
+        db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
     assert run(home, "jsonl", tmp_path / "out.jsonl", "--json") == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["damaged"] == 1

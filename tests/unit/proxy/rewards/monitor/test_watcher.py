@@ -175,7 +175,7 @@ async def test_a_lack_of_signal_raises_an_alert_on_its_server(bus: Bus) -> None:
 
 def sealed(group_id: str, rewards: list[float]) -> GroupSealed:
     sent = tuple(
-        SentReward(index=index, episode_uuid=f"e{index}", reward=reward, advantage=0.0)
+        SentReward(index=index, reward=reward, advantage=0.0)
         for index, reward in enumerate(rewards)
     )
     return GroupSealed(group_id=group_id, rewards=sent, best=0, source="auto")
