@@ -59,7 +59,6 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "api.wire": ("SwarmWire",),
         "api.watcher": ("Watcher", "ServerStatus"),
         "episodes.claim": ("EpisodeClaimer",),
-        "api.interface": ("SwarmApi",),
         "http.interface": (),
         "http.transport": (),
     },
