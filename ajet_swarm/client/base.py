@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.throttle import Throttle
-from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
+from ajet_swarm.client.training import Completion, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.errors import (
@@ -88,7 +88,6 @@ class SwarmBase:
         self._watcher: Watcher | None = None
         self._claimer: EpisodeClaimer | None = None
         self._completion = Completion()
-        self._trainer_ends = TrainerEnds(self._clock.monotonic)
         self._tasks: Tasks | None = None
         self._throttle = Throttle(self.client_uuid, self._clock.monotonic)
         self._throttling: asyncio.Lock | None = None
@@ -127,7 +126,6 @@ class SwarmBase:
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire, self._clock.wall, fails_waits=True)
         self._watcher.add_listener(self._completion.note)
-        self._watcher.add_listener(self._trainer_ends.note)
         self._claimer = EpisodeClaimer(self.wire, self._watcher, runtime=self._runtime)
         self._throttling = asyncio.Lock()
         self._tasks.spawn(self._watcher.run(), "watcher")
