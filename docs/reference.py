@@ -33,7 +33,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "job.agentjet": (),
         "job.tree": (),
         "data.readers": (),
-        "data.files": ("DatasetError",),
+        "data.records": ("DatasetError",),
     },
     "Runs of many episodes": {
         "runs.episodes": (),

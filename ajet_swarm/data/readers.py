@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of, split_files
+from ajet_swarm.data.files import LocatedRow, Row, rows_of, split_files
+from ajet_swarm.data.records import DatasetError
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task
 
