@@ -29,7 +29,6 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "job.tree",
         "data.readers",
         "data.files",
-        "data.records",
     ),
     "Runs of many episodes": (
         "runs.episodes",

@@ -23,19 +23,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol.errors import SwarmError
-
 LINE_LIMIT = 16 * 1024 * 1024
 """Largest accepted record in bytes."""
 Spot = tuple[int, int, int]
 """Offset and length of a record in bytes, and its number from 1."""
 _NOT_NUMBER = re.compile(r"\bNaN\b|\bInfinity\b")
 """Values that Python and pandas write for a missing number; they are read as null."""
-
-
-class DatasetError(UsageError, SwarmError):
-    """A dataset cannot be read; the error names the file, the line and the field."""
 
 
 class RowError(ValueError):

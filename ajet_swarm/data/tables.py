@@ -9,7 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.data.records import DatasetError, Records, RowError
+from ajet_swarm.data.records import Records, RowError
+from ajet_swarm.protocol.errors import DatasetError
 
 WINDOW = 4_096
 """Rows of a Parquet file that are loaded, and shuffled, at a time."""

@@ -8,15 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ajet_swarm.data.records import (
-    LINE_LIMIT,
-    DatasetError,
-    RowError,
-    Spot,
-    TextRecords,
-    decode_json,
-    text_of,
-)
+from ajet_swarm.data.records import LINE_LIMIT, RowError, Spot, TextRecords, decode_json, text_of
+from ajet_swarm.protocol.errors import DatasetError
 
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000

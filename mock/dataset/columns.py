@@ -8,7 +8,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import closest, did_you_mean
-from ajet_swarm.data.records import DatasetError
+from ajet_swarm.protocol.errors import DatasetError
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("main_query", "query", "question", "prompt", "instruction", "problem", "input"),

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ajet_swarm.data.records import DatasetError, Records, RowError
+from ajet_swarm.data.records import Records, RowError
+from ajet_swarm.protocol.errors import DatasetError
 from mock.dataset.columns import Columns
 from mock.dataset.rows import BadRow, BadRows, Row, parse_record
 from mock.dataset.shuffle import order

@@ -11,7 +11,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.data.records import DatasetError
+from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run

@@ -19,8 +19,7 @@ from ajet_swarm.data.readers import (
     RouterTaskReader,
     dict_to_ajet_task,
 )
-from ajet_swarm.data.records import DatasetError
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.errors import DatasetError, SwarmError
 from ajet_swarm.protocol.task import Task
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.data.files import open_records
-from ajet_swarm.data.records import LINE_LIMIT, DatasetError, Records, RowError
+from ajet_swarm.data.records import LINE_LIMIT, Records, RowError
+from ajet_swarm.protocol.errors import DatasetError
 
 pytestmark = pytest.mark.slow
 

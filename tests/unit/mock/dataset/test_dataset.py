@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.data.records import LINE_LIMIT, DatasetError, RowError
+from ajet_swarm.data.records import LINE_LIMIT, RowError
+from ajet_swarm.protocol.errors import DatasetError
 from mock.dataset import BadRow, Columns, Row, open_dataset
 from mock.dataset.columns import read_columns
 from mock.dataset.rows import side_of

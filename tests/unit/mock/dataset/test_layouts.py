@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ajet_swarm.data.records import DatasetError, RowError
+from ajet_swarm.data.records import RowError
+from ajet_swarm.protocol.errors import DatasetError
 from mock.dataset import Row, open_dataset
 from mock.dataset.columns import read_columns
 from tests.unit.mock.helpers import parse

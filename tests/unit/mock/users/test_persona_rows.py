@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.data.records import DatasetError, RowError
+from ajet_swarm.data.records import RowError
+from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.secrets import env_key
 from mock.dataset import Columns, Row
 from mock.dataset.rows import Turn, side_of
