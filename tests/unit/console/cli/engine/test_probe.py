@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import pytest
 
-from console.cli import main
 from console.cli.engine import probe
 from core.state import Probe, State
+from tests.support.cli import Cli
 
 
 class Forgetful:
@@ -31,14 +31,14 @@ class Forgetful:
 
 
 def test_a_try_that_the_proxy_forgot_ends_with_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = Forgetful()
     monkeypatch.setattr(probe, "ControlClient", lambda *value, **more: proxy)
     monkeypatch.setattr(probe, "token_of", lambda *value: "token")
     monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
-    assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
-    assert "no longer has this try" in capsys.readouterr().err
+    shown = cli.failed("try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1")
+    assert "no longer has this try" in shown
     assert proxy.orders == ["engine.try", "engine.try_stop"]
 
 
@@ -57,15 +57,13 @@ class Slow(Forgetful):
 
 
 def test_a_long_wait_prints_progress_lines_on_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "ControlClient", lambda *captured, **more: Slow())
     monkeypatch.setattr(probe, "token_of", lambda *captured: "token")
     monkeypatch.setattr(probe, "PROGRESS_AFTER", 0.0)
-    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
-    captured = capsys.readouterr()
+    captured = cli.run("try", "hello", "--url", "http://127.0.0.1:1")
     assert captured.err == "try: waits for an episode, 3s\n"  # once: the next is far off
     assert "an answer" in captured.out
     monkeypatch.setattr(probe, "PROGRESS_AFTER", 100.0)
-    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
-    assert capsys.readouterr().err == ""
+    assert cli.err("try", "hello", "--url", "http://127.0.0.1:1") == ""
