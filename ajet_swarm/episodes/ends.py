@@ -450,4 +450,6 @@ def _unknown(text: str) -> EndOutcome:
 
 def _of_repeated(outcome: EndOutcome) -> EndOutcome:
     """Return the outcome of an end that was sent before, from that of its repetition."""
-    return _unknown(_NOT_HELD) if outcome.kind is EndKind.NOT_FOUND else outcome
+    if outcome.kind is EndKind.NOT_FOUND:
+        return _unknown(_NOT_HELD)
+    return _unknown(outcome.text) if outcome.kind is EndKind.UNREACHABLE else outcome

@@ -69,12 +69,14 @@ class ComposedSource(Reporting):
         self._fault: Abstention | None = None
         self._loaded_stamp: Stamp | None = None
         self._open: set[LivePart] = set()
-        """The slow parts that were started and are not closed yet."""
+        """The slow parts that are not closed yet, started or not: one that scores connects."""
         self._recent: dict[str, frozenset[int]] = {}
         """Word trigrams of winners by group, newest last."""
         super().__init__(SourceHealth(False, None, ""))
         if file is None:
-            self._adopt(self._assemble(()))
+            assembly = self._assemble(())
+            self._open.update(live for live in assembly.live_parts if live.slow)
+            self._adopt(assembly)
 
     @property
     def name(self) -> str:

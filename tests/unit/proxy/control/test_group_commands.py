@@ -11,6 +11,7 @@ import proxy.groups.rating
 import proxy.groups.seal_policy
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
+from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, settings, texts, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -168,17 +169,19 @@ async def test_answer_first_answers_at_once_and_waits_for_the_rating(tmp_path: P
 async def test_the_fallback_applies_when_the_clock_runs_out(
     tmp_path: Path, fallback: str, ends: int
 ) -> None:
-    rating = {"mode": "answer_first", "fallback": fallback, "discard_timeout_rating": 0.4}
+    configured = settings(rating={"mode": "answer_first", "fallback": fallback})
     async with (
         ScriptedSwarm(automatic=False) as swarm,
-        world(tmp_path, swarm, settings(rating=rating)) as w,
+        world(tmp_path, swarm, configured) as w,
     ):
-        ticket = await w.ask()
-        await w.reply(ticket)
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        assert group.until is not None
+        skip(group.until - w.context.clock())
         await w.closed()
+        await w.until(lambda: not swarm.claimed())
         assert len(swarm.ends) == ends
-        assert not swarm.claimed()
-        assert w.group(ticket).phase == ("DONE" if ends else "ABORTED")
+        assert group.phase == ("DONE" if ends else "ABORTED")
 
 
 async def test_mode_hold_delays_the_answer_until_the_operator_rates(tmp_path: Path) -> None:
@@ -194,9 +197,10 @@ async def test_mode_hold_delays_the_answer_until_the_operator_rates(tmp_path: Pa
 
 
 async def test_mode_hold_ends_at_the_budget_of_the_user(tmp_path: Path) -> None:
-    short = settings(rating={"mode": "hold"}, proxy={"answer_budget": 0.2})
-    async with world(tmp_path, configured=short) as w:
+    async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
+        await w.open("AWAITING_RATING")
+        skip(HOLD.proxy.answer_budget)
         reply = await w.reply(ticket)
         assert (reply.index, reply.why) == (3, "provisional")
         group = w.group(ticket)
@@ -346,7 +350,7 @@ async def test_a_drain_ends_the_waiting_by_the_fallback(
         await w.reply(await w.ask())
         await w.open("AWAITING_RATING")
         assert not await w.groups.drain(0.05)
-        await w.closed(0.5)
+        await w.closed()
         assert len(w.swarm.ends) == ends
         assert not w.swarm.claimed()
 

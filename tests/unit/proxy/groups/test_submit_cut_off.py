@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import ajet_swarm.episodes.ends
-from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import RUNNER, SwarmWire
+from ajet_swarm.episodes.holdings import Holdings
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -18,16 +19,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every end meets the limit of a front in between, while the server goes on with it."""
+    """Every end meets the limit of a front in between after 10 s, while the server goes on with it.
+
+    The loop's clock does not pass these seconds: they would be over for all other requests too.
+    """
     monkeypatch.setattr(ajet_swarm.episodes.ends, "BROKEN_PAUSES", (0.0, 0.01))
-    plain = SwarmWire.end
+    plain = Holdings.cut_off
 
-    async def end(self: SwarmWire, *arguments: Any, **options: Any) -> EndOutcome:
-        outcome = await plain(self, *arguments, **options)
-        skip(10.0)
-        return outcome
+    def cut_off(self: Holdings, uuid: str, took: float) -> None:
+        plain(self, uuid, took + 10.0)
 
-    monkeypatch.setattr(SwarmWire, "end", end)
+    monkeypatch.setattr(Holdings, "cut_off", cut_off)
 
 
 async def swept(w: World) -> None:
@@ -53,6 +55,29 @@ async def test_a_reward_whose_ends_a_front_cuts_off_is_unknown_and_not_aborted(
         swarm.release()
         await w.until(lambda: len(swarm.reward_log) == 4)
         assert not swarm.claimed()
+
+
+@pytest.mark.usefixtures("front")
+async def test_a_repetition_that_finds_no_server_leaves_the_outcome_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may be processing the first request."""
+    plain, sent = SwarmWire.end, set[str]()
+
+    async def end(self: SwarmWire, uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
+        if uuid in sent:
+            return EndOutcome(EndKind.UNREACHABLE, "no connection")
+        sent.add(uuid)
+        return await plain(self, uuid, *arguments, **options)
+
+    monkeypatch.setattr(SwarmWire, "end", end)
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_always("/end_episode", "front")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["unknown"] * 4
+        assert w.group(ticket).phase == "DONE"
 
 
 @pytest.mark.usefixtures("front")

@@ -379,6 +379,13 @@ async def test_a_part_that_does_not_close_leaves_no_other_open(
     assert "a part could not be closed" in caplog.text
 
 
+async def test_a_source_that_scored_without_a_start_closes_its_parts(group: Any) -> None:
+    source = ComposedSource(model=parse("parts:\n  one: {kind: slow}\n", None))
+    await source.score(group("a"))
+    await source.close()
+    assert [(part.started, part.calls, part.closed) for part in Slow.made] == [(0, 1, 1)]
+
+
 async def test_kinds_of_other_packages(opened: Any) -> None:
     assert list(KINDS)[-3:] == ["slow", "wrong", "gone"]
     assert KINDS["length"].make is not _make
