@@ -16,7 +16,7 @@ from core.settings.effective import HIDDEN
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
-from tests.support.cli import AsyncCli
+from tests.support.commands.cli import AsyncCli
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import below, served

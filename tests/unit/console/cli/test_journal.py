@@ -22,7 +22,7 @@ from core.journal.prune import Pruner, Retention
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
-from tests.support.cli import AsyncCli, Cli
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.sample import group_events
 from tests.unit.console.cli.test_effective import proxy_of
 

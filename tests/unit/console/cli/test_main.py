@@ -20,7 +20,7 @@ from core.commands import validate
 from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
 from core.state import Group, State
-from tests.support.cli import Cli, missing
+from tests.support.commands.cli import Cli, missing
 
 _ROOT = Path(__file__).parents[4]
 

@@ -11,7 +11,7 @@ from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from mock.user_requests import MockOptions
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,12 @@
 """`progress-pair` and `progress-vote`, and the ratings in `progress`."""
 
-import time
-from collections.abc import Mapping
-from typing import Any, Self
-
 import pytest
 
 from console.session.rater_name import save_name
-from core.commands.plan import Plan, plan
 from core.runtime.home import Home
-from core.state import State
-from proxy.control.client import CommandReply, ControlError
-from tests.support.cli import Cli, missing
+from proxy.control.client import ControlError
+from tests.support.commands.cli import Cli, missing
+from tests.support.commands.control import FakeControl
 from tests.support.looks import looks, pair_rated
 from tests.support.sample import HOSTILE, state_of
 
@@ -23,45 +18,16 @@ PAIR = {
 VOTE = {"left": "before", "right": "now", "result": "now", "automatic": 1.0, "ratings": 8}
 
 
-class Proxy:
-    """A control API with one pair."""
-
-    def __init__(self) -> None:
-        self.state = State()
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.refusal: ControlError | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def snapshot(self) -> State:
-        return self.state
-
-    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
-        return plan(self.state, name, args, time.time())
-
-    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
-        self.sent.append((name, dict(args)))
-        if self.refusal is not None:
-            raise self.refusal
-        data = PAIR if name == "progress.pair" else VOTE
-        return CommandReply(True, "now is better; 8 ratings 0.71 (0.40 to 0.92)", dict(data))
-
-
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> Proxy:
-    api = Proxy()
+def proxy(proxy: FakeControl, home: Home) -> FakeControl:
+    """A proxy with one pair."""
+    message = "now is better; 8 ratings 0.71 (0.40 to 0.92)"
+    proxy.replies = {"progress.pair": (message, PAIR), "progress.vote": (message, VOTE)}
     save_name(home, "anna")
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
-    monkeypatch.setattr("console.cli.pairs.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
-    return api
+    return proxy
 
 
-def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: Proxy) -> None:
+def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: FakeControl) -> None:
     text = cli.out("progress-pair", "--newest")
     assert proxy.sent == [("progress.pair", {"rater": "anna", "newest": True})]
     assert "pair 5d1c0e9a7b42, step 12 against step 1; the newest look is of step 14" in text
@@ -71,12 +37,12 @@ def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: Proxy) ->
     assert "\x1b" not in text
 
 
-def test_a_pair_as_json_is_the_data_of_the_proxy(cli: Cli, proxy: Proxy) -> None:
+def test_a_pair_as_json_is_the_data_of_the_proxy(cli: Cli, proxy: FakeControl) -> None:
     assert PAIR.items() <= cli.json("progress-pair", "--rater", "bob", "--server", "gpu").items()
     assert proxy.sent[0][1] == {"rater": "bob", "server": "gpu", "newest": False}
 
 
-def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: Proxy) -> None:
+def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: FakeControl) -> None:
     assert cli.out("progress-vote", "5d1c0e9a7b42", "right").splitlines() == [
         "left was before, right was now",
         "now is better; 8 ratings 0.71 (0.40 to 0.92)",
@@ -87,13 +53,13 @@ def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: Proxy) -> None:
 
 
 @pytest.mark.slow
-def test_a_refusal_and_a_wrong_choice_are_errors(cli: Cli, proxy: Proxy) -> None:
-    proxy.refusal = ControlError("pair x is not open", "embedded", "Ask for another")
+def test_a_refusal_and_a_wrong_choice_are_errors(cli: Cli, proxy: FakeControl) -> None:
+    proxy.failure = ControlError("pair x is not open", "embedded", "Ask for another")
     assert "pair x is not open" in cli.failed("progress-vote", "x", "left")
     assert "invalid choice: 'both'" in cli.refused("progress-vote", "x", "both")
 
 
-def test_progress_has_the_three_estimates(cli: Cli, proxy: Proxy) -> None:
+def test_progress_has_the_three_estimates(cli: Cli, proxy: FakeControl) -> None:
     votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
     proxy.state = state_of(*looks(), *votes, pair_rated(99, None))
     assert not missing(
@@ -111,7 +77,7 @@ def test_progress_has_the_three_estimates(cli: Cli, proxy: Proxy) -> None:
     assert data["parts"]["relevance"]["estimate"] == pytest.approx(0.75)
 
 
-def test_without_ratings_progress_has_none(cli: Cli, proxy: Proxy) -> None:
+def test_without_ratings_progress_has_none(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks())
     assert "blind pairs" not in cli.out("progress")
     assert cli.json("progress")["pairs"] is None

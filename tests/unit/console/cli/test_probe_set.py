@@ -8,7 +8,7 @@ import pytest
 from console.__main__ import main
 from mock.dataset.rows import Row, parse, side_of
 from proxy.evaluation.probe_set import load_probe_set
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 
 
 def dataset(folder: Path, rows: int = 200) -> Path:

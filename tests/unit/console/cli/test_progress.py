@@ -1,6 +1,6 @@
 """`progress`: the verdict as text, as JSON and as an exit code."""
 
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -8,8 +8,9 @@ from ajet_swarm.common.errors import AjetError
 from core.events import EngineChanged, Event
 from core.journal.writer import Journal
 from core.runtime.home import Home
-from core.state import Server, State
-from tests.support.cli import Cli, missing
+from core.state import Server
+from tests.support.commands.cli import Cli, missing
+from tests.support.commands.control import FakeControl
 from tests.support.looks import (
     BELOW_BEST,
     RIGHT_FELL,
@@ -22,33 +23,6 @@ from tests.support.looks import (
     running_look,
 )
 from tests.support.sample import HOSTILE, stamp, state_of
-
-
-class SnapshotOnly:
-    """A control API that has a state and nothing else."""
-
-    def __init__(self) -> None:
-        self.state = State()
-        self.failure: AjetError | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def snapshot(self) -> State:
-        if self.failure is not None:
-            raise self.failure
-        return self.state
-
-
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
-    api = SnapshotOnly()
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
-    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
-    return api
 
 
 @pytest.mark.parametrize(
@@ -80,13 +54,13 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
     ],
 )
 def test_the_exit_code_is_the_verdict(
-    cli: Cli, events: list[Event], code: int, words: str, proxy: SnapshotOnly
+    cli: Cli, events: list[Event], code: int, words: str, proxy: FakeControl
 ) -> None:
     proxy.state = state_of(*events)
     assert words in cli.out("progress", code=code)
 
 
-def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: SnapshotOnly) -> None:
+def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks())
     shown = cli.out("progress")
     assert "now 0.62 (0.55 to 0.69)" in shown
@@ -102,7 +76,7 @@ def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: SnapshotOnly) -
     assert "politeness                       0.500   0.520  +0.020  · not known yet" in shown
 
 
-def test_json_is_one_object_with_everything(cli: Cli, proxy: SnapshotOnly) -> None:
+def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks(), *running_look(120))
     values: dict[str, Any] = cli.json("progress")
     assert (
@@ -141,7 +115,7 @@ def test_json_is_one_object_with_everything(cli: Cli, proxy: SnapshotOnly) -> No
     ]
 
 
-def test_json_without_a_look_has_empty_fields(cli: Cli, proxy: SnapshotOnly) -> None:
+def test_json_without_a_look_has_empty_fields(cli: Cli, proxy: FakeControl) -> None:
     body = cli.json("progress", code=3)
     assert (body["outcome"], body["step"], body["effect"], body["parts"]) == (
         "unknown",
@@ -152,7 +126,7 @@ def test_json_without_a_look_has_empty_fields(cli: Cli, proxy: SnapshotOnly) -> 
 
 
 def test_a_server_is_chosen_by_name(
-    cli: Cli, proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy.state = state_of(EngineChanged(server="gpu", state="OFFLINE", step=0), *looks())
     assert "The probe set is not known yet" in cli.out("progress", "--server", "gpu", code=3)
@@ -164,7 +138,7 @@ def test_a_server_is_chosen_by_name(
 
 
 def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_it(
-    cli: Cli, proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy.state = state_of(
         probe_set(),
@@ -215,23 +189,17 @@ def test_without_proxy_and_journal_it_fails_with_advice(cli: Cli, home: Home) ->
     assert "no proxy runs in this home, and there is no journal" in printed.err
 
 
-def test_a_proxy_that_does_not_answer_is_an_error(cli: Cli, proxy: SnapshotOnly) -> None:
+def test_a_proxy_that_does_not_answer_is_an_error(cli: Cli, proxy: FakeControl) -> None:
     proxy.failure = AjetError("the proxy does not answer")
     assert "does not answer" in cli.failed("progress")
 
 
-def test_status_has_the_sentence(cli: Cli, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = state_of(
+def test_status_has_the_sentence(cli: Cli, proxy: FakeControl) -> None:
+    proxy.state = state_of(
         EngineChanged(server=SERVER, state="ROLLING", step=12, url="http://127.0.0.1:9"),
         *looks(),
         broken_look("x", 14, "failed", "judge down"),
     )
-
-    async def snapshot(*_: object) -> State:
-        return state
-
-    monkeypatch.setattr("console.cli.status.snapshot", snapshot)
-    monkeypatch.setattr("console.cli.status.proxy_url", lambda *_: "http://proxy")
     assert not missing(
         cli.out("status"),
         "progress embedded  Better by 0.21 (0.12 to 0.30) than at step 1",
@@ -241,7 +209,7 @@ def test_status_has_the_sentence(cli: Cli, home: Home, monkeypatch: pytest.Monke
     assert (known["outcome"], len(known["notes"])) == ("better", 1)
 
 
-def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: SnapshotOnly) -> None:
+def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(
         *looks(), broken_look("x", 14, "failed", HOSTILE), baseline("b2", 15, restarted=HOSTILE)
     )

@@ -29,7 +29,7 @@ from core.state import State
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 from tests.support.sample import HOSTILE, group_events, stamp, state_of
 
 

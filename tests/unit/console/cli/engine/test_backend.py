@@ -18,7 +18,7 @@ from engine.main import EngineOptions
 from engine.torch import packages
 from engine.torch.files.smollm2 import SmolFiles
 from engine.torch.options import TorchOptions
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 

@@ -12,7 +12,7 @@ from console.cli.engine.own_model import have_own_model
 from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files.check import ModelLoadError
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.unit.engine.torch.files import stub_hub
 from tests.unit.engine.torch.files.model_folders import make_folder

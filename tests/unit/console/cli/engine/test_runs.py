@@ -15,7 +15,7 @@ from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
-from tests.support.cli import AsyncCli, Cli
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.runs import run_events
 from tests.support.sample import HOSTILE, stamp
 from tests.unit.console.cli.test_effective import proxy_of

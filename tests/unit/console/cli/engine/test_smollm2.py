@@ -14,7 +14,7 @@ from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files import smollm2
 from engine.torch.files.smollm2 import ModelError, SmolFiles
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ajet_swarm.compat_paths import MODULES
 from console.cli import main
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 from tests.support.scripted.threaded_swarm import threaded_swarm
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from console.cli import main
 from core.runtime.home import Home
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 
 
 def envelope(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from console.cli import main
 from core.runtime.home import Home
-from tests.support.cli import Cli, missing
+from tests.support.commands.cli import Cli, missing
 from tests.support.pty.text import TerminalText
 from tests.support.sample import NOW, group_events
 from tests.unit.proxy.rewards.rescore.test_rescore import write_journal, written

@@ -11,7 +11,7 @@ from console.cli import main, parse
 from console.cli.setup.command import NOT_OF_PROXY, Setup
 from core.runtime.home import Home, RunInfo
 from core.settings import load
-from tests.support.cli import missing
+from tests.support.commands.cli import missing
 
 ALL = ["application=openai", "dataset=none", "rewards=built_in", "engine=laptop", "rating=off"]
 

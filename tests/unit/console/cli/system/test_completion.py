@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import Cli, missing
+from tests.support.commands.cli import Cli, missing
 
 ROOT = Path(__file__).resolve().parents[5]
 

@@ -7,7 +7,7 @@ import pytest
 
 from console.cli import main
 from console.cli.system.service import quoted
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 
 
 def unit(text: str) -> ConfigParser:

@@ -9,7 +9,7 @@ from console.cli import main
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
-from tests.support.cli import Cli
+from tests.support.commands.cli import Cli
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from console.cli.system import web
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home, Role
-from tests.support.cli import Cli, missing
+from tests.support.commands.cli import Cli, missing
 
 
 @pytest.fixture
