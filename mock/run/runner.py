@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from core.events import MockCounted, MockFinished, MockRetried, MockRowSkipped, MockStarted
 from mock.control import Control, ControlDown, ControlRefused
-from mock.dataset import BadRow, BadRows, Dataset, no_usable_row
+from mock.dataset import BadRow, BadRows, Dataset
 from mock.run.group_feed import GroupFeed
 from mock.run.pace import MAX_IN_FLIGHT, EndKind, Gate, Outcome, Pace
 from mock.run.progress import Progress
@@ -88,7 +88,7 @@ class Runner:
         self._waiting_facts = 0
         self._count()
         self._give_up = math.inf
-        self.bad_rows = BadRows(dataset.place)
+        self.bad_rows = BadRows(dataset.records.place)
 
     @property
     def results_path(self) -> Path:
@@ -134,7 +134,7 @@ class Runner:
             AjetError: the control API refuses this mock user, or does not respond at all.
         """
         async with Tasks("mock") as tasks:
-            await asyncio.to_thread(self.dataset.scan)
+            await asyncio.to_thread(self.dataset.records.scan)
             self._count()
             await self._start()
             tasks.spawn(self._scan_all(), "count")
@@ -197,9 +197,8 @@ class Runner:
                 self._results.add(result)
 
     def _count(self) -> None:
-        self.counters.rows = (
-            self.dataset.row_count * self.selection.passes if self.dataset.whole else None
-        )
+        records = self.dataset.records
+        self.counters.rows = records.count * self.selection.passes if records.whole else None
         self.counters.already = self.progress.done.count(self.selection.passes) + sum(
             key.number <= self.selection.passes for key in self.progress.lost
         )
@@ -208,8 +207,8 @@ class Runner:
         """Scan the rest of the dataset, to learn its length."""
         more = True
         while more:
-            more = await asyncio.to_thread(self.dataset.scan)
-        self.counters.rows = self.dataset.row_count * self.selection.passes
+            more = await asyncio.to_thread(self.dataset.records.scan)
+        self.counters.rows = self.dataset.records.count * self.selection.passes
         await self._post_total()
 
     # --- rows ------------------------------------------------------------------------------------
@@ -301,7 +300,7 @@ class Runner:
             self.stop("failed", "an internal error; see the log")
 
     async def _skip(self, row: BadRow) -> None:
-        place = self.dataset.place
+        place = self.dataset.records.place
         is_new = self.bad_rows.add(row)
         log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
         if is_new or self.counters.skipped <= MAX_SKIP_EVENTS:
@@ -342,7 +341,7 @@ class Runner:
         if self._end is not None:
             return self._end
         if self.bad_rows.firsts and not self.counters.selected:
-            return Outcome("failed", str(no_usable_row(self.dataset.path, self.bad_rows)))
+            return Outcome("failed", str(self.dataset.no_usable_row(self.bad_rows)))
         return Outcome("finished")
 
     async def _settle(self, outcome: Outcome) -> None:

@@ -16,11 +16,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.data.records import decode_json
 from core.events import Event
 from core.runtime.home import Home
 from core.state import State
 from mock.control import ControlDown
-from mock.dataset import open_dataset
+from mock.dataset import Columns, Row, open_dataset
+from mock.dataset.rows import parse_record
 from mock.run.pace import Outcome, Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
@@ -167,6 +169,11 @@ class FakeControl:
         if self.down:
             self.down -= 1
             raise ControlDown("the proxy does not answer")
+
+
+def parse(line: int, data: bytes, columns: Columns | None = None) -> Row:
+    """A line of JSON as a row."""
+    return parse_record(line, decode_json(data), columns)
 
 
 def write_rows(path: Path, count: int) -> Path:

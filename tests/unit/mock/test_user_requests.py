@@ -11,8 +11,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.home import AlreadyRunning, Home, Role, running
-from mock.dataset import DatasetError
 from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run
 from tests.support.pty.text import TerminalText

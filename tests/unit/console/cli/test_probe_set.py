@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
-from mock.dataset.rows import Row, parse, side_of
+from mock.dataset.rows import Row, parse_record, side_of
 from proxy.evaluation.probe_set import load_probe_set
 from tests.support.commands.cli import Cli
 
@@ -28,7 +28,7 @@ def test_it_has_the_held_out_rows_alone(
     prompts = {one.prompt: one.reference for one in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        row = parse(number, line)
+        row = parse_record(number, json.loads(line))
         assert isinstance(row, Row)
         if side_of(row, 0.1) == "held-out":
             expected[row.query] = row.reference

@@ -57,7 +57,7 @@ async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[s
         lines: list[str] = []
         while (place := await walk.next()) is not None:
             lines.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
-        tally.rows = dataset.row_count * choice.passes
+        tally.rows = dataset.records.count * choice.passes
         return lines, tally
 
 
