@@ -43,6 +43,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "api.wire",
         "api.watcher",
         "episodes.claim",
+        "api.interface",
         "http.interface",
         "http.transport",
     ),

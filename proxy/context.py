@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -46,7 +46,7 @@ class ServerHandle:
 
     name: str
     url: str
-    client: SwarmWire
+    client: SwarmApi
     watcher: Watcher
     claimer: EpisodeClaimer
     paused: str = ""

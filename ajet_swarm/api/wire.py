@@ -225,13 +225,7 @@ class SwarmWire:
         Raises:
             TransportError: no response.
         """
-        try:
-            paths = await self.features(again=True)
-        except TransportError:
-            raise
-        except SwarmError:  # the server publishes no schema
-            return False
-        return any(path.startswith("/ajetc/") for path in paths)
+        return await serves_engine(self.features(again=True))
 
     async def start_engine(self) -> int | None:
         """Start training and return the trainer's process id.
@@ -286,8 +280,7 @@ class SwarmWire:
             SwarmError: no usable response.
         """
         if self._features is None or again:
-            paths = (await self._answer(SCHEMA)).get("paths")
-            self._features = frozenset(paths if isinstance(paths, dict) else ())
+            self._features = await served_paths(self.transport, self.url)
         return self._features
 
     # --- episodes -------------------------------------------------------------------------------
@@ -471,3 +464,30 @@ def _path_of(url: str) -> str:
         return "/" + urlsplit(url).path.strip("/")
     except ValueError:  # not an address: use the default path
         return "/"
+
+
+async def served_paths(transport: Transport, url: str) -> frozenset[str]:
+    """Return the paths a server serves, from its `/openapi.json`.
+
+    Raises:
+        SwarmError: no usable response.
+    """
+    where = url + SCHEMA.path
+    response = await transport.request(Request("GET", where, timeout=QUICK, repeatable=True))
+    paths = decoded(response, SCHEMA.answer, where).get("paths")
+    return frozenset(paths if isinstance(paths, dict) else ())
+
+
+async def serves_engine(features: Awaitable[frozenset[str]]) -> bool:
+    """Return whether the listed routes of a server include those of the embedded engine.
+
+    Raises:
+        TransportError: no response.
+    """
+    try:
+        paths = await features
+    except TransportError:
+        raise
+    except SwarmError:  # the server publishes no schema
+        return False
+    return any(path.startswith("/ajetc/") for path in paths)

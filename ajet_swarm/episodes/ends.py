@@ -24,9 +24,10 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
+from ajet_swarm.api.wire import GENERAL, RUNNER
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.holdings import Holding, may_be_taken
 from ajet_swarm.episodes.lost_claims import RECORDS_TIMEOUT, SEARCH_AGAIN, LostClaims
@@ -83,7 +84,7 @@ class EpisodeEnds:
 
     def __init__(
         self,
-        client: SwarmWire,
+        client: SwarmApi,
         watcher: Watcher,
         *,
         timeout: float = GENERAL,

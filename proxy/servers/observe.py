@@ -1,6 +1,6 @@
 """Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-`ObserveClient` is a `SwarmWire` that calls no route of a swarm server, so that the watcher, the
+`ObserveClient` has the methods of a swarm server's client (`SwarmApi`), so that the watcher, the
 claims and the life cycle of a group work as in training. The upstream has no episodes: a claim is
 granted while the number of calls in flight allows it, an end is only recorded (the reward is in the
 journal), an abort drops the episode. What differs elsewhere are the five properties of
@@ -10,7 +10,7 @@ journal), an abort drops the episode. What differs elsewhere are the five proper
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -26,9 +26,9 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
 )
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, QUICK, SCHEMA, Route, SwarmWire
+from ajet_swarm.api.wire import GENERAL, QUICK, served_paths, serves_engine
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.http.interface import Request, Response, Transport
+from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -41,6 +41,7 @@ from ajet_swarm.protocol.schemas import (
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
+    VerboseLog,
     WireOutput,
 )
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -131,8 +132,8 @@ class _Status(EngineStatus, frozen=True):
         return EngineState.ROLLING
 
 
-class ObserveClient(SwarmWire):
-    """An upstream in place of a swarm server.
+class ObserveClient:
+    """An upstream with the interface of a swarm server (`SwarmApi`).
 
     Args:
         settings: Address, key, model and limits of the upstream.
@@ -160,16 +161,23 @@ class ObserveClient(SwarmWire):
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.base, root = addresses(settings.url)
-        self._key = key_of(settings)
+        self.url = root.rstrip("/")
+        self.client_uuid = client_uuid
+        self.name = name or self.url
+        self.stopped_at = 0.0
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
-        with_model = UpstreamTransport(transport, self._key, lambda: self.models)
-        super().__init__(root, with_model, client_uuid, name=name, runtime=runtime)
+        self.context_length: int | None = None
+        self.trouble = ""
         self.most_calls = max(MOST_CALLS, repeats)
         self._model_is_set = bool(settings.model)
         self._temperature = settings.temperature
+        self._key = key_of(settings)
+        self.transport: Transport = UpstreamTransport(transport, self._key, lambda: self.models)
         self._transport = ErrorMappingTransport(transport, self._key)
         self._completions_transport = CompletionsTransport(self._transport)
         self._repeats = repeats
+        self._runtime = runtime
+        self._features: frozenset[str] | None = None
         self._next_check = 0.0
         """On the loop's clock."""
         self._has_health = True
@@ -247,28 +255,49 @@ class ObserveClient(SwarmWire):
         Raises:
             SwarmError: There was no usable response.
         """
-        try:
-            return await super().features(again=again)
-        except TransportError:
-            raise
-        except SwarmError as error:  # there is none, or it is an HTML page
-            if isinstance(error, ServerRefusal) and error.status >= 500:
+        if self._features is None or again:
+            try:
+                self._features = await served_paths(self.transport, self.url)
+            except TransportError:
                 raise
-            self._features = await _token_paths(self.transport, self.url, self.models)
-            return self._features
+            except SwarmError as error:  # there is none, or it is an HTML page
+                if isinstance(error, ServerRefusal) and error.status >= 500:
+                    raise
+                self._features = await _token_paths(self.transport, self.url, self.models)
+        return self._features
 
     # --- the engine that it does not have -------------------------------------------------------
 
+    async def is_embedded(self) -> bool:
+        return await serves_engine(self.features(again=True))
+
     async def prepared(self, yaml: str) -> str:
         """Raise SwarmError: nothing is trained."""
-        raise _no_engine()
+        _no_engine()
 
-    async def _send(
-        self, route: Route[Any], body: Mapping[str, Any] | None = None, timeout: float = 0.0
-    ) -> Response:
-        if route is SCHEMA:
-            return await super()._send(route, body, timeout)
-        raise _no_engine()
+    async def sync_train_config(self, yaml: str) -> str:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def start_engine(self) -> int | None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def stop_engine(self) -> None:
+        """Raise SwarmError: nothing is trained."""
+        _no_engine()
+
+    async def agree_sync_weight(self) -> bool:
+        """Return False: there are no weights to sync."""
+        return False
+
+    async def verbose_logs(self) -> list[VerboseLog]:
+        """Return nothing: an upstream has no log route."""
+        return []
+
+    async def experiment_dir(self) -> str | None:
+        """Return None: an upstream has no experiment folder."""
+        return None
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -441,10 +470,8 @@ async def _token_paths(transport: Transport, url: str, models: tuple[str, ...]) 
     return frozenset({"/tokenize", "/detokenize"} if offered else ())
 
 
-def _no_engine() -> ServerRefusal:
-    """Return the error of a route of swarm servers alone."""
-    return ServerRefusal(
-        404,
+def _no_engine() -> NoReturn:
+    raise SwarmError(
         "there is no engine: in observe mode nothing is trained",
         todo="Pass a swarm server with --swarm-url to train",
     )
