@@ -1,10 +1,9 @@
 """Interface of a client of one server: a method for each route."""
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
-from ajet_swarm.api.chat import CHAT
-from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.chat import ChatOptions
 from ajet_swarm.api.outcomes import AbortKind, ChatAnswer, Claimed, ClaimRefused, EndOutcome
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Transport
@@ -116,9 +115,6 @@ class SwarmApi(Protocol):
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-        on_delta: OnDelta | None = None,
+        **options: Unpack[ChatOptions],
     ) -> Awaitable[ChatAnswer]:
         """Request a chat completion."""

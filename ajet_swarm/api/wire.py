@@ -15,13 +15,12 @@ import os
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask
-from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.chat import ChatOptions, ask
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -318,7 +317,7 @@ class SwarmWire:
             return refused(answer.fail_cause or "")
         return Claimed(
             episode_uuid=answer.episode_uuid,
-            base_url=self._base_url(answer.openai_base_url or ""),
+            base_url=_base_url(self.url, answer.openai_base_url or ""),
             api_key=answer.openai_api_key or "",
             episode_type=episode_type,
             at=at,
@@ -391,22 +390,10 @@ class SwarmWire:
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-        on_delta: OnDelta | None = None,
+        **options: Unpack[ChatOptions],
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`."""
-        return ask(
-            self.transport,
-            claimed,
-            body,
-            headers,
-            timeout,
-            most,
-            on_delta,
-            chance=self._runtime.chance,
-        )
+        return ask(self.transport, claimed, body, chance=self._runtime.chance, **options)
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -452,18 +439,15 @@ class SwarmWire:
             "declare_client_active": active,
         }
 
-    def _base_url(self, reported: str) -> str:
-        """Return the base URL at this client's address: the reported host may not be reachable."""
-        path = _path_of(reported)
-        return self.url + (path if path != "/" else "/v1")
-
 
 @lru_cache(maxsize=64)
-def _path_of(url: str) -> str:
+def _base_url(server: str, reported: str) -> str:
+    """Return the base URL at the client's address: the reported host may not be reachable."""
     try:
-        return "/" + urlsplit(url).path.strip("/")
+        path = urlsplit(reported).path.strip("/")
     except ValueError:  # not an address: use the default path
-        return "/"
+        path = ""
+    return f"{server}/{path or 'v1'}"
 
 
 async def served_paths(transport: Transport, url: str) -> frozenset[str]:

@@ -368,12 +368,12 @@ class EngineOrders(SwarmBase):
         except TimeoutError:
             raise self._gave_up(what, timeout) from None
 
-    def _gave_up(self, what: str, timeout: float | None) -> GaveUp:
+    def _gave_up(self, what: str, timeout: float | None, more: str = "") -> GaveUp:
         seen = self.watcher.current
         state = f"the engine is {seen.display_state.value}"
         if seen.error:
             state = f"{state}: {seen.error}"
-        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)
+        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}{more}", self.name)
 
 
 def _state(name: Any) -> EngineState:

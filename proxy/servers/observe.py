@@ -10,12 +10,11 @@ journal), an abort drops the episode. What differs elsewhere are the five proper
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask
-from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.chat import ChatOptions, ask
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -379,23 +378,19 @@ class ObserveClient:
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-        on_delta: OnDelta | None = None,
+        **options: Unpack[ChatOptions],
     ) -> ChatAnswer:
         """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`.
 
         A bare prompt is not streamed.
         """
         request = upstream_request(body, claimed.episode_type, self.models, self._temperature)
-        sent = with_candidate_id(claimed, headers)
-        bare, chance = PROMPT in request, self._runtime.chance
-        transport = self._completions_transport if bare else self._transport
-        listener = None if bare else on_delta
-        call = partial(
-            ask, transport, claimed, request, sent, timeout, most, listener, chance=chance
-        )
+        options["headers"] = with_candidate_id(claimed, options.get("headers"))
+        transport: Transport = self._transport
+        if PROMPT in request:
+            transport, options["on_delta"] = self._completions_transport, None
+        chance = self._runtime.chance
+        call = partial(ask, transport, claimed, request, chance=chance, **options)
         return await self._call(claimed, call)
 
     async def _call(
