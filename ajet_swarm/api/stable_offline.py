@@ -7,8 +7,8 @@ import asyncio
 import logging
 from typing import Final
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 
@@ -26,7 +26,7 @@ OFF: Final = frozenset({EngineState.OFFLINE})
 """The states of an engine that is off."""
 
 
-async def answers_as_embedded(client: SwarmApi) -> bool:
+async def answers_as_embedded(client: SwarmWire) -> bool:
     """Return whether the server is the embedded engine; False without a response."""
     try:
         return await client.is_embedded()

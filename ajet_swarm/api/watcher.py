@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import keep_running
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
@@ -111,7 +111,7 @@ class Watcher:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         clock: Callable[[], float] = SYSTEM.clock.wall,
         *,
         poll_timeout: float = POLL_TIMEOUT,

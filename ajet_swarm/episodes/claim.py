@@ -24,10 +24,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
-from ajet_swarm.api.wire import GENERAL
+from ajet_swarm.api.wire import GENERAL, SwarmWire
 from ajet_swarm.common.tasks import Deadline, timeout_at
 from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.episodes.fair_queue import Origin
@@ -124,7 +123,7 @@ class EpisodeClaimer:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         *,
         timeout: float = GENERAL,

@@ -24,10 +24,9 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, RUNNER
+from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.holdings import Holding, may_be_taken
 from ajet_swarm.episodes.lost_claims import SEARCH_AGAIN, LostClaims
@@ -84,7 +83,7 @@ class EpisodeEnds:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         *,
         timeout: float = GENERAL,

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.holdings import Holdings
 from ajet_swarm.protocol.errors import SwarmError
@@ -93,7 +93,7 @@ class LostClaims:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         tasks: Tasks,
         give_back: Callable[[Sequence[str]], Awaitable[list[str]]],
