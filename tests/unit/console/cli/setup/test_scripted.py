@@ -40,9 +40,7 @@ def test_answers_become_settings_with_comments(setup: Cli, home: Path) -> None:
     assert (home / "config.yaml").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_second_setup_changes_one_answer_and_no_other_line(
-    setup: Cli, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_setup_changes_one_answer_and_no_other_line(setup: Cli, home: Path) -> None:
     home.mkdir(0o700)
     file = home / "config.yaml"
     file.write_text("# mine\nproxy: {port: 8001}  # the lab\nrating:\n  window: 5\n")
@@ -52,8 +50,7 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(
         "  window: 5\n  # Setup, rating: users are answered at once, you vote later\n"
         '  mode: "answer_first"\n'
     )
-    setup("rating=off")
-    capsys.readouterr()
+    setup.run("rating=off")
     assert setup.out("rating=off") == "Nothing was changed\n"
     assert "would change nothing" in setup.out("--dry-run")
     lines = file.read_text().splitlines()
@@ -121,10 +118,9 @@ def test_a_server_that_does_not_answer_is_refused_unless_unchecked(setup: Cli, h
 
 def test_a_judge_without_a_key_and_one_whose_variable_is_set_later(setup: Cli, home: Path) -> None:
     judge = [*ALL, "rewards=judge", "judge_url=http://127.0.0.1:9/v1"]
-    assert "--no-check writes the answer nevertheless" in setup.refused(
-        *judge, "judge_key_env=NO_SUCH_KEY"
-    )
-    setup(*judge, "judge_key_env=NO_SUCH_KEY", "--no-check")
+    judge.append("judge_key_env=NO_SUCH_KEY")
+    assert "--no-check writes the answer nevertheless" in setup.refused(*judge)
+    setup(*judge, "--no-check")
     assert 'key_env: "NO_SUCH_KEY"' in (home / "judge.yaml").read_text()
     setup("judge_key_env=none", "--no-check")
     assert "key_env: null" in (home / "judge.yaml").read_text()
