@@ -188,7 +188,7 @@ async def _run(
         if options.user is not None:
             user = UserModel(options.user, _connections(options))
             stack.push_async_callback(user.close)
-        results = await _open_results(options, progress)
+        results = await _open_results(options)
         if results is not None:
             stack.callback(results.close)
         if options.spec is not None and options.spec.dry:
@@ -272,10 +272,10 @@ def _open_progress(options: MockOptions, dataset: Dataset, base_url: str) -> Pro
     return Progress(options.home.root / "mock", name, options.restart)
 
 
-async def _open_results(options: MockOptions, progress: Progress) -> Results | None:
+async def _open_results(options: MockOptions) -> Results | None:
     if options.results is None:
         return None
-    return await asyncio.to_thread(Results, options.results, progress.run, options.results_wait)
+    return await asyncio.to_thread(Results, options.results, options.results_wait)
 
 
 def _short(text: str) -> str:

@@ -136,7 +136,7 @@ class RowOrder:
         key = Key(number, self._dataset.records.line(position), copy)
         counters, first = self._counters, copy == 1
         counters.passed += first
-        done = key in self._progress.done
+        done = key in self._progress
         if done and not self._progress.weighted:
             counters.selected += first
             return None, False

@@ -92,8 +92,8 @@ class Runner:
 
     @property
     def results_path(self) -> Path:
-        """Path of the results: the operator's file, else the file of this start."""
-        return self._results.path if self._results is not None else self.progress.results
+        """Path of the results: the operator's file, else that of the progress."""
+        return self._results.path if self._results is not None else self.progress.path
 
     @property
     def mock_id(self) -> str:
@@ -161,7 +161,6 @@ class Runner:
     # --- start -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        lost = self.progress.lost
         self._posted_total = (self.counters.total or 0, 0)
         event = MockStarted(
             mock_id=self.mock_id,
@@ -177,7 +176,7 @@ class Runner:
             split=self.selection.split or "",
             held_out=self.selection.held_out if self.selection.split else 0.0,
             columns=str(self.dataset.columns),
-            lost=sum(key.number <= self.selection.passes for key in lost),
+            lost=sum(row.key.number <= self.selection.passes for row in self.progress.lost),
         )
         await self._facts.post_now(
             f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
@@ -187,21 +186,17 @@ class Runner:
     async def _recover(self) -> None:
         """Record the rows that a killed start had in flight, and add its missing results."""
         lost = await asyncio.to_thread(lambda: list(self._row_task.recover()))
-        for _, end in lost:
-            if end.mock_id and end.row_id:
-                await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
-        if self._results is not None:
-            self._row_task.results = self._results
-            await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
-            for result, _ in lost:
-                self._results.add(result)
+        for end in lost:
+            await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
+        if (results := self._results) is not None:
+            self._row_task.results = results
+            for result in await asyncio.to_thread(lambda: [*self.progress.results(results.path)]):
+                results.add(result)
 
     def _count(self) -> None:
         records = self.dataset.records
         self.counters.rows = records.count * self.selection.passes if records.whole else None
-        self.counters.already = self.progress.done.count(self.selection.passes) + sum(
-            key.number <= self.selection.passes for key in self.progress.lost
-        )
+        self.counters.already = self.progress.count(self.selection.passes)
 
     async def _scan_all(self) -> None:
         """Scan the rest of the dataset, to learn its length."""
