@@ -17,7 +17,7 @@ from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.base import session_name
-from mock.targets.openai import Answer, Patience, Question, Target
+from mock.targets.question import Answer, Patience, Question, Target
 from mock.users.persona import ConversationEnd, UserModel, next_turn
 
 log = logging.getLogger("mock")

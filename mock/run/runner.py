@@ -19,7 +19,7 @@ from mock.run.results import Results
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
 from mock.run.row_task import RowTask
 from mock.tally import RunCounters
-from mock.targets.openai import Target
+from mock.targets.question import Target
 from mock.users.persona import UserModel
 
 log = logging.getLogger("mock")
