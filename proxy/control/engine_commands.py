@@ -99,9 +99,9 @@ class EngineCommands:
         server = self.server(args)
         prefix = args["episode"].strip()
         matches = [
-            one
-            for one in await server.client.buffer()
-            if one.claimed and prefix and one.episode_uuid.startswith(prefix)
+            episode
+            for episode in await server.client.buffer()
+            if episode.claimed and prefix and episode.episode_uuid.startswith(prefix)
         ]
         if len(matches) != 1:
             what = (

@@ -151,16 +151,16 @@ def _look_of(path: str, progress: Progress, server: str) -> LookEnded:
     step = step_of(path)
     if step is None:
         return verified[0]
-    same_step = [one for one in verified if one.step == step]
-    here = [one for one in same_step if one.saved_as and path.startswith(one.saved_as)]
+    same_step = [look for look in verified if look.step == step]
+    here = [look for look in same_step if look.saved_as and path.startswith(look.saved_as)]
     if not same_step:
         raise _NotPossible(
             f"global_step_{step - 1} has the weights of step {step}, which no look verified",
             server,
-            f"Verified: step {', '.join(str(one.step) for one in verified[:8])}. The folder of step"
-            " N is global_step_N-1",
+            f"Verified: step {', '.join(str(look.step) for look in verified[:8])}. "
+            "The folder of step N is global_step_N-1",
         )
-    return max(here or same_step, key=lambda one: one.at)
+    return max(here or same_step, key=lambda look: look.at)
 
 
 async def _saved_weights(look: LookEnded, server: str) -> str:
