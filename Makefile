@@ -21,7 +21,7 @@ BENCHES := first_use console proxy_cost telemetry rewards verdict engine learnin
 SOURCES := ajet_swarm bench console core docs engine examples mock proxy tests/support
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference simulate soak examples example-persona example-math format clean
+.PHONY: run test test-torch web-test check lint types unit bench pictures reference simulate soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -98,18 +98,14 @@ web-test: $(READY)
 	$(PYTEST) -q -s tests/e2e/browser/test_chromium.py
 
 bench: $(READY)
-	@failed=; for one in $(BENCHES); do \
-	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
+	@failed=; for bench in $(BENCHES); do \
+	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || failed="$$failed $$bench"; \
 	done; \
 	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-# Every screen, two sizes, dark and light, from a real run.
+# Every screen and the animated loop, from a real run.
 pictures: $(READY)
 	@$(BIN)/python -m docs.pictures $(ARGS)
-
-# The pictures of docs/library/examples.md: the console beside each example while that runs.
-scenario-pictures: $(READY)
-	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
 
 # docs/library/reference (not in git), from the docstrings of ajet_swarm/.
 reference: $(READY)

@@ -15,56 +15,40 @@ from docs.sources import Entry, Function, Library
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "library" / "reference"
 COMMAND = "make reference"
-GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "Clients and episodes": {
-        "client.synchronous": ("SwarmClient",),
-        "client.asynchronous": ("AsyncSwarm",),
-        "client.episode": ("Episode", "AsyncEpisode"),
-        "client.multi_server": (
-            "JointSwarm",
-            "AsyncJointSwarm",
-            "JointEpisode",
-            "AsyncJointEpisode",
-        ),
-        "protocol.claim_models": (),
-    },
-    "Tasks, jobs and datasets": {
-        "protocol.task": (),
-        "job.agentjet": (),
-        "job.tree": (),
-        "data.readers": (),
-        "data.files": ("DatasetError",),
-    },
-    "Runs of many episodes": {
-        "runs.episodes": (),
-        "runs.retry": ("Retry", "ONCE", "FOREVER", "retry_with_backoff"),
-        "runs.record": (),
-        "runs.executors": (),
-        "common.repeats": (),
-    },
-    "Responses and errors": {
-        "protocol.errors": (),
-        "api.outcomes": (
-            "EndOutcome",
-            "EndKind",
-            "Claimed",
-            "ClaimRefused",
-            "RefusedKind",
-            "ChatAnswer",
-        ),
-        "protocol.schemas": (),
-    },
-    "Debugging one episode": {"debug": (), "debug.trace": ()},
-    "Low level: single requests, without waiting": {
-        "api.wire": ("SwarmWire",),
-        "api.watcher": ("Watcher", "ServerStatus"),
-        "episodes.claim": ("EpisodeClaimer",),
-        "api.interface": ("SwarmApi",),
-        "http.interface": (),
-        "http.transport": (),
-    },
+GROUPS: Final[Mapping[str, Sequence[str]]] = {
+    "Clients and episodes": (
+        "client.synchronous",
+        "client.asynchronous",
+        "client.episode",
+        "client.multi_server",
+        "protocol.claim_models",
+    ),
+    "Tasks, jobs and datasets": (
+        "protocol.task",
+        "job.agentjet",
+        "job.tree",
+        "data.readers",
+        "data.files",
+    ),
+    "Runs of many episodes": (
+        "runs.episodes",
+        "runs.retry",
+        "runs.record",
+        "runs.executors",
+        "common.repeats",
+    ),
+    "Responses and errors": ("protocol.errors", "api.outcomes", "protocol.schemas"),
+    "Debugging one episode": ("debug", "debug.trace"),
+    "Low level: single requests, without waiting": (
+        "api.wire",
+        "api.watcher",
+        "episodes.claim",
+        "api.interface",
+        "http.interface",
+        "http.transport",
+    ),
 }
-"""Group -> page (a module of `ajet_swarm`) -> names on it; empty for all documented names."""
+"""Group -> its pages, each a module of `ajet_swarm` with all its documented names."""
 _SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields):(?: (.+))?$")
 _SEE = re.compile(r"\ASee `([\w.]+)`[.:]\s*")
 _NAME = re.compile(r"`((?:ajet_swarm\.)?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)`")
@@ -76,15 +60,19 @@ class Writer:
     def __init__(self, library: Library) -> None:
         self._library = library
         self.chosen = {
-            module: chosen(library, module, names)
+            module: [
+                entry
+                for entry in library.entries[module].values()
+                if entry.doc or not isinstance(entry.node, ast.Assign)
+            ]
             for pages in GROUPS.values()
-            for module, names in pages.items()
+            for module in pages
         }
         self._links = {
-            one.name: f"{module}.md#{anchor(one.name)}"
+            named.name: f"{module}.md#{anchor(named.name)}"
             for module, entries in reversed(self.chosen.items())
             for entry in entries
-            for one in (entry, *entry.members)
+            for named in (entry, *entry.members)
         }
 
     def pages(self) -> dict[str, str]:
@@ -105,33 +93,35 @@ class Writer:
             lines += ["", f"## {group}", "", "| module | names |", "|---|---|"]
             for module in pages:
                 names = ", ".join(
-                    f"[`{one.name}`]({module}.md#{anchor(one.name)})"
-                    for one in self.chosen[module]
-                    if isinstance(one.node, ast.ClassDef | Function)
+                    f"[`{entry.name}`]({module}.md#{anchor(entry.name)})"
+                    for entry in self.chosen[module]
+                    if isinstance(entry.node, ast.ClassDef | Function)
                 )
                 lines.append(f"| [`ajet_swarm.{module}`]({module}.md) | {names} |")
         return "\n".join(lines) + "\n"
 
     def _page(self, module: str, entries: Sequence[Entry]) -> str:
         lines = [f"# `ajet_swarm.{module}`", "", *self._text(self._library.docs[module], module)]
-        constants = [one for one in entries if isinstance(one.node, ast.Assign | ast.AnnAssign)]
+        constants = [
+            entry for entry in entries if isinstance(entry.node, ast.Assign | ast.AnnAssign)
+        ]
         for entry in entries:
             if entry not in constants:
                 lines += self._entry(entry, module)
         if constants:
             lines += ["", "## Constants"]
-            for one in constants:
-                lines += ["", f"### {one.name}", "", "```python", one.shown, "```"]
-                lines += ["", *self._text(one.doc, module)] if one.doc else []
+            for entry in constants:
+                lines += ["", f"### {entry.name}", "", "```python", entry.shown, "```"]
+                lines += ["", *self._text(entry.doc, module)] if entry.doc else []
         lines += ["", f"<!-- generated by `{COMMAND}`; change the docstrings -->"]
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
     def _entry(self, entry: Entry, module: str) -> list[str]:
         lines = ["", f"## {entry.name}", "", "```python", entry.shown, "```", ""]
         lines += self._docstring(entry, module, entry.fields)
-        for one in entry.members:
-            lines += ["", f"### {one.name}", "", "```python", one.shown, "```", ""]
-            lines += self._docstring(one, module, ())
+        for member in entry.members:
+            lines += ["", f"### {member.name}", "", "```python", member.shown, "```", ""]
+            lines += self._docstring(member, module, ())
         return lines
 
     def _docstring(self, entry: Entry, module: str, fields: Sequence[tuple[str, str]]) -> list[str]:
@@ -171,7 +161,7 @@ class Writer:
         shown = (
             f"`{name}`"
             if re.search(r"[:=(]", name) or "," not in name
-            else (", ".join(f"`{one.strip()}`" for one in name.split(",")))
+            else (", ".join(f"`{part.strip()}`" for part in name.split(",")))
         )
         return f"- {shown}: {text}" if text else f"- {shown}"
 
@@ -199,23 +189,6 @@ class Writer:
         return _NAME.sub(link, text)
 
 
-def chosen(library: Library, module: str, names: Sequence[str]) -> list[Entry]:
-    """Return the entries of a module that its page shows.
-
-    Args:
-        library: The parsed library.
-        module: The module.
-        names: Names to show; empty for all documented ones.
-
-    Raises:
-        KeyError: the module has no such name.
-    """
-    entries = library.entries[module]
-    if names:
-        return [entries[name] for name in names]
-    return [one for one in entries.values() if one.doc or not isinstance(one.node, ast.Assign)]
-
-
 def split(doc: str) -> tuple[str, dict[str, dict[str, str]]]:
     """Split a Google docstring into its text, and section -> name -> description.
 
@@ -240,7 +213,7 @@ def split(doc: str) -> tuple[str, dict[str, dict[str, str]]]:
             named[title] = {"": body.removeprefix(": ")}
             continue
         entries = re.split(r"^(?=\S)", body, flags=re.MULTILINE)
-        pairs = [one.partition(":") for one in entries if one.strip()]
+        pairs = [entry.partition(":") for entry in entries if entry.strip()]
         named[title] = {name.strip(): description for name, _, description in pairs}
     return "\n".join(text).strip(), named
 

@@ -176,7 +176,7 @@ def _setter(node: Function) -> bool:
 
 
 def _method(owner: str, home: str, node: Function) -> Entry:
-    marks = {ast.unparse(one) for one in node.decorator_list}
+    marks = {ast.unparse(decorator) for decorator in node.decorator_list}
     doc = ast.get_docstring(node) or ""
     if marks & {"property", "cached_property"}:
         kind = f": {ast.unparse(node.returns)}" if node.returns else ""

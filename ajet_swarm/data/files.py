@@ -23,7 +23,11 @@ class DatasetError(SwarmError):
 
 
 def rows_of(path: Path) -> Iterator[LocatedRow]:
-    """Read the rows of one file; its suffix determines the format."""
+    """Read the rows of one file; its suffix determines the format.
+
+    Raises:
+        DatasetError: no reader has this suffix, or a row is unusable.
+    """
     kind = READERS.get(path.suffix.lower())
     if kind is None:
         raise DatasetError(
@@ -33,7 +37,11 @@ def rows_of(path: Path) -> Iterator[LocatedRow]:
 
 
 def json_lines(path: Path) -> Iterator[LocatedRow]:
-    """Read a file with one JSON object a line; skip empty lines."""
+    """Read a file with one JSON object a line; skip empty lines.
+
+    Raises:
+        DatasetError: it cannot be read, or a line is no object or too long.
+    """
     try:
         with path.open("rb") as file:
             number = 0
@@ -63,7 +71,11 @@ def _object(text: bytes, where: str) -> Row:
 
 
 def json_whole(path: Path) -> Iterator[LocatedRow]:
-    """Read a JSON file: a list of objects, or JSON lines despite its suffix."""
+    """Read a JSON file: a list of objects, or JSON lines despite its suffix.
+
+    Raises:
+        DatasetError: it cannot be read, or an item is no object.
+    """
     try:
         with path.open("rb") as file:
             first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -83,7 +95,11 @@ def json_whole(path: Path) -> Iterator[LocatedRow]:
 
 
 def parquet(path: Path) -> Iterator[LocatedRow]:
-    """Read a Parquet file in batches of `BATCH` rows."""
+    """Read a Parquet file in batches of `BATCH` rows.
+
+    Raises:
+        DatasetError: it cannot be read, or pyarrow is missing.
+    """
     try:
         arrow: Any = import_module("pyarrow")  # an optional dependency that is slow to import
         files: Any = import_module("pyarrow.parquet")

@@ -1,7 +1,7 @@
 """Broken behaviour of the real server that `--faithful` reproduces, for tests of clients.
 
-docs/guide/engine.md lists each quirk. One-line quirks are in the
-engine's own rules, longer ones are here.
+docs/guide/engine.md lists each quirk. One-line quirks are in the engine's own rules, longer ones
+here.
 """
 
 from typing import Any
