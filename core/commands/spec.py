@@ -1,11 +1,16 @@
 """Definition of an operator's command and its arguments."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from core.roles import AccessRole
 
 Kind = Literal["text", "int", "float", "flag", "ints", "floats", "texts"]
+Answer = str | tuple[str, dict[str, Any]]
+"""Message for the operator; and data for a program, where there are any."""
+Handler = Callable[..., Answer | Awaitable[Answer]]
+"""Executes a command after its plan: its parameters are the validated arguments."""
 
 
 @dataclass(frozen=True, slots=True)

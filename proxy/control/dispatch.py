@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ajet_swarm.common.text import one_line
 from core.commands import CommandError
 from core.commands.plan import Plan, admitted, plan
+from core.commands.spec import Handler
 from core.events import MockPaused, MockResumed, MockStopping
 from core.roles import OWNER, Identity
 from core.state import State
@@ -32,6 +33,7 @@ NAMES = frozenset(
     {"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part", "pair_id"}
 )
 """Arguments that identify something, and contain no text of a user or an operator."""
+_STOPS = "stops once its requests in flight are answered"
 
 
 def without_texts(args: Mapping[str, Any]) -> str:
@@ -49,9 +51,6 @@ def _size(name: str, value: Any) -> str:
     return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
 
 
-CommandResult = tuple[str, dict[str, Any]]
-"""Message for the operator, and data for a program."""
-Handler = Callable[[dict[str, Any]], Awaitable[str | CommandResult]]
 Refresh = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 
@@ -89,8 +88,8 @@ class CommandHandler:
 
     async def execute(
         self, name: str, args: Mapping[str, Any], identity: Identity = OWNER
-    ) -> CommandResult:
-        """Execute the command `name`.
+    ) -> tuple[str, dict[str, Any]]:
+        """Execute the command `name`; return a message, and data for a program.
 
         Raises:
             AjetError: it is refused; gives the reason.
@@ -105,7 +104,8 @@ class CommandHandler:
                 todo="Use the console or the command line",
             )
         log.info("command %s %s", name, without_texts(planned.args))
-        result = await handler(planned.args)
+        answer = handler(**planned.args)
+        result = await answer if isinstance(answer, Awaitable) else answer
         return (result, {}) if isinstance(result, str) else result
 
     def _newest_state(self) -> State:
@@ -118,8 +118,8 @@ class CommandHandler:
                 servers[name] = replace(known, state=handle.state, lost=status.error)
         return replace(state, servers=servers)
 
-    async def _dismiss(self, args: dict[str, Any]) -> str:
-        dismiss_alert(self.context.bus, args["key"])
+    def _dismiss(self, key: str) -> str:
+        dismiss_alert(self.context.bus, key)
         return "dismissed"
 
     def directive(self, mock_id: str, *, for_row: bool = False) -> str:
@@ -157,9 +157,9 @@ class CommandDispatcher(CommandHandler):
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **RecordCommands(context).table,
-            "mock.pause": self._mock_pause,
-            "mock.resume": self._mock_resume,
-            "mock.stop": self._mock_stop,
+            "mock.pause": lambda: self._mock(MockPaused, "pauses"),
+            "mock.resume": lambda: self._mock(MockResumed, "continues"),
+            "mock.stop": lambda: self._mock(MockStopping, _STOPS),
             "proxy.drain": self._drain,
         }
         super().__init__(context, table, engine_commands.refresh)
@@ -177,22 +177,11 @@ class CommandDispatcher(CommandHandler):
             return "wait"
         return "run"
 
-    async def _mock_pause(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockPaused(mock_id=self._mock_id()))
-        return "the mock user pauses"
-
-    async def _mock_resume(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockResumed(mock_id=self._mock_id()))
-        return "the mock user continues"
-
-    async def _mock_stop(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockStopping(mock_id=self._mock_id()))
-        return "the mock user stops once its requests in flight are answered"
-
-    def _mock_id(self) -> str:
+    def _mock(self, kind: type[MockPaused | MockResumed | MockStopping], does: str) -> str:
         mock = self.context.bus.state.mock
-        return mock.mock_id if mock is not None else ""
+        self.context.bus.publish(kind(mock_id=mock.mock_id if mock is not None else ""))
+        return f"the mock user {does}"
 
-    async def _drain(self, args: dict[str, Any]) -> str:
+    def _drain(self) -> str:
         self.context.tasks.spawn(self.groups.drain(60.0), "drain")
         return "new requests are refused; those in flight are completed"

@@ -55,18 +55,18 @@ class GroupCommands(RatingCommands):
         self._groups = groups
         self.table = {
             **self.table,
-            "group.lease": lambda args: self.lease(**args),
-            "group.repeat": lambda args: self.repeat(vote_of(args)),
-            "group.edit": lambda args: self.edit(**args),
-            "group.abort": lambda args: self.abort(**args),
-            "group.rescore": lambda args: self.rescore(**args),
-            "group.refill": lambda args: self.refill(**args),
-            "group.rerun": lambda args: self.rerun(**args),
-            "group.mark": lambda args: self.mark(**args),
-            "group.note": lambda args: self.note(**args),
-            "rating.mode": lambda args: self.set_mode(**args),
-            "rating.accept_all": lambda args: self.accept_all(**args),
-            "rating.abort_all": lambda args: self.abort_all(**args),
+            "group.lease": self.lease,
+            "group.repeat": lambda **args: self.repeat(vote_of(args)),
+            "group.edit": self.edit,
+            "group.abort": self.abort,
+            "group.rescore": self.rescore,
+            "group.refill": self.refill,
+            "group.rerun": self.rerun,
+            "group.mark": self.mark,
+            "group.note": self.note,
+            "rating.mode": self.set_mode,
+            "rating.accept_all": self.accept_all,
+            "rating.abort_all": self.abort_all,
         }
 
     # --- groups on the screens of raters, and groups that were sent -------------------------------
@@ -134,16 +134,7 @@ class GroupCommands(RatingCommands):
 
     async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
         """Store a better text for one answer, also of a closed group. It is never sent."""
-        group = await self.find_any(group_id)
-        self.context.bus.publish(
-            GroupEdited(
-                server=group.server,
-                group_id=group.group_id,
-                index=index,
-                edited=edited,
-                rater=rater,
-            )
-        )
+        await self._record(GroupEdited, group_id, index=index, edited=edited, rater=rater)
         result = "kept, not sent" if edited else "removed"
         return f"the correction of answer {index + 1} is {result}"
 
@@ -175,34 +166,39 @@ class GroupCommands(RatingCommands):
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""
-        group = await self.find_any(group_id)
-        context = self.context
-        with contextlib.suppress(JournalError):  # then read the journal as it is
-            await context.journal.committed(context.bus.state.seq)
-        opened = await asyncio.to_thread(opened_by, context, group.group_id)
+        context, opened = self.context, await self.opened(group_id)
         try:
             request = request_of(opened, context.rows, context.runtime.chance)
             waiter = self._groups.admission.admit(request)
         except ApiError as refusal:
             raise NotNow(f"it cannot be asked again now: {refusal.message}") from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
-        return f"group {group.group_id} is asked again as group {waiter.group_id}"
+        return f"group {group_id} is asked again as group {waiter.group_id}"
+
+    async def opened(self, group_id: str) -> GroupOpened:
+        """Return the event that opened any group.
+
+        Raises:
+            NotNow: The journal does not contain the request.
+        """
+        await caught_up(self.context)
+        return await asyncio.to_thread(opened_by, self.context, group_id)
+
+    async def _record(
+        self, kind: type[GroupEdited | GroupMarked | GroupNoted], group_id: str, **fields: Any
+    ) -> None:
+        group = await self.find_any(group_id)
+        self.context.bus.publish(kind(server=group.server, group_id=group_id, **fields))
 
     async def mark(self, group_id: str, marked: bool = True) -> str:
         """Set or clear the mark of a group, also of a closed one."""
-        group = await self.find_any(group_id)
-        self.context.bus.publish(
-            GroupMarked(server=group.server, group_id=group.group_id, marked=marked)
-        )
-        return f"group {group.group_id} is {'marked' if marked else 'no longer marked'}"
+        await self._record(GroupMarked, group_id, marked=marked)
+        return f"group {group_id} is {'marked' if marked else 'no longer marked'}"
 
     async def note(self, group_id: str, note: str) -> str:
         """Set the note of a group, also of a closed one; an empty text clears it."""
-        group = await self.find_any(group_id)
-        self.context.bus.publish(
-            GroupNoted(server=group.server, group_id=group.group_id, note=note)
-        )
-        return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
+        await self._record(GroupNoted, group_id, note=note)
+        return f"the note of group {group_id} is {'written' if note else 'cleared'}"
 
     async def set_mode(self, mode: str) -> str:
         """Switch the rating mode, for open groups too."""
@@ -238,7 +234,7 @@ class GroupCommands(RatingCommands):
             try:
                 if why := refusal(self.context.bus.state, name, args, self.context.clock()):
                     raise why
-                await self.table[name](args)
+                await self.table[name](**args)
                 done += 1
             except AjetError:  # it has just ended, or has no automatic reward: it counts as failed
                 failed += 1
@@ -314,6 +310,15 @@ async def await_answer(waiter: AnswerWaiter) -> FinalAnswer | None:
         return reply
     finally:
         waiter.leave()
+
+
+async def caught_up(context: ProxyContext) -> None:
+    """Wait until everything published before now can be read from the journal.
+
+    If the journal cannot be written, an alert reports it, and what is on disk is still read.
+    """
+    with contextlib.suppress(JournalError):
+        await context.journal.committed(context.bus.state.seq)
 
 
 def opened_by(context: ProxyContext, group_id: str) -> GroupOpened:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.stable_offline import OFF
@@ -10,6 +11,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import check_job, dump_job, get, load_job, put
 from ajet_swarm.protocol.errors import SwarmError
+from core.commands.spec import Handler
 from core.events import AlertCleared, JobSent
 from core.jobs import votes_text
 from proxy.context import ProxyContext, ServerHandle
@@ -27,24 +29,17 @@ from proxy.control.job_operation import (
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import engine_info
 
-Work = Callable[[], Awaitable[None]]
-
 
 class JobCommands:
     """The job commands of one proxy; at most one operation runs on a server at a time."""
 
-    def __init__(
-        self,
-        context: ProxyContext,
-        find_server: Callable[[Mapping[str, Any]], ServerHandle],
-    ) -> None:
+    def __init__(self, context: ProxyContext) -> None:
         self.context = context
         self.store = JobStore.beside(context.journal.path)
         self.quiet = stable_offline.QUIET
         """Seconds for which a stopped server with a trainer must stay OFFLINE before a start."""
-        self._find_server = find_server
         self._operations: dict[str, JobOperation] = {}
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+        self.table: Mapping[str, Handler] = {
             "engine.start": self._start,
             "engine.job": self._save,
             "engine.apply": self._apply,
@@ -53,21 +48,22 @@ class JobCommands:
 
     # --- which job ------------------------------------------------------------------------------
 
-    async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def choose(
+        self, server: ServerHandle, job: str | None = None, preset: str = ""
+    ) -> tuple[str, str]:
         """Return the text of the job to use, and its origin: given, saved, or the name of a preset.
 
-        In this order: the job in the arguments, the preset they name, the saved job, the job last
-        sent to an AgentJet server, the default.
+        In this order: the given job, the preset, the saved job, the job last sent to an AgentJet
+        server, the default.
 
         Raises:
             JobError: the job is invalid; names the line.
             AjetError: the saved job cannot be read, or the server does not respond.
         """
-        if (text := args.get("job")) is not None:
-            whole = await asyncio.to_thread(self.store.restored, server.name, str(text))
+        if job is not None:
+            whole = await asyncio.to_thread(self.store.restored, server.name, job)
             check_job(whole)
             return whole, "given"
-        preset = args.get("preset")
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not preset and saved:
             check_job(saved[0], str(self.store.path(server.name)))
@@ -83,10 +79,10 @@ class JobCommands:
         return dump_job(jobs[preset]), preset
 
     async def _choose_and_save(
-        self, server: ServerHandle, args: Mapping[str, Any]
+        self, server: ServerHandle, job: str | None = None, preset: str = "", model: str = ""
     ) -> tuple[str, str]:
-        text, origin = await self.choose(server, args)
-        if (model := args.get("model")) and not await server.client.is_embedded():
+        text, origin = await self.choose(server, job, preset)
+        if model and not await server.client.is_embedded():
             tree = load_job(text)
             if not get(tree, MODEL):
                 put(tree, MODEL, model)
@@ -95,10 +91,8 @@ class JobCommands:
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, origin
 
-    async def _keeps_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
+    async def _keeps_present_job(self, server: ServerHandle) -> bool:
         """Return whether a start runs the job that the server has, which another client sent."""
-        if args.get("job") is not None or args.get("preset"):
-            return False
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
@@ -106,17 +100,17 @@ class JobCommands:
             return True
         return (await engine_info(server.client)).job is not None
 
-    async def _save(self, args: dict[str, Any]) -> str:
-        server = self._find_server(args)
-        text, origin = await self.choose(server, args)
+    async def _save(self, server: str = "", job: str | None = None, preset: str = "") -> str:
+        handle = self.context.server_of(server)
+        text, origin = await self.choose(handle, job, preset)
         checked = check_job(text)
         notices = checked.notices
         if any(notice.of_agentjet for notice in notices):
-            notices = checked.notices_for(embedded=await server.client.is_embedded())
-        file = await asyncio.to_thread(self.store.save, server.name, text)
-        message = f"{server.name}: the job is saved in {file}; the next start takes it"
+            notices = checked.notices_for(embedded=await handle.client.is_embedded())
+        file = await asyncio.to_thread(self.store.save, handle.name, text)
+        message = f"{handle.name}: the job is saved in {file}; the next start takes it"
         if origin != "given":
-            message = f"{server.name}: the {origin} job is saved in {file}"
+            message = f"{handle.name}: the {origin} job is saved in {file}"
         rest = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
         return "; ".join([message, *map(str, notices[:5]), *rest])
 
@@ -127,46 +121,36 @@ class JobCommands:
         operation = self._operations.get(server.name)
         return operation if operation is not None and not operation.ended else None
 
-    async def _cancel(self, args: dict[str, Any]) -> str:
-        server = self._find_server(args)
-        operation = self.running(server)
+    def _cancel(self, server: str = "") -> str:
+        handle = self.context.server_of(server)
+        operation = self.running(handle)
         assert operation is not None  # its plan has found it
         operation.cancel()
-        return f"{server.name}: `{operation.title}` ends at its next safe place"
+        return f"{handle.name}: `{operation.title}` ends at its next safe place"
 
-    async def _start(self, args: dict[str, Any]) -> str:
-        server = self._find_server(args)
-        if await self._keeps_present_job(server, args):
-            operation, wait = await self._begin_start(server, "Start", START, BOOT)
+    async def _start(
+        self, server: str = "", job: str | None = None, preset: str = "", model: str = ""
+    ) -> str:
+        handle = self.context.server_of(server)
+        if job is None and not preset and await self._keeps_present_job(handle):
+            text, origin, steps = "", "present", [START, BOOT]
+        else:
+            text, origin = await self._choose_and_save(handle, job, preset, model)
+            await handle.client.prepared(text)  # refuse a job that cannot start before any step
+            steps = [SEND, START, BOOT]
+        operation, wait = await self._begin_start(handle, "Start", *steps)
+        await self._run(operation, handle, lambda: operation.wait(wait), text, origin)
+        return f"{handle.name} is starting{_suffix(origin, text)}"
 
-            async def start_as_it_was() -> None:
-                await operation.wait(wait)
-                await self._start_as_it_was(operation, server)
-
-            await self._run(operation, server, start_as_it_was)
-            return f"{server.name} is starting with the job it had, which another client sent"
-        text, origin = await self._choose_and_save(server, args)
-        await server.client.prepared(text)  # refuse a job that cannot start before any step
-        operation, wait = await self._begin_start(server, "Start", SEND, START, BOOT)
-
-        async def start() -> None:
-            await operation.wait(wait)
-            await self._send_and_start(operation, server, text, origin)
-
-        await self._run(operation, server, start)
-        return f"{server.name} is starting{_suffix(origin, text)}"
-
-    async def _apply(self, args: dict[str, Any]) -> str:
-        server = self._find_server(args)
-        text, origin = await self._choose_and_save(server, args)
-        operation = self._begin(server, "Apply a job", *ALL_STEPS)
-
-        async def replace() -> None:
-            await operation.stop_for(text, self.quiet)
-            await self._send_and_start(operation, server, text, origin)
-
-        await self._run(operation, server, replace)
-        return f"{server.name} is starting{_suffix(origin, text)}: its engine was stopped for it"
+    async def _apply(
+        self, server: str = "", job: str | None = None, preset: str = "", model: str = ""
+    ) -> str:
+        handle = self.context.server_of(server)
+        text, origin = await self._choose_and_save(handle, job, preset, model)
+        operation = self._begin(handle, "Apply a job", *ALL_STEPS)
+        stop = partial(operation.stop_for, text, self.quiet)
+        await self._run(operation, handle, stop, text, origin)
+        return f"{handle.name} is starting{_suffix(origin, text)}: its engine was stopped for it"
 
     async def resume(self, server: ServerHandle, job: str = "", how: str = "") -> None:
         """Start with a job, by default the one that the server has; return before the boot.
@@ -178,10 +162,7 @@ class JobCommands:
         operation, wait = await self._begin_start(server, "Resume", START)
         async with operation.reported():
             await operation.wait(wait)
-            if job:
-                await self._send_and_start(operation, server, job, how)
-            else:
-                await operation.start()
+            await self._send_and_start(operation, server, job, how)
         operation.end("done", f"{server.name} was started with the job it has")
 
     def _begin(self, server: ServerHandle, title: str, *steps: str) -> JobOperation:
@@ -206,8 +187,22 @@ class JobCommands:
             return self._begin(server, title, *steps), 0.0
         return self._begin(server, title, WAIT, *steps), left
 
-    async def _run(self, operation: JobOperation, server: ServerHandle, work: Work) -> None:
+    async def _run(
+        self,
+        operation: JobOperation,
+        server: ServerHandle,
+        before: Callable[[], Awaitable[None]],
+        text: str,
+        origin: str,
+    ) -> None:
         """Run an operation in its own task, which outlives the caller; return before the boot.
+
+        Args:
+            operation: The operation, which has begun.
+            server: Its server.
+            before: The steps before the job is sent.
+            text: The job; empty to start with the one that the server has.
+            origin: Where the job is from.
 
         Raises:
             AjetError: a step failed or was cancelled; says what state the server is in.
@@ -218,7 +213,8 @@ class JobCommands:
         async def run() -> None:
             try:
                 async with operation.reported():
-                    await work()
+                    await before()
+                    await self._send_and_start(operation, server, text, origin)
                     started.set_result(None)
                     await operation.boot()
             except AjetError as failure:
@@ -234,16 +230,15 @@ class JobCommands:
     async def _send_and_start(
         self, operation: JobOperation, server: ServerHandle, text: str, origin: str
     ) -> None:
-        sent = await operation.send(text)
-        masked = await asyncio.to_thread(self.store.masked, sent)
-        self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=origin))
-        await operation.start()
-
-    async def _start_as_it_was(self, operation: JobOperation, server: ServerHandle) -> None:
+        """Send a job, if there is one to send, and start."""
+        if text:
+            sent = await operation.send(text)
+            masked = await asyncio.to_thread(self.store.masked, sent)
+            self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=origin))
         try:
             await operation.start()
         except SwarmError as error:
-            if "No training config" not in error.what:
+            if origin != "present" or "No training config" not in error.what:
                 raise
             raise AjetError(
                 "the server has no job any more: it was restarted",
@@ -257,6 +252,7 @@ _JOB_SUFFIX: Final = {
     "given": " with this job",
     "saved": " with its saved job",
     "last": " with the job last sent from here",
+    "present": " with the job it had, which another client sent",
 }
 """Suffix of the message about a start, by the job's origin; none for the default job."""
 

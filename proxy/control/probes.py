@@ -6,12 +6,12 @@ and answer, so that answers of different training steps can be compared.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
 from core.commands.refusal import NotNow
+from core.commands.spec import Handler
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
@@ -38,7 +38,7 @@ class PromptProbes:
         self.context = context
         self.groups = groups
         self._group_commands = group_commands
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+        self.table: Mapping[str, Handler] = {
             "engine.try": self._try,
             "engine.try_stop": self._stop,
         }
@@ -46,32 +46,28 @@ class PromptProbes:
         """By probe id, oldest first."""
         self._cancelled: set[str] = set()
 
-    async def _try(self, args: dict[str, Any]) -> str:
-        prompt = args["prompt"]
-        servers = self.context.servers
-        server = servers[args.get("server") or next(iter(servers))]
-        try_id = args.get("try_id") or self.context.runtime.chance.token(4)
+    def _try(self, prompt: str, server: str = "", try_id: str = "") -> str:
+        handle = self.context.server_of(server)
+        try_id = try_id or self.context.runtime.chance.token(4)
         try:
-            waiter = self.groups.admission.admit(self._request(prompt, server, try_id))
+            waiter = self.groups.admission.admit(self._request(prompt, handle, try_id))
         except ApiError as refusal:
-            state = server.watcher.current.display_state.value
-            raise NotNow(
-                f"it cannot be tried now: {server.name} is {state}",
-                todo=refusal.message,
-            ) from None
+            state = handle.watcher.current.display_state.value
+            what = f"it cannot be tried now: {handle.name} is {state}"
+            raise NotNow(what, todo=refusal.message) from None
         self.context.bus.publish(
             TryAsked(
-                server=server.name,
+                server=handle.name,
                 try_id=try_id,
                 group_id=waiter.group_id,
                 prompt=prompt,
-                step=server.watcher.current.step,
-                run=self._run_of(server),
+                step=handle.watcher.current.step,
+                run=self._run_of(handle),
             )
         )
         self._running[try_id] = waiter
-        self.context.tasks.spawn(self._wait(try_id, server, waiter), f"try:{try_id}")
-        return f"{server.name} is asked: try {try_id}, group {waiter.group_id}"
+        self.context.tasks.spawn(self._wait(try_id, handle, waiter), f"try:{try_id}")
+        return f"{handle.name} is asked: try {try_id}, group {waiter.group_id}"
 
     def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
         # A request selects its server by its model field; a model name selects the first server.
@@ -105,8 +101,8 @@ class PromptProbes:
         known = self.context.bus.state.servers.get(server.name)
         return 0 if known is None else known.run_number
 
-    async def _stop(self, args: dict[str, Any]) -> str:
-        try_id = args.get("try_id") or next(reversed(self._running), "")
+    async def _stop(self, try_id: str = "") -> str:
+        try_id = try_id or next(reversed(self._running), "")
         waiter = self._running.get(try_id)
         if waiter is None:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")

@@ -1,22 +1,17 @@
 """Commands of the progress measurement: look, baseline, rewind, pause and resume, blind pairs."""
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
 
 from ajet_swarm.common.text import content_text, known_names
 from core.commands import CommandError
 from core.commands.refusal import NotNow
+from core.commands.spec import Handler
 from core.events import GroupOpened, ProbePrompt
-from core.journal.file import JournalError
-from proxy.control.group_commands import GroupCommands, opened_by
+from proxy.control.group_commands import GroupCommands
 from proxy.control.rewind import Execute, rewind
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
 from proxy.evaluation.service import Evaluation, MeasurementService
-
-Answer = tuple[str, dict[str, Any]]
-"""Message for the operator, and data for a program."""
 
 
 class ProgressCommands:
@@ -29,69 +24,35 @@ class ProgressCommands:
     """
 
     def __init__(
-        self,
-        evaluation: Evaluation,
-        execute: Execute,
-        group_commands: GroupCommands,
+        self, evaluation: Evaluation, execute: Execute, group_commands: GroupCommands
     ) -> None:
         self._group_commands = group_commands
         self._services = evaluation.services
         for name, service in self._services.items():
-            service.reaction.restore = _restorer(execute, name)
-        self._execute = execute
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
+            service.reaction.restore = partial(_restore, execute, name)
+        of = self._service
+        self.table: Mapping[str, Handler] = {
             "group.pin": self._pin,
-            "progress.look": self._look,
-            "progress.trust": self._trust,
-            "progress.rewind": self._rewind,
-            "progress.pause": self._pause,
-            "progress.resume": self._resume,
-            "progress.pair": self._pair,
-            "progress.vote": self._vote,
+            "progress.look": lambda server="": of(server).demand("look"),
+            "progress.trust": lambda server="": of(server).demand("baseline"),
+            "progress.rewind": lambda server="", **args: rewind(execute, of(server), **args),
+            "progress.pause": lambda server="": of(server).reaction.pause(PAUSED_BY_OPERATOR),
+            "progress.resume": lambda server="": of(server).reaction.resume(),
+            "progress.pair": lambda server="", **args: of(server).pairs.pair(**args),
+            "progress.vote": lambda server="", **args: of(server).pairs.vote(**args),
         }
 
-    async def _look(self, args: dict[str, Any]) -> str:
-        return self._service(args).demand("look")
-
-    async def _trust(self, args: dict[str, Any]) -> str:
-        return self._service(args).demand("baseline")
-
-    async def _pin(self, args: dict[str, Any]) -> str:
+    async def _pin(self, group_id: str) -> str:
         """Add the prompt of a group to the probe set of its server."""
-        group = await self._group_commands.find_any(args["group_id"])
-        context = self._group_commands.context
-        with contextlib.suppress(JournalError):  # then read the journal as it is
-            await context.journal.committed(context.bus.state.seq)
-        opened = await asyncio.to_thread(opened_by, context, group.group_id)
-        service = self._service({"server": group.server})
-        return await service.pin([prompt_of(opened)])
+        group = await self._group_commands.find_any(group_id)
+        prompt = prompt_of(await self._group_commands.opened(group_id))
+        return await self._service(group.server).pin([prompt])
 
-    async def _rewind(self, args: dict[str, Any]) -> str:
-        path, plan_id = args.get("path") or "", args.get("plan_id") or ""
-        context, service = self._group_commands.context, self._service(args)
-        return await rewind(context, self._execute, service, path, plan_id)
-
-    async def _pause(self, args: dict[str, Any]) -> str:
-        return self._service(args).reaction.pause(PAUSED_BY_OPERATOR)
-
-    async def _resume(self, args: dict[str, Any]) -> str:
-        return self._service(args).reaction.resume()
-
-    async def _pair(self, args: dict[str, Any]) -> Answer:
-        pairs = self._service(args).pairs
-        return await pairs.pair(args.get("rater", ""), args.get("newest", False))
-
-    async def _vote(self, args: dict[str, Any]) -> Answer:
-        pairs = self._service(args).pairs
-        return await pairs.vote(args["pair_id"], args["choice"], args.get("rater", ""))
-
-    def _service(self, args: Mapping[str, Any]) -> MeasurementService:
-        name = args.get("server") or next(iter(self._services), "")
+    def _service(self, server: str) -> MeasurementService:
+        name = server or next(iter(self._services), "")
         if name not in self._services:
-            raise CommandError(
-                f"there is no server `{name}` that is trained",
-                todo=known_names(name, self._services),
-            )
+            what = f"there is no server `{name}` that is trained"
+            raise CommandError(what, todo=known_names(name, self._services))
         return self._services[name]
 
 
@@ -116,8 +77,5 @@ def prompt_of(opened: GroupOpened) -> ProbePrompt:
     )
 
 
-def _restorer(execute: Execute, server: str) -> Callable[[str], Awaitable[str]]:
-    async def run(name: str) -> str:
-        return (await execute("engine.restore", {"server": server, "name": name}))[0]
-
-    return run
+async def _restore(execute: Execute, server: str, name: str) -> str:
+    return (await execute("engine.restore", {"server": server, "name": name}))[0]

@@ -4,12 +4,13 @@ A watch-only proxy has them as well: they change nothing on a server.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.commands.refusal import NotNow
+from core.commands.spec import Handler
 from core.events import RunNamed, RunNoted, RunPinned
 from core.journal.prune import PruneResult, Retention
 from proxy.context import ProxyContext
@@ -28,10 +29,10 @@ class RecordCommands:
     def __init__(self, context: ProxyContext) -> None:
         self._context = context
         self._pruning: asyncio.Task[PruneResult] | None = None
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "run.name": lambda args: self.name(**args),
-            "run.note": lambda args: self.note(**args),
-            "run.pin": lambda args: self.pin(**args),
+        self.table: Mapping[str, Handler] = {
+            "run.name": self.name,
+            "run.note": self.note,
+            "run.pin": self.pin,
             "journal.prune": self.prune,
         }
 
@@ -71,7 +72,7 @@ class RecordCommands:
         bus.publish(kind(server=run.server, first_seq=run.first_seq, **fields))
         await journal.committed(bus.state.seq)
 
-    async def prune(self, args: dict[str, Any]) -> str:
+    async def prune(self, **limits: Any) -> str:
         """Prune now, by the limits in the arguments, else by those of the settings.
 
         Raises:
@@ -82,8 +83,7 @@ class RecordCommands:
             raise AjetError("this proxy prunes no journal")
         if self._pruning is not None and not self._pruning.done():
             raise AjetError("the journal is being pruned", todo="See `ajet-console journal stats`")
-        days, size = args.get("days", pruner.keep.days), args.get("bytes", pruner.keep.bytes)
-        keep = Retention(days, size, bool(args.get("rated")))
+        keep = Retention(**{"days": pruner.keep.days, "bytes": pruner.keep.bytes, **limits})
         self._pruning = self._context.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
         await asyncio.wait([self._pruning], timeout=REPLY_WAIT)
         if not self._pruning.done():

@@ -26,11 +26,11 @@ from proxy.control.job_store import JobStore
 from proxy.evaluation.reaction import effect_of, step_words
 from proxy.evaluation.saved_weights import (
     UNNAMED,
-    Folder,
-    actor_of,
+    NotPossible,
     checked_path,
-    inspect,
+    has_tokenizer,
     merge_command,
+    model_in,
     step_of,
 )
 from proxy.evaluation.service import MeasurementService
@@ -42,18 +42,6 @@ _LORA = "ajet.lora.lora_rank"
 _SUFFIX = re.compile(r"-rewind-\d+-[0-9a-f]{1,8}\Z")
 """What an earlier rewind has appended to the experiment name."""
 _PATH = "name the folder, or the model, as the path of the rewind"
-
-
-class _NotPossible(NotNow):
-    """A rewind is not possible now.
-
-    Attributes:
-        command: The merge command that makes it possible; empty for none.
-    """
-
-    def __init__(self, what: str, where: str, todo: str, command: str = "") -> None:
-        super().__init__(what, where, todo)
-        self.command = command
 
 
 async def rewind_plan(context: ProxyContext, server: ServerHandle, path: str = "") -> RewindPlan:
@@ -74,7 +62,9 @@ async def rewind_plan(context: ProxyContext, server: ServerHandle, path: str = "
         path = checked_path(path) if path and not by_engine else path
         require_verified(server.name, progress, path, by_engine=by_engine)
         if by_engine:
-            return _checkpoint_plan(server, progress)
+            best = progress.best
+            assert best is not None  # `require_verified`
+            return _of_look(RewindPlan(server=server.name, weights=best.checkpoint), best)
         return await _job_plan(context, server, progress, path)
     except NotNow as error:
         return RewindPlan(
@@ -82,17 +72,8 @@ async def rewind_plan(context: ProxyContext, server: ServerHandle, path: str = "
             step=progress.best_step,
             problem=error.what,
             todo=error.todo,
-            command=error.command if isinstance(error, _NotPossible) else "",
+            command=error.command if isinstance(error, NotPossible) else "",
         )
-
-
-# --- the embedded engine -------------------------------------------------------------------------
-
-
-def _checkpoint_plan(server: ServerHandle, progress: Progress) -> RewindPlan:
-    best = progress.best
-    assert best is not None  # `require_verified`
-    return _of_look(RewindPlan(server=server.name, weights=best.checkpoint), best)
 
 
 def _of_look(plan: RewindPlan, look: LookEnded) -> RewindPlan:
@@ -113,17 +94,13 @@ def _of_look(plan: RewindPlan, look: LookEnded) -> RewindPlan:
 async def _job_plan(
     context: ProxyContext, server: ServerHandle, progress: Progress, path: str
 ) -> RewindPlan:
-    look = _look_of(path, progress, server.name)
+    look = _look_of(path, progress)
     notes: list[str] = []
-    if path:
-        model = await _weights_at(path, look, notes)
-    else:
-        model = await _saved_weights(look, server.name)
+    model = await (_weights_at(path, look, notes) if path else _saved_weights(look))
     info = await job_info(context, server, JobStore.beside(context.journal.path))
     if not info.whole:
-        raise _NotPossible(
+        raise NotPossible(
             "the job of this server is not known: another client sent it",
-            server.name,
             "Send a complete job from here first, then rewind",
         )
     job = load_job(info.running)
@@ -131,18 +108,15 @@ async def _job_plan(
     put(job, MODEL, model)
     put(job, EXPERIMENT, experiment)
     loss = (*_losses(context, server, look, info, experiment, get(job, _LORA)), *notes)
-    text = dump_job(job)
-    plan = RewindPlan(
-        server=server.name, weights=model, before=info.running, job=text, loss=loss
-    )  # fmt: skip
-    return _of_look(plan, look)
+    plan = RewindPlan(server=server.name, weights=model, before=info.running, loss=loss)
+    return _of_look(replace(plan, job=dump_job(job)), look)
 
 
-def _look_of(path: str, progress: Progress, server: str) -> LookEnded:
+def _look_of(path: str, progress: Progress) -> LookEnded:
     """Return the verified look whose weights are restored.
 
     Raises:
-        _NotPossible: No verified look has the step that the path names.
+        NotPossible: No verified look has the step that the path names.
     """
     verified = progress.verified
     if not path:
@@ -154,96 +128,60 @@ def _look_of(path: str, progress: Progress, server: str) -> LookEnded:
     same_step = [look for look in verified if look.step == step]
     here = [look for look in same_step if look.saved_as and path.startswith(look.saved_as)]
     if not same_step:
-        raise _NotPossible(
+        raise NotPossible(
             f"global_step_{step - 1} has the weights of step {step}, which no look verified",
-            server,
-            f"Verified: step {', '.join(str(look.step) for look in verified[:8])}. "
-            "The folder of step N is global_step_N-1",
+            f"Verified: step {', '.join(str(look.step) for look in verified[:8])}. The folder of"
+            " step N is global_step_N-1",
         )
     return max(here or same_step, key=lambda look: look.at)
 
 
-async def _saved_weights(look: LookEnded, server: str) -> str:
+async def _saved_weights(look: LookEnded) -> str:
     """Return the model folder of a look whose weights the job has saved.
 
     Raises:
-        _NotPossible: This machine cannot see a complete one.
+        NotPossible: This machine cannot see a complete one.
     """
     folder = look.saved_as
     if step_of(folder) is None:  # the model that the run began with
         return folder
-    actor = actor_of(folder)
-    where = f"step {look.step} is saved as {folder}"
+    actor = folder if folder.endswith("/actor") else f"{folder}/actor"
     if not folder.startswith("/"):
-        raise _NotPossible(
-            f"{where}, below the working directory of the server, which is not known here",
-            server,
-            "If its `actor/huggingface` holds config.json and safetensors, "
-            f"{_PATH}; otherwise merge it first, on the server's machine",
-            merge_command(actor),
+        held = "its `actor/huggingface`"
+        why = "below the working directory of the server, which is not known here"
+    elif (model := await asyncio.to_thread(model_in, folder)) is not None:
+        return str(model)
+    else:
+        held = f"{actor}/huggingface there"
+        why = (
+            "which this machine cannot see: it is on another machine or in a container,"
+            " or was deleted"
         )
-    result = await asyncio.to_thread(inspect, folder)
-    if result.content == "missing":
-        raise _NotPossible(
-            f"{where}, which this machine cannot see: it is on another machine or in a container,"
-            " or was deleted",
-            server,
-            f"If {actor}/huggingface there holds config.json and safetensors, {_PATH}; otherwise"
-            " merge it first, on the server's machine",
-            merge_command(actor),
-        )
-    return _complete(result, server)
+    raise NotPossible(
+        f"step {look.step} is saved as {folder}, {why}",
+        f"If {held} holds config.json and safetensors, {_PATH}; otherwise merge it first, on the"
+        " server's machine",
+        merge_command(actor),
+    )
 
 
 async def _weights_at(path: str, look: LookEnded, notes: list[str]) -> str:
     """Return the model folder for a path from the operator; add what cannot be checked to `notes`.
 
     Raises:
-        _NotPossible: This machine can see the folder, and it holds no complete model.
+        NotPossible: This machine can see the folder, and it holds no complete model.
     """
     if step_of(path) is None and path != look.saved_as:
         notes.append(
             f"The path does not name a step: it is taken as the weights of step {look.step}."
         )
-    folder = Folder("missing", path)
-    if path.startswith("/"):
-        folder = await asyncio.to_thread(inspect, path)
-    if folder.content != "missing":
-        path = _complete(folder, path)
-        if not folder.tokenizer:
-            notes.append("The folder holds no tokenizer; a trainer may need one.")
+    model = await asyncio.to_thread(model_in, path) if path.startswith("/") else None
+    if model is None:
+        notes.append("This machine cannot see the path: whether it holds a model is not checked.")
         return path
-    notes.append("This machine cannot see the path: whether it holds a model is not checked.")
-    return path
-
-
-def _complete(present: Folder, where: str) -> str:
-    """Return the folder of a complete model.
-
-    Raises:
-        _NotPossible: It is not complete.
-    """
-    again = "then rewind again"
-    if present.content == "complete":
-        return present.path
-    if present.content == "shards":
-        raise _NotPossible(
-            f"{present.path} holds shards only, no config.json with safetensors",
-            where,
-            f"Merge them on the server's machine, {again}",
-            merge_command(present.path, megatron=present.megatron),
-        )
-    if present.content == "adapter":
-        raise _NotPossible(
-            f"{present.path} holds a LoRA adapter apart from the weights",
-            where,
-            f"Merge the adapter into the model, {again} with the path of the result",
-        )
-    raise _NotPossible(
-        f"{present.path} is damaged: {present.detail}",
-        where,
-        f"Copy or merge it again, {again}; or name another folder as the path",
-    )
+    if not has_tokenizer(model):
+        notes.append("The folder holds no tokenizer; a trainer may need one.")
+    return str(model)
 
 
 def _new_experiment(name: str, progress: Progress, look: LookEnded) -> str:
@@ -291,16 +229,11 @@ Execute = Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
 
 
 async def rewind(
-    context: ProxyContext,
-    execute: Execute,
-    service: MeasurementService,
-    path: str = "",
-    plan_id: str = "",
+    execute: Execute, service: MeasurementService, path: str = "", plan_id: str = ""
 ) -> str:
     """Rewind the server of a service; return a message.
 
     Args:
-        context: The shared parts of the proxy.
         execute: Executes a command.
         service: The looks at the server.
         path: As in `rewind_plan`.
@@ -311,17 +244,14 @@ async def rewind(
         AjetError: The server does not do it.
     """
     server = service.server
-    plan = await rewind_plan(context, server, path)
+    plan = await rewind_plan(service.context, server, path)
     if plan.problem:
         todo = f"{plan.todo}: {plan.command}" if plan.command else plan.todo
         raise NotNow(plan.problem, server.name, todo)
     if plan_id and plan.plan_id != plan_id:
-        raise NotNow(
-            "the rewind that was confirmed no longer holds: another look was verified, or the"
-            " job changed",
-            server.name,
-            "Nothing was changed. Rewind again to see the present one",
-        )
+        what = "the rewind that was confirmed no longer holds: another look was verified, or the"
+        todo = "Nothing was changed. Rewind again to see the present one"
+        raise NotNow(f"{what} job changed", server.name, todo)
     if not plan.job:
         return await service.reaction.rewind()
     with service.reaction.hold_measurements():

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import cancel
 from core.commands.rewards import weights_of
+from core.commands.spec import Handler
 from core.commands.table import WHAT_IF_GROUPS
 from core.events import WhatIfChanged
 from core.runtime.home import Home
@@ -39,27 +40,31 @@ class WhatIfCommands:
         self._home = Home(context.journal.path.parent)
         self._task: asyncio.Task[None] | None = None
         self._current: WhatIfChanged | None = None
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+        self.table: Mapping[str, Handler] = {
             "rewards.whatif": self.start,
             "rewards.whatif_stop": self.stop,
             "rewards.apply": self.apply,
         }
 
-    async def start(self, args: dict[str, Any]) -> str:
+    async def start(
+        self,
+        weights: Sequence[str] = (),
+        file: str = "",
+        hooks: str = "",
+        last: int = WHAT_IF_GROUPS,
+    ) -> str:
         """Begin to score the newest groups again.
 
         Raises:
             AjetError: the weights or the file cannot be tried.
         """
-        weights = weights_of(args.get("weights") or ())
-        choice = RewardChoice(args.get("file") or "", args.get("hooks") or "", weights)
-        last = args.get("last") or WHAT_IF_GROUPS
+        choice = RewardChoice(file, hooks, weights_of(weights))
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
         self._current = WhatIfChanged(
             what=_describe(choice),
-            weights=tuple(weights.items()) if not (choice.file or choice.hooks) else (),
+            weights=tuple(choice.weights.items()) if not (choice.file or choice.hooks) else (),
             total=last,
             began=self._context.clock(),
         )
@@ -67,20 +72,20 @@ class WhatIfCommands:
         self._task = self._context.tasks.spawn(self._run(choice, last), "what-if")
         return f"the newest {last} groups are re-scored; nothing is sent"
 
-    async def stop(self, args: dict[str, Any]) -> str:
+    async def stop(self) -> str:
         """Cancel the running what-if."""
         if not await self._cancel():
             return "no what-if runs; nothing was changed"
         return "the what-if is ended; nothing was changed"
 
-    async def apply(self, args: dict[str, Any]) -> str:
+    async def apply(self, weights: Sequence[str] = ()) -> str:
         """Write weights to the file: those given, else those of the last what-if.
 
         Raises:
             AjetError: the file cannot be changed from here.
         """
-        if weights := weights_of(args.get("weights") or ()):
-            return await self._reward_commands.weights(weights)
+        if weights:
+            return await self._reward_commands.weights(weights_of(weights))
         last_trial = self._context.bus.state.what_if
         assert last_trial is not None  # its plan has found it
         summary = await self._reward_commands.weights(dict(last_trial.weights))

@@ -149,7 +149,7 @@ class PairRating:
         self._requested = ""
         """Id of the measurement that a rater asked for."""
 
-    async def pair(self, rater: str, newest: bool = False) -> tuple[str, dict[str, Any]]:
+    async def pair(self, rater: str = "", newest: bool = False) -> tuple[str, dict[str, Any]]:
         """Return the open pair of a rater, a new one if there is none: message and data.
 
         Args:
@@ -179,7 +179,7 @@ class PairRating:
             "same": pool.counts.same,
         }
 
-    async def vote(self, pair_id: str, choice: str, rater: str) -> tuple[str, dict[str, Any]]:
+    async def vote(self, pair_id: str, choice: str, rater: str = "") -> tuple[str, dict[str, Any]]:
         """Record a vote; it is on the disk before this returns. Return message and data.
 
         The same vote on the same pair again changes nothing, and has the same answer.

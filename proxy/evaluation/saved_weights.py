@@ -13,9 +13,8 @@ import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +22,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.job.schema import DEFAULTS, EXPERIMENT, MODEL, PROJECT
 from ajet_swarm.job.tree import JobError, get, load_job
+from core.commands.refusal import NotNow
 from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import (
@@ -51,24 +51,19 @@ HEADER_CAP = 100 << 20
 _STEP = re.compile(r"(?:^|/)global_step_(\d{1,9})(?=/|$)")
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _SHARD = "model_world_size_*_rank_*.pt"
+_AGAIN = "then rewind again"
 
-Content = Literal["complete", "shards", "adapter", "damaged", "missing"]
 
+class NotPossible(NotNow):
+    """A rewind is not possible now.
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """What a folder holds, as seen from this machine."""
+    Attributes:
+        command: The merge command that makes it possible; empty for none.
+    """
 
-    content: Content
-    path: str
-    """`complete`: the folder with the configuration and the weights; `shards`: the folder with the
-    shards; else the folder that was inspected."""
-    detail: str = ""
-    """What is damaged or missing."""
-    megatron: bool = False
-    """The shards are of Megatron, not of FSDP."""
-    tokenizer: bool = True
-    """A complete folder also has a tokenizer."""
+    def __init__(self, what: str, todo: str, command: str = "") -> None:
+        super().__init__(what, todo=todo)
+        self.command = command
 
 
 # --- a checkpoint --------------------------------------------------------------------------------
@@ -185,71 +180,85 @@ def checked_path(path: str) -> str:
 # --- the folder ----------------------------------------------------------------------------------
 
 
-def inspect(path: str) -> Folder:
-    """Return what a folder holds. It blocks: call it in a thread.
+def model_in(path: str) -> Path | None:
+    """Return the folder with configuration and complete weights in a checkpoint folder, in its
+    `actor` or in `huggingface`. It blocks: call it in a thread.
 
-    Args:
-        path: A checkpoint folder, its `actor`, or a folder with configuration and weights.
+    Returns:
+        The folder; None if this machine cannot see a folder of that path.
+
+    Raises:
+        NotPossible: It holds shards only, an adapter, a damaged model or none.
     """
-    start = Path(path)
+    start, damage = Path(path), None
     try:
         if not start.is_dir():
-            return Folder("missing", path)
-        damaged = None
+            return None
         for place in (start, start / "huggingface", start / "actor", start / "actor/huggingface"):
-            result = _weights_in(place)
-            if result is not None and result.content != "damaged":
-                return result
-            damaged = damaged or result
-        shards = _shards_in(start)
-        return damaged or shards or Folder("damaged", path, "it holds neither weights nor shards")
+            try:
+                if not _has_weights(place):
+                    continue
+            except _Damaged as error:
+                damage = damage or _damaged(place, error.what)
+                continue
+            if (place / "lora_adapter").is_dir() or (place / "adapter_config.json").is_file():
+                raise NotPossible(
+                    f"{place} holds a LoRA adapter apart from the weights",
+                    f"Merge the adapter into the model, {_AGAIN} with the path of the result",
+                )
+            return place
+        if damage is not None:
+            raise damage
+        for place in (start, start / "actor"):
+            megatron = (place / "dist_ckpt").is_dir()
+            if megatron or next(place.glob(_SHARD), None) is not None:
+                raise NotPossible(
+                    f"{place} holds shards only, no config.json with safetensors",
+                    f"Merge them on the server's machine, {_AGAIN}",
+                    merge_command(str(place), megatron=megatron),
+                )
+        raise _damaged(start, "it holds neither weights nor shards")
     except (OSError, ValueError) as error:
-        return Folder("damaged", path, f"it cannot be read: {error}")
+        raise _damaged(start, f"it cannot be read: {error}") from error
 
 
-def _weights_in(folder: Path) -> Folder | None:
-    """Return what a folder holds; None if it has no weights as safetensors."""
-    if not folder.is_dir():
-        return None
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a folder with a model also has its tokenizer."""
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+    return any((folder / name).is_file() for name in names)
+
+
+def _damaged(folder: Path, detail: str) -> NotPossible:
+    todo = f"Copy or merge it again, {_AGAIN}; or name another folder as the path"
+    return NotPossible(f"{folder} is damaged: {detail}", todo)
+
+
+def _has_weights(folder: Path) -> bool:
+    """Return whether a folder has weights as safetensors, with their configuration.
+
+    Raises:
+        _Damaged: One of the files is missing or damaged.
+    """
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file() and not single.is_file():
-        return None
-    try:
-        _check_config(folder / "config.json")
-        for file in _listed(index) if index.is_file() else (single,):
-            _check_safetensors(file)
-    except _Damaged as error:
-        return Folder("damaged", str(folder), error.what)
-    if (folder / "lora_adapter").is_dir() or (folder / "adapter_config.json").is_file():
-        return Folder("adapter", str(folder))
-    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    tokenizer = any((folder / name).is_file() for name in names)
-    return Folder("complete", str(folder), tokenizer=tokenizer)
-
-
-def _shards_in(start: Path) -> Folder | None:
-    for place in (start, start / "actor"):
-        if (place / "dist_ckpt").is_dir():
-            return Folder("shards", str(place), megatron=True)
-        if next(place.glob(_SHARD), None) is not None:
-            return Folder("shards", str(place))
-    return None
+        return False
+    config = folder / "config.json"
+    if not config.is_file():
+        raise _Damaged("config.json is missing")
+    if not isinstance(_json(config), dict):
+        raise _Damaged("config.json is not a JSON object")
+    for file in _listed(index) if index.is_file() else (single,):
+        _check_safetensors(file)
+    return True
 
 
 class _Damaged(AjetError):
     """A file of a model is missing or damaged."""
 
 
-def _check_config(file: Path) -> None:
-    if not file.is_file():
-        raise _Damaged(f"{file.name} is missing")
-    if not isinstance(_json(file, file.name), dict):
-        raise _Damaged(f"{file.name} is not a JSON object")
-
-
 def _listed(index: Path) -> Iterator[Path]:
     """Yield the files that an index lists."""
-    content = _json(index, index.name)
+    content = _json(index)
     names = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(names, dict) or not names:
         raise _Damaged(f"{index.name} lists no weights")
@@ -259,7 +268,7 @@ def _listed(index: Path) -> Iterator[Path]:
         yield index.parent / name
 
 
-def _json(file: Path, name: str) -> Any:
+def _json(file: Path) -> Any:
     with file.open("rb") as opened:
         data = opened.read(HEADER_CAP + 1)
     try:
@@ -267,7 +276,7 @@ def _json(file: Path, name: str) -> Any:
             return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    raise _Damaged(f"{name} is not JSON")
+    raise _Damaged(f"{file.name} is not JSON")
 
 
 def _check_safetensors(file: Path) -> None:
@@ -301,8 +310,3 @@ def merge_command(folder: str, *, megatron: bool = False) -> str:
         f"python -m verl.model_merger merge --backend {backend}"
         f" --local_dir {shlex.quote(folder)} --target_dir {shlex.quote(folder + '/huggingface')}"
     )
-
-
-def actor_of(folder: str) -> str:
-    """Return the folder with the shards of a checkpoint folder."""
-    return folder if folder.endswith("/actor") else f"{folder}/actor"

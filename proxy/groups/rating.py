@@ -71,11 +71,11 @@ class RatingCommands:
     def __init__(self, context: ProxyContext, runs: Mapping[str, Run]) -> None:
         self.context = context
         self._runs = runs
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "group.rate": lambda args: self.rate(**args),
-            "group.unrate": lambda args: self.unrate(**args),
-            "group.settle": lambda args: self.settle(vote_of(args)),
-            "group.accept": lambda args: self.accept(args["group_id"]),
+        self.table: Mapping[str, Callable[..., Awaitable[str]]] = {
+            "group.rate": self.rate,
+            "group.unrate": self.unrate,
+            "group.settle": lambda **args: self.settle(vote_of(args)),
+            "group.accept": lambda group_id, override=False: self.accept(group_id),
         }
 
     # --- the vote ------------------------------------------------------------------------------

@@ -21,14 +21,14 @@ _MODES = {
 
 
 def _applications(situation: Situation) -> list[Choice]:
-    local = [Choice(client.name, client.title, "found on this machine") for client in installed()]
+    local = [Choice(one.name, one.title, "found on this machine") for one in installed()]
     names = {model.value for model in local}
     usual = [
         client
         for client in CLIENTS
         if client.name in ("openai", "curl") and client.name not in names
     ]
-    return [*local[:5], *(Choice(client.name, client.title) for client in usual)]
+    return [*local[:5], *(Choice(one.name, one.title) for one in usual)]
 
 
 def _datasets(situation: Situation) -> list[Choice]:
@@ -51,9 +51,9 @@ def _read_dataset(situation: Situation, answer: str) -> tuple[Path, str, str]:
     """Return the path of a dataset, the number of its rows, and its first question."""
     path = find_dataset(situation.home, answer).absolute()
     with open_dataset(path) as dataset:
-        rows = (dataset.row(at) for at in range(dataset.row_count))
+        rows = (dataset.row(at) for at in range(dataset.records.count))
         queries = (row.query for row in rows if isinstance(row, Row) and row.query)
-        size = f"{dataset.row_count}{'' if dataset.whole else ' or more'}"
+        size = f"{dataset.records.count}{'' if dataset.records.whole else ' or more'}"
         return path, size, next(queries, "")
 
 

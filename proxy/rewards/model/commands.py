@@ -6,7 +6,6 @@ Comments, order and everything else in the file are preserved.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean
@@ -50,10 +49,10 @@ class RewardCommands:
     def __init__(self, source: RewardSource) -> None:
         self._source = source
         self._lock = asyncio.Lock()
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "rewards.weight": lambda args: self.weight(args["part"], args["weight"]),
-            "rewards.gate": lambda args: self.gate(args["part"], args["on"]),
-            "rewards.enable": lambda args: self.enable(args["part"], args["on"]),
+        self.table: Mapping[str, Callable[..., Awaitable[str]]] = {
+            "rewards.weight": self.weight,
+            "rewards.gate": self.gate,
+            "rewards.enable": self.enable,
         }
 
     async def weight(self, part: str, weight: float) -> str:

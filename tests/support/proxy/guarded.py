@@ -59,7 +59,7 @@ class Recorder(CommandHandler):
         self._table["alert.dismiss"] = partial(self._record, "alert.dismiss")
         self.executed: list[tuple[str, dict[str, Any]]] = []
 
-    async def _record(self, name: str, args: dict[str, Any]) -> str:
+    async def _record(self, name: str, /, **args: Any) -> str:
         self.executed.append((name, args))
         return "done"
 

@@ -61,8 +61,7 @@ class FakeGroupCommands(GroupCommands):
         return self._recorder(name)
 
     def _executor(self, name: str) -> Any:
-        call = self._recorder(name)
-        return lambda args: call(**args)
+        return self._recorder(name)
 
     def _recorder(self, name: str) -> Any:
         async def call(**args: Any) -> str:

@@ -17,9 +17,11 @@ from core.state import Server
 from proxy.evaluation.saved_weights import (
     BASE_DIR,
     SAVE_FREQ,
+    NotPossible,
     checked_path,
-    inspect,
+    has_tokenizer,
     merge_command,
+    model_in,
     saved_weights,
     step_of,
 )
@@ -158,24 +160,29 @@ def test_a_hostile_or_unusable_path_is_refused(value: str, what: str) -> None:
 def test_a_complete_model_is_found(tmp_path: Path, place: str, files: int) -> None:
     write_shards(tmp_path)
     folder = write_model(tmp_path / place, files)
-    result = inspect(str(tmp_path))
-    assert (result.content, result.path, result.tokenizer) == ("complete", str(folder), True)
-    assert inspect(str(folder)).content == "complete"
+    assert model_in(str(tmp_path)) == folder
+    assert model_in(str(folder)) == folder
+    assert has_tokenizer(folder)
 
 
 def test_shards_alone_name_the_folder_to_merge(tmp_path: Path) -> None:
     actor = write_shards(tmp_path / "global_step_40")
     for start in (tmp_path / "global_step_40", actor):
-        result = inspect(str(start))
-        assert (result.content, result.path, result.megatron) == ("shards", str(actor), False)
+        assert refused(start).command == merge_command(str(actor))
     (actor / "dist_ckpt").mkdir()
-    assert inspect(str(actor)).megatron
+    assert refused(actor).command == merge_command(str(actor), megatron=True)
+
+
+def refused(folder: Path) -> NotPossible:
+    with pytest.raises(NotPossible) as caught:
+        model_in(str(folder))
+    return caught.value
 
 
 def test_what_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert inspect(str(tmp_path / "none")).content == "missing"
+    assert model_in(str(tmp_path / "none")) is None
     (tmp_path / "file").write_text("")
-    assert inspect(str(tmp_path / "file")).content == "missing"
+    assert model_in(str(tmp_path / "file")) is None
 
 
 def _remove(name: str) -> Callable[[Path], None]:
@@ -213,28 +220,26 @@ SECOND = "model-00002-of-00002.safetensors"
 def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], None], detail: str) -> None:
     folder = write_model(tmp_path / "actor" / "huggingface", 2)
     damage(folder)
-    result = inspect(str(tmp_path))
-    assert result.content == "damaged"
-    assert detail in result.detail
+    assert f"{folder} is damaged: " in refused(tmp_path).what
+    assert detail in refused(tmp_path).what
 
 
 def test_a_folder_with_neither_is_damaged_and_a_pipe_is_not_read(tmp_path: Path) -> None:
-    result = inspect(str(tmp_path))
-    assert (result.content, result.detail) == ("damaged", "it holds neither weights nor shards")
+    assert refused(tmp_path).what.endswith("is damaged: it holds neither weights nor shards")
     write_safetensors(tmp_path / "model.safetensors")
     os.mkfifo(tmp_path / "config.json")
-    assert inspect(str(tmp_path)).detail == "config.json is missing"
+    assert refused(tmp_path).what.endswith("is damaged: config.json is missing")
 
 
 def test_an_adapter_apart_from_the_weights_is_no_complete_model(tmp_path: Path) -> None:
     (write_model(tmp_path) / "lora_adapter").mkdir()
-    assert inspect(str(tmp_path)).content == "adapter"
+    assert "holds a LoRA adapter" in refused(tmp_path).what
 
 
 def test_a_model_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     (write_model(tmp_path) / "tokenizer_config.json").unlink()
-    result = inspect(str(tmp_path))
-    assert (result.content, result.tokenizer) == ("complete", False)
+    assert model_in(str(tmp_path)) == tmp_path
+    assert not has_tokenizer(tmp_path)
 
 
 def test_the_merge_command_is_that_of_verl_with_quoted_paths() -> None:

@@ -43,7 +43,7 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
     assert [one.kind for one in parts_of(source)] == ["hook"]
     assert display_name(settings, source) == str(tmp_path)
     with pytest.raises(AjetError, match="a hook folder alone"):
-        await RewardCommands(source).table["rewards.weight"]({"part": "hook", "weight": 1})
+        await RewardCommands(source).table["rewards.weight"](part="hook", weight=1)
 
 
 @pytest.mark.parametrize(

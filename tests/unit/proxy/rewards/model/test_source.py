@@ -416,14 +416,14 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     source = await opened(None)
     orders = RewardCommands(source).table
     before = source.version
-    result = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
+    result = await orders["rewards.weight"](part="length", weight=0.9)
     assert "length has weight 0.9" in result
     assert source.version in result
     assert source.version != before
-    await orders["rewards.gate"]({"part": "relevance", "on": True})
-    await orders["rewards.enable"]({"part": "diversity", "on": False})
+    await orders["rewards.gate"](part="relevance", on=True)
+    await orders["rewards.enable"](part="diversity", on=False)
     for name, why in (("relevance", "while it is a gate"), ("diversity", "while it is off")):
-        result = await orders["rewards.weight"]({"part": name, "weight": 0.3})
+        result = await orders["rewards.weight"](part=name, weight=0.3)
         assert f"{name} has weight 0.3 (ignored {why})" in result
     parts = {one.name: one for one in parts_of(source)}
     assert (parts["length"].weight, parts["relevance"].gate) == (0.9, True)
@@ -432,7 +432,7 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     assert "diversity" not in [one.name for one in scored.parts]
     assert "# A share is taken first" in source.file.read_text()
     with pytest.raises(AjetError, match="no part `nobody`"):
-        await orders["rewards.weight"]({"part": "nobody", "weight": 1})
+        await orders["rewards.weight"](part="nobody", weight=1)
 
 
 @pytest.mark.slow
