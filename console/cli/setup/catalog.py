@@ -21,8 +21,8 @@ _MODES = {
 
 
 def _applications(situation: Situation) -> list[Choice]:
-    local = [Choice(one.name, one.title, "found on this machine") for one in installed()]
-    names = {model.value for model in local}
+    local = [Choice(client.name, client.title, "found on this machine") for client in installed()]
+    names = {choice.value for choice in local}
     usual = [
         client
         for client in CLIENTS
