@@ -127,7 +127,7 @@ def checkpoints(args: argparse.Namespace) -> int:
     known = _servers(args, home)
     every = getattr(args, "all", False)
     chosen = known.items() if every else [choose(known, args)]
-    engines = [_Engine(*option, None if args.swarm_url else home) for option in chosen]
+    engines = [_Engine(*server, None if args.swarm_url else home) for server in chosen]
     verb: str = args.verb
     if every and (args.server or verb in _OF_ONE_SERVER):
         raise UsageError("--all is not possible here", "checkpoints", "Choose one server")

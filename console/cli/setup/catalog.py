@@ -28,7 +28,7 @@ def _applications(situation: Situation) -> list[Choice]:
         for client in CLIENTS
         if client.name in ("openai", "curl") and client.name not in names
     ]
-    return [*local[:5], *(Choice(one.name, one.title) for one in usual)]
+    return [*local[:5], *(Choice(client.name, client.title) for client in usual)]
 
 
 def _datasets(situation: Situation) -> list[Choice]:
