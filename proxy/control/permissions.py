@@ -75,10 +75,11 @@ def require_own_console(identity: Identity, holder: str, state: State, now: floa
         NotPermitted: Another rater's console or lease has that name.
     """
     console = state.attached.get(holder)
-    leases = (one for group in state.waiting() for one in group.leases)
+    leases = (lease for group in state.waiting() for lease in group.leases)
     foreign = console is not None and console.rater != identity.name
     if foreign or any(
-        one.holder == holder and now < one.until and one.rater != identity.name for one in leases
+        lease.holder == holder and now < lease.until and lease.rater != identity.name
+        for lease in leases
     ):
         raise NotPermitted("another console has this name", todo="Start the console again")
 

@@ -41,14 +41,14 @@ class SnapshotRequests:
     async def groups(self, request: Request) -> Response:
         """Return the groups of the parameter `ids` that are in state."""
         groups = self._bus.state.groups
-        present = [groups[one] for one in _list(request, "ids") if one in groups]
+        present = [groups[group_id] for group_id in _list(request, "ids") if group_id in groups]
         return await _packed(request, {"groups": present})
 
     async def curves(self, request: Request) -> Response:
         """Return the curves of the engine runs whose numbers are in the parameter `runs`."""
         runs = self._bus.state.engine_runs
-        known = (runs.numbered(integer(one, "runs")) for one in _list(request, "runs"))
-        curves = {one.number: one.curve for one in known if one is not None}
+        known = (runs.numbered(integer(number, "runs")) for number in _list(request, "runs"))
+        curves = {run.number: run.curve for run in known if run is not None}
         return await _packed(request, {"curves": curves})
 
 
