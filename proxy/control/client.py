@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -90,12 +89,7 @@ class ControlClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -154,8 +148,7 @@ class ControlClient:
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
         """
-        if self._http.is_closed:
-            raise self._unreachable("the connection was closed")
+        self._require_open()
         parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
         if console and holder:
             parameters |= {"holder": holder, "rater": rater}
@@ -276,8 +269,7 @@ class ControlClient:
     ) -> bytes:
         if self.read_only and method != "GET" and not reads:
             raise ControlError("this connection is read-only: it sends no commands", path)
-        if self._http.is_closed:
-            raise self._unreachable("the connection was closed")
+        self._require_open()
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
             response = await self._http.request(
@@ -292,6 +284,10 @@ class ControlClient:
         if response.status_code != 200:
             raise _refused(response.status_code, response.content, self.url)
         return response.content
+
+    def _require_open(self) -> None:
+        if self._http.is_closed:
+            raise self._unreachable("the connection was closed")
 
     def _connection_error(self, error: Exception) -> AjetError:
         if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():
