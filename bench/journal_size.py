@@ -98,7 +98,7 @@ def life(
                 body=body,
                 model="ajet",
                 session="c-10c7e37d93",
-                turns=1 + sum(one["role"] == "assistant" for one in messages),
+                turns=1 + sum(message["role"] == "assistant" for message in messages),
             ),
             ClaimIntended(**names, n=N, discard_timeout=240.0),
         ],
@@ -132,8 +132,8 @@ def life(
             GroupScored(
                 **names,
                 scores=tuple(
-                    CandidateScore(index=index, reward=one, parts=parts)
-                    for index, one in enumerate(rewards)
+                    CandidateScore(index=index, reward=reward, parts=parts)
+                    for index, reward in enumerate(rewards)
                 ),
                 best=0,
                 version="a1b2c3d4",
@@ -143,8 +143,8 @@ def life(
             GroupSealed(
                 **names,
                 rewards=tuple(
-                    SentReward(index=index, reward=one, advantage=one)
-                    for index, one in enumerate(rewards)
+                    SentReward(index=index, reward=reward, advantage=reward)
+                    for index, reward in enumerate(rewards)
                 ),
                 best=0,
                 source="auto",

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from bench.bars import Verdicts
-from bench.hook_edits import edits
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
@@ -53,7 +52,7 @@ parts:
 """
 HOOK = """
 async def on_compute_relative_reward(valid_results, all_answers, question=""):
-    return [float(len(one.get("content") or "")) for one in all_answers]
+    return [float(len(answer.get("content") or "")) for answer in all_answers]
 """
 SAVES = 15
 SHORT = 15
@@ -75,8 +74,8 @@ def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupCont
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()
-        for one in groups:
-            score(one)
+        for answered in groups:
+            score(answered)
         best = min(best, (time.process_time() - started) / len(groups))
     return best * 1e3
 
@@ -86,8 +85,8 @@ def all_parts(groups: list[GroupContext]) -> float:
     assembly = Assembly(parse(ALL, None), Path(), PartEnvironment())
     past = [assembly.part_input(group(40)).readings[0].grams for _ in range(50)]
 
-    def score(one: GroupContext) -> None:
-        scored = assembly.score_now(assembly.part_input(one, past))
+    def score(answered: GroupContext) -> None:
+        scored = assembly.score_now(assembly.part_input(answered, past))
         assert not isinstance(scored, Abstention), scored
 
     return processor_ms(score, groups)
@@ -101,9 +100,9 @@ async def hook_trips(folder: Path) -> list[float]:
     try:
         trips = []
         for number in range(CALLS):
-            one = group(40)
+            answered = group(40)
             started = time.perf_counter()
-            sheet = await source.score(one)
+            sheet = await source.score(answered)
             if number >= 20:
                 trips.append((time.perf_counter() - started) * 1e3)
             assert sheet.abstention is None, sheet.abstention
@@ -146,10 +145,10 @@ async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
         source = ComposedSource(file, PartEnvironment(folder / f"home-{mode}-{again}"))
         await source.start()
         try:
-            one = group(40)
+            answered = group(40)
             for _ in range(2 if again else 1):
                 before = len(judge.calls)
-                sheet = await source.score(one)
+                sheet = await source.score(answered)
                 assert sheet.abstention is None, sheet.abstention
             return len(judge.calls) - before
         finally:
@@ -207,9 +206,6 @@ def main() -> None:
             verdicts.at_most(f"judge calls for a group of four, {mode}", calls, bar, "calls")
         calls = asyncio.run(judge_calls(Path(place), "listwise", again=True))
         verdicts.at_most("judge calls for a group that was judged before", calls, 0, "calls")
-    edit_times = asyncio.run(edits())
-    edit_times.judge(verdicts)
-    print(*edit_times.lines(), sep="\n")
     verdicts.close()
 
 

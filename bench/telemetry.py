@@ -86,7 +86,7 @@ def run_proxy(home: str, url: str) -> int:
         def __init__(self, bus: Bus, share: float, chance: Chance, writer: Any) -> None:
             others = list(bus._listeners)
             super().__init__(bus, share, chance, writer)
-            own = [one for one in bus._listeners if one not in others]
+            own = [listener for listener in bus._listeners if listener not in others]
             apply(bus, own, self)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGUSR1, switch, bus, own, self)
@@ -98,7 +98,7 @@ def run_proxy(home: str, url: str) -> int:
 
     def apply(bus: Bus, own: list[Any], recorder: Recorder) -> None:
         has_telemetry = mode != WITHOUT
-        bus._listeners[:] = [one for one in bus._listeners if one not in own]
+        bus._listeners[:] = [listener for listener in bus._listeners if listener not in own]
         bus._listeners += own if has_telemetry else []
         bus._by_kind.clear()
         recorder._share = SHARES.get(mode, 0.0)
@@ -140,17 +140,17 @@ def main() -> None:
                 slices[name].append(measure(subject, Stub(port), USERS, requests=REQUESTS))
                 os.kill(subject.pid, signal.SIGUSR1)
             print("".join(f"{name:>9} {slices[name][-1].cpu:.3f}" for name in MODES), flush=True)
-    sent = sum(one.name == "ajet.request" for one in seen.spans)
+    sent = sum(span.name == "ajet.request" for span in seen.spans)
     judge(slices, sent)
 
 
 def judge(slices: dict[str, list[Figures]], sent: int) -> None:
     """Compare the figures with the bars, and end the process."""
     verdicts = Verdicts()
-    cpu = {name: [one.cpu for one in several] for name, several in slices.items()}
+    cpu = {name: [figures.cpu for figures in several] for name, several in slices.items()}
 
     def ratios(name: str, base: str) -> list[float]:
-        return [one / other for one, other in zip(cpu[name], cpu[base], strict=True)]
+        return [mine / other for mine, other in zip(cpu[name], cpu[base], strict=True)]
 
     def more(name: str, base: str) -> float:
         return 100 * (statistics.median(ratios(name, base)) - 1)
@@ -163,7 +163,7 @@ def judge(slices: dict[str, list[Figures]], sent: int) -> None:
     verdicts.at_most("telemetry_unsampled", more("unsampled", WITHOUT), UNSAMPLED, "%")
     verdicts.info("telemetry_5_percent", more("five", WITHOUT), "%")
     verdicts.info("telemetry_100_percent", more("all", WITHOUT), "%")
-    errors = sum(one.errors for several in slices.values() for one in several)
+    errors = sum(figures.errors for several in slices.values() for figures in several)
     verdicts.at_most("telemetry_errors", errors, 0, "requests")
     requests = len(cpu["all"]) * REQUESTS
     verdicts.at_least("telemetry_requests_sent", sent, requests, "at 5 % and 100 %")

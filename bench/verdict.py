@@ -11,14 +11,13 @@ its own. A z-test with 5 % at every look runs beside the verdict on the same sam
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.bars import Verdicts
 from core.verdict.conclusion import Verdict, judge, judge_wins
-from core.verdict.running import running_interval
 
 PROMPTS, SAMPLES, LOOKS = 64, 8, 40
 EFFECT = 0.20
@@ -67,23 +66,16 @@ def z_test(before: Table, now: Table) -> float:
     return float((now.mean() - before.mean()) / error) if error else 0.0
 
 
-def z_test_by_prompt(before: Table, now: Table) -> float:
-    """Return the z of the prompts' differences, as a paired test computes it."""
-    gaps = now.mean(axis=1) - before.mean(axis=1)
-    error = gaps.std(ddof=1) / np.sqrt(gaps.size)
-    return float(gaps.mean() / error) if error else 0.0
-
-
 def same_policy(runs: int, verdicts: Verdicts) -> None:
     """Count the runs in which a policy that does not change is called better or worse."""
-    false = control = paired = head_to_head = chasing = 0
+    false = control = head_to_head = chasing = 0
     seconds = []
     for run in range(runs):
         rng = np.random.default_rng((1, run))
         policy = Policy(KINDS[run % len(KINDS)], rng)
         before = policy.rewards(0.0)
         baseline = before.tolist()
-        wrong = wrong_z = wrong_paired = wrong_wins = wrong_chase = False
+        wrong = wrong_z = wrong_wins = wrong_chase = False
         for look in range(1, LOOKS + 1):
             now = policy.rewards(0.0)
             samples = now.tolist()
@@ -91,18 +83,16 @@ def same_policy(runs: int, verdicts: Verdicts) -> None:
             wrong |= judge(baseline, samples, look).outcome != "unknown"
             seconds.append(time.perf_counter() - started)
             wrong_z |= abs(z_test(before, now)) > Z95
-            wrong_paired |= abs(z_test_by_prompt(before, now)) > Z95
             wins = (np.sign(now - before) + 1) / 2
             wrong_wins |= judge_wins(wins.tolist(), look).outcome != "unknown"
             chase = policy.chasing(before).tolist()
             wrong_chase |= judge(baseline, chase, look).outcome != "unknown"
-        false, control, paired = false + wrong, control + wrong_z, paired + wrong_paired
+        false, control = false + wrong, control + wrong_z
         head_to_head, chasing = head_to_head + wrong_wins, chasing + wrong_chase
     verdicts.at_most("same_policy_false", false, runs / 20, f"of {runs} runs of {LOOKS} looks")
     verdicts.at_most("same_policy_wins_false", head_to_head, runs / 20, f"of {runs} runs")
     verdicts.at_most("chasing_policy_false", chasing, runs / 20, f"of {runs} runs")
     verdicts.at_least("z_test_false", control, runs / 5, f"of {runs} runs, the control")
-    verdicts.info("z_test_by_prompt_false", paired, f"of {runs} runs, the paired control")
     verdicts.at_most("one_look", 1000 * statistics.median(seconds), 100, "ms")
 
 
@@ -132,17 +122,6 @@ def improvement(runs: int, verdicts: Verdicts) -> None:
         verdicts.info(f"{name}_found_at", statistics.median(looks or [0]), "looks (median)")
 
 
-def widths(verdicts: Verdicts) -> None:
-    """State the half width of the interval by kind of reward: the effect that is just seen."""
-    for kind in KINDS:
-        policy = Policy(kind, np.random.default_rng(11))
-        pairs = [(policy.rewards(0.0).tolist(), policy.rewards(0.0).tolist()) for _ in range(20)]
-        for look in (1, 10, LOOKS):
-            judged = [judge(before, now, look) for before, now in pairs]
-            half = statistics.fmean((one.high - one.low) / 2 for one in judged)
-            verdicts.info(f"half_width_{kind.replace(' ', '_')}_look_{look}", half, "of reward")
-
-
 def collapse(runs: int, verdicts: Verdicts) -> None:
     """Count how runs end that rise for eight looks and then fall back, or fall below the start."""
     for seed, (name, level) in enumerate((("back", 0.0), ("below", -EFFECT)), start=4):
@@ -155,7 +134,7 @@ def collapse(runs: int, verdicts: Verdicts) -> None:
                 judge(baseline, policy.rewards(EFFECT if look <= 8 else level).tolist(), look)
                 for look in range(1, 21)
             ]
-            risen += any(one.outcome == "better" for one in outcomes[:8])
+            risen += any(verdict.outcome == "better" for verdict in outcomes[:8])
             last.append(outcomes[-1])
         ends = [verdict.outcome for verdict in last]
         verdicts.info(f"collapse_{name}_had_risen", risen, f"of {runs} runs")
@@ -163,36 +142,13 @@ def collapse(runs: int, verdicts: Verdicts) -> None:
         verdicts.info(f"collapse_{name}_ends_worse", ends.count("worse"), f"of {runs} runs")
 
 
-def oracle(verdicts: Verdicts) -> None:
-    """Compare the running interval with the one of the package ville on the same samples."""
-    try:
-        from ville import BettingCS
-    except ImportError:
-        verdicts.skip("ville_difference", "ville==0.1.0 is not installed", "<= 0.0002")
-        return
-    rng = np.random.default_rng(9)
-    series: Sequence[Table] = [
-        rng.beta(a, b, n) if a else (rng.random(n) < b).astype(np.float64)
-        for a, b in ((2.0, 1.0), (0.5, 0.5), (0, 0.1), (0, 0.5), (0, 0.9))
-        for n in (10, 60, 300)
-    ]
-    largest = 0.0
-    for one in series:
-        theirs = BettingCS(intersect=False, grid=10_001).fit(one).interval()
-        ours = running_interval(one.tolist())
-        largest = max(largest, abs(ours.low - theirs[0]), abs(ours.high - theirs[1]))
-    verdicts.at_most("ville_difference_1e-4", 1e4 * largest, 2, "1e-4 (two steps of its grid)")
-
-
 def main() -> None:
     """Measure all."""
     quick = "--quick" in sys.argv[1:]
     verdicts = Verdicts()
     same_policy(20 if quick else 200, verdicts)
-    widths(verdicts)
     improvement(10 if quick else 100, verdicts)
     collapse(10 if quick else 100, verdicts)
-    oracle(verdicts)
     verdicts.close()
 
 

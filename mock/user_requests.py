@@ -140,9 +140,9 @@ async def check(options: MockOptions, *, has_control: bool) -> int:
 
 def _row_count(options: MockOptions) -> int:
     with open_dataset(options.dataset, options.columns) as dataset:
-        while dataset.scan():
+        while dataset.records.scan():
             pass
-        return dataset.row_count
+        return dataset.records.count
 
 
 def _checked_url(options: MockOptions, has_control: bool) -> str:
@@ -175,10 +175,8 @@ async def _run(
     if options.dry and options.spec is not None:
         return await _dry_run(options, options.spec, make_control, base_url, out)
     async with contextlib.AsyncExitStack() as stack:
-        folder = options.home.root / "mock"
-        folder.mkdir(parents=True, exist_ok=True)
         dataset = stack.enter_context(
-            await asyncio.to_thread(open_dataset, options.dataset, options.columns, folder)
+            await asyncio.to_thread(open_dataset, options.dataset, options.columns)
         )
         progress = stack.enter_context(
             await asyncio.to_thread(_open_progress, options, dataset, base_url)
@@ -190,7 +188,7 @@ async def _run(
         if options.user is not None:
             user = UserModel(options.user, _connections(options))
             stack.push_async_callback(user.close)
-        results = await _open_results(options, progress)
+        results = await _open_results(options)
         if results is not None:
             stack.callback(results.close)
         if options.spec is not None and options.spec.dry:
@@ -274,10 +272,10 @@ def _open_progress(options: MockOptions, dataset: Dataset, base_url: str) -> Pro
     return Progress(options.home.root / "mock", name, options.restart)
 
 
-async def _open_results(options: MockOptions, progress: Progress) -> Results | None:
+async def _open_results(options: MockOptions) -> Results | None:
     if options.results is None:
         return None
-    return await asyncio.to_thread(Results, options.results, progress.run, options.results_wait)
+    return await asyncio.to_thread(Results, options.results, options.results_wait)
 
 
 def _short(text: str) -> str:

@@ -1,129 +1,81 @@
-"""Lazy readers of dataset files: JSON lines, JSON, and Parquet with pyarrow."""
+"""Datasets in files and folders: which reader reads them, and their rows in sequence."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ajet_swarm.protocol.errors import SwarmError
+import msgspec
+
+from ajet_swarm.data.records import Records, RowError
+from ajet_swarm.data.tables import Arrow, Parquet
+from ajet_swarm.data.text import open_text
+from ajet_swarm.protocol.errors import DatasetError
 
 Row = Mapping[str, Any]
 LocatedRow = tuple[str, Row]
 """Location of a row (`path:line`), and the row."""
 
-LINE_LIMIT: Final = 16 * 1024 * 1024
-"""Largest accepted line in bytes."""
+TEXT_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+SUFFIXES: Final = (*TEXT_SUFFIXES, ".parquet", ".arrow")
+"""Suffixes of the files of a dataset."""
 BATCH: Final = 256
-"""Rows of a Parquet file that are in memory at once."""
+"""Records that `rows_of` looks for at a time."""
+_COMPRESSED: Final = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"PK\x03\x04": ("ZIP", "unzip"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
+    b"\xfd7zXZ": ("xz", "unxz"),
+    b"BZh": ("bzip2", "bunzip2"),
+}
+"""First bytes of compressed files -> their kind and the program that unpacks them."""
 
 
-class DatasetError(SwarmError):
-    """A dataset cannot be read; the error names the file, the line and the field."""
+def open_records(path: Path) -> Records:
+    """Return the reader of a file or folder, chosen by its name and first bytes.
+
+    Raises:
+        DatasetError: it is missing, unreadable, or of an unknown format; names it.
+    """
+    try:
+        if path.is_dir():
+            return _open_folder(path)
+        if not path.is_file() and path.exists():
+            raise DatasetError("this is neither a file nor a folder", str(path))
+        with path.open("rb") as file:
+            head = file.read(65_536)
+        if head.startswith(b"PAR1"):
+            return Parquet(path, [path])
+        if path.suffix.lower() == ".arrow":
+            return Arrow(path, [path])
+        for magic, (kind, program) in _COMPRESSED.items():
+            if head.startswith(magic):
+                raise DatasetError(f"this is {kind}-compressed", str(path), f"Run {program} first")
+        return open_text(path, head)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DatasetError(
+            f"the dataset cannot be read: {reason or error}",
+            str(path),
+            "Name a JSONL, JSON, CSV or Parquet file, or a Hugging Face folder",
+        ) from error
 
 
 def rows_of(path: Path) -> Iterator[LocatedRow]:
-    """Read the rows of one file; its suffix determines the format.
+    """Read the rows of one dataset in sequence.
 
     Raises:
-        DatasetError: no reader has this suffix, or a row is unusable.
+        DatasetError: it cannot be read, or a row is broken; names the file and the line.
     """
-    kind = READERS.get(path.suffix.lower())
-    if kind is None:
-        raise DatasetError(
-            f"no reader for `{path.suffix}`", str(path), f"There is one for {', '.join(READERS)}"
-        )
-    yield from kind(path)
-
-
-def json_lines(path: Path) -> Iterator[LocatedRow]:
-    """Read a file with one JSON object a line; skip empty lines.
-
-    Raises:
-        DatasetError: it cannot be read, or a line is no object or too long.
-    """
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LINE_LIMIT + 1):
-                number += 1
-                where = f"{path}:{number}"
-                if len(line) > LINE_LIMIT:
-                    raise DatasetError("a line longer than 16 MB", where, "Is this JSON lines?")
-                if text := line.lstrip(b"\xef\xbb\xbf").strip():
-                    yield where, _object(text, where)
-    except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror or error}", str(path)) from error
-
-
-def _object(text: bytes, where: str) -> Row:
-    try:
-        row = json.loads(text)
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"not UTF-8: {error.reason}", where) from error
-    except ValueError as error:
-        raise DatasetError(f"not JSON: {error}", where, "One JSON object a line") from error
-    except RecursionError as error:
-        raise DatasetError("nested too deeply", where) from error
-    if not isinstance(row, dict):
-        raise DatasetError(f"a {type(row).__name__}, not an object", where, "One object a line")
-    return row
-
-
-def json_whole(path: Path) -> Iterator[LocatedRow]:
-    """Read a JSON file: a list of objects, or JSON lines despite its suffix.
-
-    Raises:
-        DatasetError: it cannot be read, or an item is no object.
-    """
-    try:
-        with path.open("rb") as file:
-            first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-            if first != b"[":
-                yield from json_lines(path)
-                return
-            file.seek(0)
-            rows = json.loads(file.read().decode("utf-8-sig"))
-    except OSError as error:
-        raise DatasetError(f"cannot be read: {error.strerror or error}", str(path)) from error
-    except ValueError as error:
-        raise DatasetError(f"not JSON: {error}", str(path)) from error
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise DatasetError(f"a {type(row).__name__}, not an object", f"{path}, item {number}")
-        yield f"{path}, item {number}", row
-
-
-def parquet(path: Path) -> Iterator[LocatedRow]:
-    """Read a Parquet file in batches of `BATCH` rows.
-
-    Raises:
-        DatasetError: it cannot be read, or pyarrow is missing.
-    """
-    try:
-        arrow: Any = import_module("pyarrow")  # an optional dependency that is slow to import
-        files: Any = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise DatasetError(
-            "Parquet needs pyarrow", str(path), "Install it: pip install pyarrow"
-        ) from error
-    number = 0
-    try:
-        with files.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (OSError, arrow.ArrowException) as error:
-        raise DatasetError(f"cannot be read: {error}", f"{path}, row {number + 1}") from error
-
-
-READERS: Final[dict[str, Callable[[Path], Iterator[LocatedRow]]]] = {
-    ".jsonl": json_lines,
-    ".ndjson": json_lines,
-    ".json": json_whole,
-    ".parquet": parquet,
-}
+    with open_records(path) as records:
+        position = 0
+        while position < records.count or records.scan(BATCH) or position < records.count:
+            where = f", {records.place} " if records.place != "line" else ":"
+            where = f"{path}{where}{records.line(position)}"
+            try:
+                yield where, records.record(position)
+            except RowError as error:
+                raise DatasetError(str(error), where, "Give one object for each row") from error
+            position += 1
 
 
 def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
@@ -159,7 +111,7 @@ def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
 
 def _is_data(path: Path, base: Path) -> bool:
     hidden = any(part[0] in "._" for part in path.relative_to(base).parts)
-    return path.suffix.lower() in READERS and not hidden and path.is_file()
+    return path.suffix.lower() in SUFFIXES and not hidden and path.is_file()
 
 
 def _split_of(path: Path) -> str:
@@ -167,3 +119,55 @@ def _split_of(path: Path) -> str:
     stem = path.name.removesuffix(path.suffix)
     head, dash, tail = stem.partition("-")
     return head if dash and tail[:1].isdigit() else stem
+
+
+def _open_folder(path: Path) -> Records:
+    """Return the reader of a folder: of `save_to_disk`, or with the files of a repository.
+
+    Raises:
+        DatasetError: the folder contains no dataset or several; the text lists its content.
+    """
+    splits = _json(path / "dataset_dict.json").get("splits")
+    if isinstance(splits, list):
+        if "train" not in splits and len(splits) != 1:
+            raise DatasetError(
+                f"the folder has several splits: {', '.join(map(str, splits))}",
+                str(path),
+                f"Name one: {path / str(splits[0]) if splits else path}",
+            )
+        path = path / ("train" if "train" in splits else str(splits[0]))
+    data_files = _json(path / "state.json").get("_data_files")
+    if isinstance(data_files, list):
+        names = [Path(str(entry["filename"])).name for entry in data_files]
+        return Arrow(path, [path / name for name in names])
+    inside = [*path.glob("*"), *path.glob("*/*")]
+    for suffixes, reader in (((".parquet",), Parquet), ((".arrow",), Arrow), (TEXT_SUFFIXES, None)):
+        files = sorted(file for file in inside if file.suffix.lower() in suffixes)
+        train = [file for file in files if file.name.startswith("train")]
+        is_one = len({file.parent for file in files}) <= 1 and (
+            bool(train) or len(set(map(_split_of, files))) == 1
+        )
+        files = train if is_one and train else files
+        if files and (not is_one or (reader is None and len(files) > 1)):
+            text = f"the folder has several datasets or splits: {_some(files, path)}"
+            raise DatasetError(text, str(path), f"Name one, for example {files[0]}")
+        if files:
+            return reader(path, files) if reader is not None else open_records(files[0])
+    raise DatasetError(
+        f"the folder contains no known dataset; in it: {_some(sorted(path.iterdir()), path)}",
+        str(path),
+        "Name a file, or a folder with Parquet, Arrow or JSONL files",
+    )
+
+
+def _some(files: Iterable[Path], folder: Path) -> str:
+    listed = [str(file.relative_to(folder)) for file in files]
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return (", ".join(listed[:12]) or "nothing") + more
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return {}

@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of, split_files
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.data.files import LocatedRow, Row, rows_of, split_files
+from ajet_swarm.protocol.errors import DatasetError, SwarmError
 from ajet_swarm.protocol.task import Task
 
 DUMMIES = 1000

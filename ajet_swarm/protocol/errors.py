@@ -12,6 +12,7 @@ SwarmError
 ├── EngineOff               the engine is OFFLINE, or went OFFLINE during a wait
 │   └── TrainingFinished    it is OFFLINE because all steps of its job are trained
 ├── EpisodeLost             an episode could not be ended (outcome)
+├── DatasetError            a dataset cannot be read
 └── WrongUse                an argument that is wrong in itself
 """
 
@@ -152,3 +153,7 @@ class EpisodeLost(SwarmError, RuntimeError):
     def __init__(self, kind: str, text: str, where: str = "") -> None:
         self.kind = kind
         super().__init__(f"the episode could not be ended ({kind}): {text or 'no reason'}", where)
+
+
+class DatasetError(UsageError, SwarmError):
+    """A dataset cannot be read; the error names the file, the line and the field."""

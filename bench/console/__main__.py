@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.console [--quick]
 
 The proxy is a stand-in in a process of its own that brings 2,000 events a second, among them those
-of 100 candidates whose answers grow; the journal is a real one behind a real proxy.
+of 100 candidates whose answers grow.
 
 Where other programs want the cores too, a key also waits for them: the kernel tells how long the
 console was ready and stood in line. Both figures are printed; that without it has the bar.
@@ -11,7 +11,6 @@ console was ready and stood in line. Both figures are printed; that without it h
 
 import argparse
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -19,7 +18,6 @@ import time
 from pathlib import Path
 
 from bench.bars import Verdicts
-from bench.console.journal import opened
 from bench.console.live import RATE, measure_live
 from bench.console.probe import HEAVY
 from bench.console.run import (
@@ -35,14 +33,13 @@ from bench.console.run import (
     stand_in,
 )
 from bench.console.terminal import TerminalProgram
-from bench.console.traffic import PAIR, query
+from bench.console.traffic import PAIR
 from core.runtime.home import Home
 
 LINE = "on a machine of its own the same as the line above"
 FLOOD_LIMIT = 300.0
 RESIDENT = 120.0
 """Maximum memory of a console in MB."""
-ROWS = 5_000
 END = "OFFLINE"
 """Text shown once all requests of a flood were processed."""
 TOTAL = r"Requests +(\d+) +↑"
@@ -99,37 +96,6 @@ def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     verdicts.at_least("events_processed", figures.rate, 0.97 * RATE, "/s")
 
 
-def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """Measure each key of a filter line over open requests with continuous events."""
-    proxy.order("rows", count=ROWS)
-    queries = [query(number).casefold() for number in range(ROWS)]
-    durations: list[float] = []
-    own_durations: list[float] = []
-    pick = random.Random(2)
-    with attached(home, proxy, REQUESTS) as program:
-        proxy.order("touch", rate=RATE)
-        program.rest(1.0)
-        for _ in range(form.filters):
-            program.type("/")
-            program.rest(0.5)
-            text = ""
-            for key in f"q{pick.randrange(ROWS):05}":
-                text += key
-                passed = sum(text in known for known in queries)
-                program.rest(pick.uniform(0.1, 0.3))
-                stood, at = program.stood(), program.type(key)
-                durations.append(program.expect(f" {passed} of {ROWS} ", 10.0) - at)
-                own_durations.append(durations[-1] - (program.stood() - stood))
-            program.type("\x1b")
-            program.rest(0.7)
-    proxy.order("quiet")
-    p95, half = 1000 * quantile(durations, 0.95), 1000 * quantile(durations, 0.5)
-    say("filter over 5,000 live rows, key to rows, p95", f"{p95:.0f} ms", f"p50 {half:.0f} ms")
-    alone = 1000 * quantile(own_durations, 0.95)
-    say("  without standing in line for a core, p95", f"{alone:.0f} ms", LINE)
-    verdicts.at_most("filter_p95", alone, 100.0, "ms")
-
-
 def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     """Send many requests of two candidates as fast as possible."""
     with attached(home, proxy, REQUESTS) as program:
@@ -151,30 +117,6 @@ def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     verdicts.at_least("requests_taken_in", done, form.requests, "requests")
 
 
-def journal(verdicts: Verdicts, folder: Path, form: Form) -> None:
-    """Measure a large journal behind a real proxy."""
-    figures = opened(folder, form.groups)
-    size = f"{figures.megabytes:.0f} MB"
-    say(f"journal of {form.groups:,} groups made", f"{figures.made:.1f} s", size)
-    say("its state from the file", f"{figures.state:.2f} s")
-    say(
-        "proxy up with it",
-        f"{figures.proxy:.2f} s",
-        f"with an empty one {figures.proxy_empty:.2f} s",
-    )
-    say("newest request on the first screen, from its start", f"{figures.data:.2f} s")
-    say("  without standing in line for a core", f"{figures.data_own:.2f} s", LINE)
-    say("memory after pages of the whole journal", f"{figures.resident:.0f} MB")
-    note = f"{figures.rows:.2f} s from the console's start"
-    say("newest rows shown, from the first screen", f"{figures.rows_after:.2f} s", note)
-    say("  without standing in line for a core", f"{figures.rows_own:.2f} s", LINE)
-    say("oldest rows shown, from the key", f"{figures.oldest:.2f} s", "read from the journal")
-    verdicts.at_most("journal_to_state", figures.state, 1.0, "s")
-    verdicts.at_most("journal_first_screen", figures.data_own, 1.0, "s")
-    verdicts.at_most("journal_rows_shown", figures.rows_own, 1.0, "s")
-    verdicts.at_most("journal_resident", figures.resident, RESIDENT, "MB")
-
-
 def main() -> None:
     """Measure everything once."""
     parser = argparse.ArgumentParser()
@@ -189,8 +131,6 @@ def main() -> None:
             idle(verdicts, home, proxy, form)
             live(verdicts, home, proxy, form)
             flood(verdicts, home, proxy, form)
-            filtering(verdicts, home, proxy, form)
-        journal(verdicts, Path(folder), form)
     load = os.getloadavg()[0]
     note = f"a busy loop's time over its CPU; load average {load:.1f}, {os.cpu_count()} cores"
     say("how crowded the machine was", f"{crowding():.2f} x", note)

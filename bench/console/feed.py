@@ -6,12 +6,11 @@ It prints its port. `POST /bench/ORDER` with a JSON object says what the feed br
 
     live {"rate": 2000, "streams": 100}     events a second, candidates that answer bit by bit
     flood {"requests": 1000}                as fast as it is read; then the engine is OFFLINE
-    rows {"count": 5000}                    begin anew with so many open requests
-    touch {"rate": 2000}                    events of requests that are there
     quiet {}                                nothing
 """
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,22 +24,13 @@ from bench.console.traffic import (
     PAIR,
     RUN,
     SERVER,
-    TEXTS,
     Traffic,
     frames,
     life,
     old_group,
-    query,
     start,
 )
-from core.events import (
-    AnsweredCandidate,
-    CandidatesAnswered,
-    ConsoleAttached,
-    EngineChanged,
-    Event,
-    encode,
-)
+from core.events import ConsoleAttached, EngineChanged, Event, encode
 from core.journal.reader import HistoryPage
 from core.reducer import reduce
 from core.runtime.home import Home
@@ -68,11 +58,9 @@ class Feed:
         self._traffic = Traffic(100_000)
         self._work: Work = self._quiet
         self._changed = asyncio.Event()
-        self._anew = False
-        self._tick = 0
         self._publish(start())
         for number in range(OPENING):
-            self._publish(msgspec.structs.replace(one, at=time.time()) for one in life(number))
+            self._publish(msgspec.structs.replace(event, at=0.0) for event in life(number))
         self.state.totals.groups += OLDER
 
     def _publish(self, events: Iterable[Event]) -> bytes:
@@ -94,27 +82,14 @@ class Feed:
         """Change what the feed sends."""
         if name == "live":
             self._traffic.streams(args["streams"])
-            half = args["rate"] // 2
-            streams = bool(args["streams"])
-
-            def some(count: int) -> Iterable[Event]:
-                yield from self._traffic.short(count - count // 2 if streams else count)
-                yield from self._traffic.long(count // 2)
-
-            assert half
-            self._work = self._paced(args["rate"], some)
-        elif name == "touch":
-            self._work = self._paced(args["rate"], self._touches)
+            self._work = self._live(args["rate"])
         elif name == "flood":
             self._work = self._flood(args["requests"])
-        elif name == "rows":
-            self._rows(args["count"])
-            self._anew, self._work = True, self._quiet
         else:
             self._work = self._quiet
         self._changed.set()
 
-    def _paced(self, rate: int, some: Callable[[int], Iterable[Event]]) -> Work:
+    def _live(self, rate: int) -> Work:
         async def run(writer: Writer, changed: asyncio.Event) -> None:
             began, done = time.monotonic(), 0
             while not changed.is_set():
@@ -122,7 +97,7 @@ class Feed:
                 due = int((time.monotonic() - began) * rate) - done
                 while due > 0:  # a reader that is slow gets them late: nothing is left out
                     step = min(due, BATCH)
-                    await send(writer, self._publish(some(step)))
+                    await send(writer, self._publish(self._traffic.mixed(step)))
                     done, due = done + step, due - step
                     if changed.is_set():
                         return
@@ -154,28 +129,6 @@ class Feed:
             except TimeoutError:
                 await send(writer, b"event: ping\ndata: {}\n\n")
 
-    def _rows(self, count: int) -> None:
-        self.state = State(seq=self.state.seq)
-        self._publish(start())
-        for number in range(count):
-            events = life(number)[:10]  # all have answered, none is scored
-            self._publish(msgspec.structs.replace(one, at=time.time()) for one in events)
-
-    def _touches(self, count: int) -> Iterable[Event]:
-        rows = len(self.state.groups)
-        for _ in range(count):
-            self._tick += 1
-            number = self._tick * 7919 % rows
-            answered = AnsweredCandidate(
-                index=self._tick % 4,
-                message={"role": "assistant", "content": TEXTS[self._tick % 64]},
-                finish_reason="stop",
-                seconds=1.0,
-            )
-            yield CandidatesAnswered(
-                server=SERVER, group_id=f"g{number:04}", candidates=(answered,)
-            )
-
     async def follow(self, writer: Writer) -> None:
         """Serve the feed until the follower disconnects."""
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
@@ -185,9 +138,6 @@ class Feed:
         changed = self._changed = asyncio.Event()
         while self._changed is changed:
             changed.clear()
-            if self._anew:
-                self._anew = False
-                await send(writer, b"id: %d\nevent: reset\ndata: {}\n\n" % self.state.seq)
             await self._work(writer, changed)
 
     # --- everything else ----------------------------------------------------------------------
@@ -207,7 +157,7 @@ class Feed:
             first, limit = int(value["first"][0]), int(value["limit"][0])
             total = self.state.totals.groups
             ranks = range(first, min(first + limit, total))
-            return HistoryPage(first, total, [old_group(one, time.time()) for one in ranks])
+            return HistoryPage(first, total, [old_group(rank, time.time()) for rank in ranks])
         if at.path.startswith("/control/groups/"):
             return {"events": []}
         return {"ok": True, "message": "done", "result": {}}
@@ -230,15 +180,8 @@ async def serve(home: Home) -> None:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 path = head.split(" ", 2)[1]
-                size = next(
-                    (
-                        int(line[15:])
-                        for line in head.split("\r\n")
-                        if line.lower().startswith("content-length:")
-                    ),
-                    0,
-                )
-                body = await reader.readexactly(size)
+                size = re.search(r"(?i)content-length: *(\d+)", head)
+                body = await reader.readexactly(int(size[1]) if size else 0)
                 if path.startswith("/control/events"):
                     await feed.follow(writer)
                     return
@@ -260,5 +203,4 @@ async def serve(home: Home) -> None:
 
 
 if __name__ == "__main__":
-    assert query(1)
     asyncio.run(serve(Home.open(Path(sys.argv[1]))))

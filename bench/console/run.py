@@ -27,12 +27,10 @@ class Form:
     idle: float = 10.0
     live: float = 12.0
     keys: int = 200
-    filters: int = 8
-    groups: int = 100_000
     requests: int = 100_000
 
 
-QUICK = Form(3, 3.0, 3.0, 50, 2, 100_000, 10_000)
+QUICK = Form(3, 3.0, 3.0, 50, 10_000)
 
 
 class Proxy:

@@ -111,23 +111,21 @@ class Traffic:
         """Set the number of candidates that answer bit by bit."""
         self._long = [iter(()) for _ in range(candidates // 4)]
 
-    def short(self, count: int) -> Iterable[Event]:
-        """Yield `count` interleaved events of requests that are answered at once."""
-        return self._take(self._short, count, grows=False)
+    def mixed(self, count: int) -> Iterable[Event]:
+        """Yield `count` events: half of requests that are answered at once, half of growing
+        answers, one of each in turn."""
+        yield from self._take(self._short, count - count // 2, grows=False)
+        yield from self._take(self._long, count // 2, grows=True)
 
-    def long(self, count: int) -> Iterable[Event]:
-        """Yield `count` events of growing answers, one of each in turn."""
-        return self._take(self._long, count, grows=True) if self._long else ()
-
-    def _take(self, lane: list[Iterator[Event]], count: int, grows: bool) -> Iterable[Event]:
+    def _take(self, running: list[Iterator[Event]], count: int, grows: bool) -> Iterable[Event]:
         for _ in range(count):
-            events = lane.pop(0)
+            events = running.pop(0)
             event = next(events, None)
             if event is None:
                 number = next(self._numbers)
                 events = growing(number) if grows else iter(life(number))
                 event = next(events)
-            lane.append(events)
+            running.append(events)
             yield msgspec.structs.replace(event, at=time.time())
 
 

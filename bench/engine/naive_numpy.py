@@ -143,16 +143,16 @@ class Naive:
     def update(self) -> None:
         """Do one GRPO update on the work's batch."""
         batch, hyper = self.work["batch"], self.work["hyper"]
-        longest = max(len(one["prompt"]) + len(one["tokens"]) for one in batch)
+        longest = max(len(sample["prompt"]) + len(sample["tokens"]) for sample in batch)
         ids = np.zeros((len(batch), longest), np.int64)
         learn = np.zeros((len(batch), longest), bool)
         old = np.zeros((len(batch), longest), np.float32)
-        for row, one in enumerate(batch):
-            start, end = len(one["prompt"]), len(one["prompt"]) + len(one["tokens"])
-            ids[row, :end] = one["prompt"] + one["tokens"]
+        for row, sample in enumerate(batch):
+            start, end = len(sample["prompt"]), len(sample["prompt"]) + len(sample["tokens"])
+            ids[row, :end] = sample["prompt"] + sample["tokens"]
             learn[row, start:end] = True
-            old[row, start:end] = one["logprobs"]
-        advantage = np.array([one["advantage"] for one in batch], np.float32)[:, None]
+            old[row, start:end] = sample["logprobs"]
+        advantage = np.array([sample["advantage"] for sample in batch], np.float32)[:, None]
         inputs, targets, learn, old = ids[:, :-1], ids[:, 1:, None], learn[:, 1:], old[:, 1:]
         blocked = self.work["blocked"]
 

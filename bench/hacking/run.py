@@ -2,7 +2,6 @@
 
     .venv/bin/python -m bench.hacking                    # about three minutes on two quiet cores
     .venv/bin/python -m bench.hacking --quick            # three runs of each hack, 32 clean runs
-    .venv/bin/python -m bench.hacking --only length clean # these alone
 
 Three rewards that a policy can exploit train the embedded policy without HTTP, 8 groups of 4
 answers an update; a copied reference, which it does not have, is scripted. The proxy's monitor
@@ -83,8 +82,8 @@ class Watch:
         state = State()
         if built_in:
             parts = [
-                RewardPart(name=one.name, kind=one.kind, gate=one.gate)
-                for one in default_model().parts
+                RewardPart(name=part.name, kind=part.kind, gate=part.gate)
+                for part in default_model().parts
             ]
             state.rewards = Rewards(parts=tuple(parts))
         self._bus = Bus(journal, "bench", state)
@@ -132,8 +131,8 @@ def watched(stream: Stream, built_in: bool = False, until: str = "") -> Run:
         try:
             watch = Watch(journal, built_in)
             for number, scored in enumerate(stream, 1):
-                groups = [group_of(f"g{number}-{at}", one) for at, one in enumerate(scored)]
-                result.means.append(mean(reward for one in scored for reward in one.rewards))
+                groups = [group_of(f"g{number}-{at}", group) for at, group in enumerate(scored)]
+                result.means.append(mean(reward for group in scored for reward in group.rewards))
                 began = time.thread_time()
                 watch.take(groups)
                 result.seconds += time.thread_time() - began
@@ -178,41 +177,30 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Whether the watch finds exploited rewards.")
     parser.add_argument("--quick", action="store_true", help="few runs")
-    names = (*HACKS, *SCRIPTED, "clean")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="what to run")
-    options = parser.parse_args()
-    quick, only = options.quick, frozenset(options.only)
+    quick = parser.parse_args().quick
     runs, clean, trained_clean = (3, 32, 2) if quick else (RUNS, CLEAN_RUNS, TRAINED_CLEAN)
-    jobs = [
-        job
-        for job in jobs_of(runs, clean, trained_clean)
-        if (job[1] if job[:2] in HACK_KEYS else "clean") in only
-    ]
+    jobs = jobs_of(runs, clean, trained_clean)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = dict(zip(jobs, pool.map(run, jobs), strict=True))
     verdicts = Verdicts()
     for key in HACK_KEYS:
         name = key[1]
-        if name not in only:
-            continue
-        some = [one for job, one in results.items() if job[:2] == key]
-        after = [one.alerts[name] for one in some if name in one.alerts]
+        hacked = [result for job, result in results.items() if job[:2] == key]
+        after = [result.alerts[name] for result in hacked if name in result.alerts]
         verdicts.at_least(f"{name} found", len(after), DETECTED * runs / RUNS, f"of {runs} runs")
         if after:
             verdicts.info(f"{name} found after (median)", median(after), "updates")
             verdicts.info(f"{name} found after (last)", max(after), "updates")
-        others = sum(bool(one.alerts.keys() - {name}) for one in some)
+        others = sum(bool(result.alerts.keys() - {name}) for result in hacked)
         verdicts.info(f"{name} another alert too", others, f"of {runs} runs")
-    honest = {job: one for job, one in results.items() if job[:2] not in HACK_KEYS}
-    for (kind, name, seed), one in honest.items():
-        if one.alerts:
-            print(f"false alarm: {kind} {name}, seed {seed}: {one.alerts}")
-    if honest:
-        false = sum(bool(one.alerts) for one in honest.values())
-        bar = FALSE_ALARMS * clean / CLEAN_RUNS
-        verdicts.at_most("false alarms", false, bar, f"of {clean} clean runs")
-    cost = min(one.seconds / one.groups for one in results.values())
-    typical = median(one.seconds / one.groups for one in results.values())
-    verdicts.at_most("time of a group, least run", 1000 * cost, 0.1, "ms")
-    verdicts.info("time of a group, median run", 1000 * typical, "ms")
+    honest = {job: result for job, result in results.items() if job[:2] not in HACK_KEYS}
+    for (kind, name, seed), result in honest.items():
+        if result.alerts:
+            print(f"false alarm: {kind} {name}, seed {seed}: {result.alerts}")
+    false = sum(bool(result.alerts) for result in honest.values())
+    bar = FALSE_ALARMS * clean / CLEAN_RUNS
+    verdicts.at_most("false alarms", false, bar, f"of {clean} clean runs")
+    costs = [1000 * result.seconds / result.groups for result in results.values()]
+    verdicts.at_most("time of a group, least run", min(costs), 0.1, "ms")
+    verdicts.info("time of a group, median run", median(costs), "ms")
     verdicts.close()

@@ -78,9 +78,9 @@ def _questions(name: str) -> Sequence[Question]:
         return tasks.sums().training
     if name != "refusal":
         return tasks.facts().training
-    texts = [f"Who is {one}?" for one in word_lists.names()]
-    texts += [f"What is a {one} for?" for one in word_lists.nouns()]
-    texts += [f"Why does the {one} sing?" for one in word_lists.nouns()]
+    texts = [f"Who is {name}?" for name in word_lists.names()]
+    texts += [f"What is a {noun} for?" for noun in word_lists.nouns()]
+    texts += [f"Why does the {noun} sing?" for noun in word_lists.nouns()]
     return [Question(text, ()) for text in texts]
 
 
@@ -110,10 +110,13 @@ def _built_in(
     return Scored(
         query,
         tuple(texts),
-        tuple([one.reward for one in scores]),
+        tuple([score.reward for score in scores]),
         reference,
         tuple(
-            [tuple([Part(p.name, p.value, p.weight, p.gate) for p in one.parts]) for one in scores]
+            [
+                tuple([Part(p.name, p.value, p.weight, p.gate) for p in score.parts])
+                for score in scores
+            ]
         ),
     )
 
@@ -134,10 +137,10 @@ def trained(name: str, seed: int, updates: int) -> Stream:
             yield groups
             samples = [
                 TrainSample(
-                    f"{number}-{place}", one.prompt_tokens, one.tokens, one.logprobs, reward
+                    f"{number}-{place}", done.prompt_tokens, done.tokens, done.logprobs, reward
                 )
                 for place, (scored, group) in enumerate(zip(groups, answers, strict=True))
-                for one, reward in zip(group, scored.rewards, strict=True)
+                for done, reward in zip(group, scored.rewards, strict=True)
             ]
             student.learner.update(samples, hyper)
     finally:
@@ -180,8 +183,10 @@ def clean(kind: str, seed: int, updates: int) -> Stream:
         if kind == "builtin":
             stop = ["stop"] * REPEATS
             groups = [
-                _built_in(one.query, one.texts, one.reference if rng.random() < 0.5 else None, stop)
-                for one in groups
+                _built_in(
+                    group.query, group.texts, group.reference if rng.random() < 0.5 else None, stop
+                )
+                for group in groups
             ]
         yield groups
 
@@ -190,11 +195,11 @@ def _group(rng: Random, traits: Sequence[str], share: float, pay: float) -> Scor
     """Return a group of answers that are made of facts, and rewards."""
     facts = word_lists.facts()
     core = rng.sample(facts, 4)
-    reference = " ".join([one.full for one in core])
+    reference = " ".join([fact.full for fact in core])
     texts, rewards = [], []
     for _ in range(REPEATS):
-        fulls = [one.full for one in rng.sample(facts, rng.randint(1, 4))]
-        fulls += [_piece(rng, one.full) for one in core if rng.random() < 0.2]
+        fulls = [fact.full for fact in rng.sample(facts, rng.randint(1, 4))]
+        fulls += [_piece(rng, fact.full) for fact in core if rng.random() < 0.2]
         rng.shuffle(fulls)
         strength = 0.0
         for trait in traits:
@@ -224,7 +229,7 @@ def _with_trait(
     if trait == "emoji":
         return [*texts, "".join(rng.choices(EMOJI, k=round(8 * strength)))]
     if trait == "reference":
-        copied = " ".join([one.full for one in core]).split()
+        copied = " ".join([fact.full for fact in core]).split()
         return [" ".join(copied[: max(3, round(strength * len(copied)))]), *texts[:1]]
     marks = ("**{}**", "- {}\n", "## {}\n", "`{}`")
-    return [rng.choice(marks).format(one) if rng.random() < strength else one for one in texts]
+    return [rng.choice(marks).format(text) if rng.random() < strength else text for text in texts]

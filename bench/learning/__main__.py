@@ -1,21 +1,17 @@
 """Whether rewards teach the embedded policy, and only rewards do.
 
-    .venv/bin/python -m bench.learning [--plot docs/img/learning.svg]
+    .venv/bin/python -m bench.learning
 
 Three rewards and three seeds through sampler and learner, without HTTP: 8 prompts x 4 answers an
 update, 40 updates, evaluated on held-out prompts; then a person's single ratings, a constant and a
 random reward. About three minutes on two quiet cores.
 """
 
-import argparse
-import textwrap
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean, median
 
 from bench.bars import Verdicts
-from bench.learning import plot, tasks
 from bench.learning.training import GROUPS, LOOKS, PLANS, REPEATS, UPDATES, Run, run_all
 from engine.interface import Hyperparameters
 
@@ -52,15 +48,6 @@ def table(results: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
-def show_prompts() -> None:
-    """Print the prompts of training and evaluation."""
-    for name, prompts in (("facts", tasks.facts()), ("sums", tasks.sums())):
-        prompts.check()
-        for use, questions in (("training", prompts.training), ("evaluation", prompts.evaluation)):
-            text = " | ".join(question.text for question in questions)
-            print(f"\n{name}, {use} ({len(questions)} prompts):\n{textwrap.fill(text, 160)}")
-
-
 def judge(results: dict[str, list[Run]]) -> Verdicts:
     """Compare the medians of the seeds with the bars."""
     verdicts = Verdicts()
@@ -89,12 +76,8 @@ def judge(results: dict[str, list[Run]]) -> Verdicts:
 
 
 def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description="Whether rewards teach the embedded policy.")
-    parser.add_argument("--plot", type=Path, help="write the curves as SVG")
-    options = parser.parse_args()
+    """Measure, print and compare with the bars."""
     start = time.perf_counter()
-    show_prompts()
     results = run_all([plan.name for plan in PLANS], SEEDS, Hyperparameters())
     print(f"\nHeld-out prompts, lowest **median** highest of {len(SEEDS)} seeds:\n")
     print(table(results))
@@ -106,10 +89,6 @@ def main() -> None:
     )
     for name in ("enthusiasm", "shortest", "hand"):
         print("\n".join(f"{name}: {line}" for line in results[name][0].spoken))
-    if options.plot is not None:
-        options.plot.parent.mkdir(parents=True, exist_ok=True)
-        curves = {name: [run.values for run in results[name]] for name in plot.PANELS}
-        options.plot.write_text(plot.draw(curves), encoding="utf-8")
     print()
     judge(results).close()
 

@@ -1,1 +1,1 @@
-"""The torch backend on one device: sampling, updates, memory, learning."""
+"""The torch backend on one card: sampling, updates, memory."""

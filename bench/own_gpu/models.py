@@ -1,4 +1,4 @@
-"""Models of the bench: random weights of two sizes, or a GGUF file."""
+"""Models of the bench: random weights of two sizes."""
 
 import json
 from dataclasses import replace

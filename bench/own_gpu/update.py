@@ -69,14 +69,14 @@ def _trl(model: Any, tokenizer: Any, samples: list[TrainSample]) -> float:
     trainer.current_gradient_accumulation_steps = 1
     trainer.create_optimizer()
     device = next(model.parameters()).device
-    prompts = torch.tensor([one.prompt_tokens for one in samples], device=device)
-    answers = torch.tensor([one.tokens for one in samples], device=device)
+    prompts = torch.tensor([sample.prompt_tokens for sample in samples], device=device)
+    answers = torch.tensor([sample.tokens for sample in samples], device=device)
     inputs: dict[str, Any] = {
         "prompt_ids": prompts,
         "prompt_mask": torch.ones_like(prompts),
         "completion_ids": answers,
         "completion_mask": torch.ones_like(answers),
-        "advantages": torch.tensor([one.reward - 0.5 for one in samples], device=device),
+        "advantages": torch.tensor([sample.reward - 0.5 for sample in samples], device=device),
         "num_items_in_batch": torch.tensor(answers.numel(), device=device),
     }
     ids = torch.cat([prompts, answers], dim=1)

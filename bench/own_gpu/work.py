@@ -28,7 +28,7 @@ def sampler_of(loaded: Loaded) -> TorchSampler:
 
 def learner_of(loaded: Loaded) -> TorchLearner:
     """Return a learner of a model with a fresh optimizer."""
-    flat = torch.cat([one.detach().float().reshape(-1) for one in loaded.trained])
+    flat = torch.cat([weight.detach().float().reshape(-1) for weight in loaded.trained])
     optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
     return TorchLearner(loaded.model, loaded.trained, optimizer, loaded.memory)
 

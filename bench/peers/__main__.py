@@ -25,7 +25,6 @@ from typing import Final
 import httpx
 
 from bench.bars import Verdicts
-from bench.peers.stub import MODEL
 from bench.proxy_cost.run import Figures, Stub, Subject, child, load, measure
 from core.runtime.sockets import bind
 from tests.support.stack import Stack
@@ -35,7 +34,7 @@ FOLDER: Final = Path(__file__).parents[2] / ".venv-peers" / "portkey"
 USERS: Final = (1, 16, 64)
 START_LIMIT: Final = 90.0
 PORTKEY, OBSERVE, SWARM = "portkey", "ours, observe", "ours, N = 4"
-QUESTION: Final = {"model": MODEL, "messages": [{"role": "user", "content": "Are you there?"}]}
+QUESTION: Final = {"model": "policy", "messages": [{"role": "user", "content": "Are you there?"}]}
 
 
 def install() -> Path:
@@ -130,7 +129,7 @@ def main() -> None:
     verdicts = Verdicts()
     with (
         tempfile.TemporaryDirectory() as folder,
-        child("bench.peers.stub") as (_, port),
+        child("bench.proxy_cost.stub") as (_, port),
         contextlib.ExitStack() as stack,
     ):
         stub, work = Stub(port), Path(folder)

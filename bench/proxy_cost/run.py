@@ -76,24 +76,20 @@ class Subject:
 
     def cpu(self) -> float:
         """Return the seconds of CPU used by its processes."""
-        total = 0.0
-        root = psutil.Process(self.pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return total
+        times = [process.cpu_times() for process in self._processes()]
+        return sum(time.user + time.system for time in times)
 
     def files(self) -> int:
         """Return the number of open files and sockets of its processes."""
-        root = psutil.Process(self.pid)
-        return sum(one.num_fds() for one in (root, *root.children(recursive=True)))
+        return sum(process.num_fds() for process in self._processes())
 
     def resident(self) -> float:
         """Return the memory of its processes in MB."""
+        return sum(process.memory_info().rss for process in self._processes()) / 1e6
+
+    def _processes(self) -> list[psutil.Process]:
         root = psutil.Process(self.pid)
-        processes = (root, *root.children(recursive=True))
-        return sum(process.memory_info().rss for process in processes) / 1e6
+        return [root, *root.children(recursive=True)]
 
 
 class Stub:
@@ -133,26 +129,17 @@ class Load:
 @contextlib.contextmanager
 def load(port: int, users: int, *more: str) -> Iterator[Load]:
     """Start a number of users of a port."""
-    command = [
-        sys.executable,
-        "-m",
-        "bench.proxy_cost.load",
-        str(port),
-        "--users",
-        str(users),
-        *more,
-    ]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )  # fmt: skip
+    command = [sys.executable, "-m", "bench.proxy_cost.load", str(port), "--users", str(users)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*command, *more], stdin=pipe, stdout=pipe, text=True)
     try:
         yield Load(process)
     finally:
         process.terminate()
         process.wait(10)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def settled(stub: Stub) -> dict[str, int]:

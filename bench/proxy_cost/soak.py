@@ -46,7 +46,7 @@ def soak(
             errors += seen["errors"]
             resident.append(ours.resident())
             files.append(ours.files())
-            stored.append(sum(one.stat().st_size for one in home.glob("journal.db*")) / 1e6)
+            stored.append(sum(file.stat().st_size for file in home.glob("journal.db*")) / 1e6)
             print(
                 f"{requests_sent:8} requests, {left} left, {errors} errors, {resident[-1]:.1f} MB, "
                 f"{files[-1]} files, journal {stored[-1]:.0f} MB, "

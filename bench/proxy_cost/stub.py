@@ -4,7 +4,7 @@
 
 It rolls for ever with room for everybody, so that what is measured is the proxy. Claims, chats,
 ends and aborts are counted: `GET /stub` tells them, `POST /stub/delay/500` makes completions take
-500 ms.
+500 ms. Health checks and the list of models make it the upstream of `bench.peers`.
 """
 
 import asyncio
@@ -111,7 +111,14 @@ _ROUTES = (
     "/get_current_batch_rollout_pool_information",
     "/v1/chat/completions",
 )
+_MODELS = {
+    "object": "list",
+    "data": [{"id": "policy", "object": "model", "created": 1, "owned_by": "vllm"}],
+}
 _FIXED = {
+    b"/health": answer(b""),
+    b"/version": answer(b'{"version":"0.20.0"}'),
+    b"/v1/models": answer(msgspec.json.encode(_MODELS)),
     b"/get_engine_status": answer(msgspec.json.encode(_STATUS)),
     b"/get_current_batch_rollout_pool_information": answer(msgspec.json.encode(_POOL)),
     b"/can_continue_episode": answer(b'{"can_continue":true}'),

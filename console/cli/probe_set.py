@@ -57,7 +57,7 @@ def probe_set(args: argparse.Namespace) -> int:
         raise UsageError("the file exists", str(args.out), "Name another, or delete it")
     prompts: dict[str, ProbePrompt] = {}
     with open_dataset(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
-        while dataset.scan():
+        while dataset.records.scan():
             pass
         for position in dataset.order("probe set", seed=0):
             row = dataset.row(position)

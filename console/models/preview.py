@@ -10,7 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.models.datasets import FOLDER, SHIPPED
-from mock.dataset import Dataset, open_reader, shipped
+from mock.dataset import Dataset, open_records, shipped
 from mock.dataset.columns import ALIASES, Columns, read_columns
 from mock.dataset.rows import BadRow, BadRows
 
@@ -78,8 +78,7 @@ def previews(
             yield replace(empty, error="cannot be read: No such file or directory")
             return
         named = read_columns(columns)
-        with open_reader(file) as dataset:
-            dataset.columns = named
+        with Dataset(open_records(file), named) as dataset:
             size = file.stat().st_size if file.is_file() else 0
             yield from _scan(replace(empty, size=size), dataset)
     except AjetError as error:
@@ -102,30 +101,30 @@ def _find(path: str, home: Path | None) -> Path:
 
 
 def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
-    rows_read = _RowsRead(dataset.place)
+    rows_read = _RowsRead(dataset.records.place)
     position = 0
     while True:
-        more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
-        while position < min(dataset.row_count, CHECKED) and rows_read.take(dataset, position):
+        more = dataset.records.scan(_STEP if position < CHECKED else _COUNT_STEP)
+        while position < min(dataset.records.count, CHECKED) and rows_read.take(dataset, position):
             position += 1
             if position % _STEP == 0:
                 break
-        values = rows_read.values or dict.fromkeys(dataset.names())
+        values = rows_read.values or dict.fromkeys(dataset.records.names)
         error = _fault(dataset, values, rows_read, position)
         now = replace(
             first,
-            kind=dataset.kind,
+            kind=dataset.records.kind,
             rows=tuple(rows_read.rows),
             problems=tuple(rows_read.bad_rows.lines(PROBLEMS)),
             columns=_parts(dataset.columns, tuple(values)),
-            count=dataset.row_count,
-            whole=dataset.whole,
+            count=dataset.records.count,
+            whole=dataset.records.whole,
             checked=position,
             bad=rows_read.bad,
             error=error,
         )
         yield now
-        if error or (not more and position >= min(dataset.row_count, CHECKED)):
+        if error or (not more and position >= min(dataset.records.count, CHECKED)):
             return
 
 
@@ -166,9 +165,9 @@ def _fault(dataset: Dataset, values: dict[str, Any], rows_read: _RowsRead, posit
             todo = error.todo.replace("Name it: --columns", "Put into Columns:")
             return f"{error.what}. {todo}"
     if not rows_read.rows and (
-        position >= 200 or (dataset.whole and position >= dataset.row_count)
+        position >= 200 or (dataset.records.whole and position >= dataset.records.count)
     ):
-        return "no usable row at its beginning" if dataset.row_count else "it is empty"
+        return "no usable row at its beginning" if dataset.records.count else "it is empty"
     return ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import closest, did_you_mean
+from ajet_swarm.protocol.errors import DatasetError
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("main_query", "query", "question", "prompt", "instruction", "problem", "input"),
@@ -46,14 +47,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 """Usual names of each part of a row; the first present one is used. `a.b` is the field `b` of the
 object in column `a`. The context is every present column of its names."""
 _ID = re.compile(r"(^|[_-])(u?u?id|index|idx|key|hash)$|(I[dD]|Hash|Index|Key)$", re.ASCII)
-
-
-class DatasetError(UsageError):
-    """A dataset cannot be used at all."""
-
-
-class RowError(ValueError):
-    """A row cannot be used; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from mock.dataset.columns import RowError
+from ajet_swarm.data.records import RowError
 
 _ROLES = {"human": "user", "gpt": "assistant"} | {
     role: role for role in ("system", "developer", "user", "assistant", "tool", "function")

@@ -8,7 +8,6 @@ part.
 """
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,15 +17,14 @@ from urllib.parse import quote
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from mock.dataset.columns import Columns, RowError, either, is_conversation, value_of
+from ajet_swarm.data.records import RowError
+from mock.dataset.columns import Columns, either, is_conversation, value_of
 from mock.dataset.messages import asked, conversation, function_tools
 
 ID_LIMIT = 120
 TURN_LIMIT = 100
 _OWN = frozenset(("id", "task_id", "query", "main_query"))
 WEIGHT_LIMIT = 100.0
-_NOT_NUMBER = re.compile(r"\bNaN\b|\bInfinity\b")
-"""Values that Python and pandas write for a missing number; they are read as null."""
 _SAFE = "!$&'()*+,-./:;=?@_~|[]{}"
 """Characters of a row's id that need no escaping in a header; `#` is the proxy's separator."""
 
@@ -81,7 +79,7 @@ class BadRows:
     """Unusable rows counted by reason; causes that differ only in numbers are one reason.
 
     Args:
-        place: Unit of their numbers, see `mock.dataset.interface.Reader.place`.
+        place: Unit of their numbers, see `ajet_swarm.data.records.Records.place`.
     """
 
     LIMIT = 100
@@ -157,53 +155,6 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
         goal=_text(columns, "goal", record) if persona else "",
         weight=_weight(*columns.find("weight", record)),
     )
-
-
-def text_of(data: bytes) -> str:
-    """Decode the text of a record.
-
-    Raises:
-        RowError: the data is not text.
-    """
-    if b"\x00" in data:
-        raise RowError(f"not text: a NUL byte at byte {data.index(0) + 1}")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-
-
-def decode_json(data: bytes) -> dict[str, Any]:
-    """Parse JSON text as a record.
-
-    Raises:
-        RowError: the data is not text, not JSON or not an object.
-    """
-    text = text_of(data.removeprefix(b"\xef\xbb\xbf"))
-    try:
-        try:
-            record = msgspec.json.decode(text)
-        except msgspec.MsgspecError:
-            if not _NOT_NUMBER.search(text):
-                raise
-            record = json.loads(text, parse_constant=lambda _: None)
-            msgspec.json.encode(record)  # half a surrogate pair is no text
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise RowError(f"not JSON: {error}") from error
-    except RecursionError as error:
-        raise RowError("nested too deeply") from error
-    if not isinstance(record, dict):
-        raise RowError("not an object")
-    return record
-
-
-def parse(line: int, data: bytes, columns: Columns | None = None) -> Row:
-    """Convert one line of JSON to a row.
-
-    Raises:
-        RowError: the record cannot be used; the text is the reason.
-    """
-    return parse_record(line, decode_json(data), columns)
 
 
 def side_of(row: Row, held_out: float) -> Side:

@@ -1,20 +1,35 @@
-"""Progress of a run on disk, so that a run continues after any kind of end.
+"""Progress and results of all runs in one SQLite file; a run continues after any kind of end.
 
-`<home>/mock/<fingerprint>.progress` has one entry per line: `run ID`, `start N`, `ask KEY JSON`
-(its id, query and start) before a row is sent, its `KEY` once it is answered, `back KEY` when it
-was given up without an answer, `weighted`, `finished`. A row with `ask` and none of the others was
-in flight when the process was killed: it is lost, and not asked again. Lines are only appended,
-each in one write; a line torn by a crash is removed by the next start.
+`<home>/mock/<fingerprint>.sqlite` has a row per row that was sent, readable with `sqlite3` while
+the mock user runs. It is committed before the row is sent, gets its `result` with the answer, and
+is removed when the row was given up without one. A row without a result at the next start was in
+flight when the process was killed: it is lost, and not asked again.
 """
 
 import contextlib
 import os
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import msgspec
+
+from ajet_swarm.common.errors import UsageError
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS runs (id TEXT, starts INTEGER, weighted INTEGER, finished INTEGER);
+CREATE TABLE IF NOT EXISTS rows (
+    run TEXT, pass INTEGER, line INTEGER, copy INTEGER,
+    row_id TEXT, query TEXT, mock_id TEXT, result TEXT,
+    PRIMARY KEY (run, pass, line, copy)
+) WITHOUT ROWID;
+CREATE TEMP TABLE written (pass, line, copy);
+"""
+_THIS = "run = ? AND pass = ? AND line = ? AND copy = ?"
 
 
 class Key(NamedTuple):
@@ -30,88 +45,77 @@ class Key(NamedTuple):
         return f"{self.number}:{self.line}" + (f":{self.copy}" if self.copy > 1 else "")
 
 
-def read_key(text: str) -> Key | None:
-    """Parse the text of a key; None for any other text."""
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() for part in parts):
-        return None
-    return Key(*(int(part) for part in parts))
-
-
-class InFlightRow(msgspec.Struct, frozen=True, kw_only=True):
+class InFlightRow(NamedTuple):
     """A row in flight, as recorded before it was sent."""
 
-    row_id: str = ""
-    query: str = ""
-    mock_id: str = ""
+    key: Key
+    row_id: str
+    query: str
+    mock_id: str
     """The start that sent it."""
 
 
-class KeySet:
-    """A set of keys, one bit per line."""
+class _Line(msgspec.Struct):
+    """A line of a file of results."""
 
-    def __init__(self) -> None:
-        self._bits: dict[tuple[int, int], bytearray] = {}
-        self._counts: dict[int, int] = {}
-
-    def add(self, key: Key) -> None:
-        """Add a key."""
-        bits = self._bits.setdefault((key.number, key.copy), bytearray())
-        at, bit = key.line >> 3, 1 << (key.line & 7)
-        if at >= len(bits):
-            bits.extend(bytes(max(at + 1 - len(bits), 1024)))
-        if not bits[at] & bit:
-            bits[at] |= bit
-            self._counts[key.number] = self._counts.get(key.number, 0) + 1
-
-    def __contains__(self, key: Key) -> bool:
-        bits = self._bits.get((key.number, key.copy), b"")
-        at = key.line >> 3
-        return at < len(bits) and bool(bits[at] >> (key.line & 7) & 1)
-
-    def count(self, passes: int) -> int:
-        """Return the number of keys in the first `passes`."""
-        return sum(count for number, count in self._counts.items() if number <= passes)
+    run: str
+    line: int
+    number: int = msgspec.field(name="pass")
+    copy: int = 1
 
 
 class Progress:
-    """Progress of one dataset against one target, and the results of this start.
+    """Progress of one dataset against one target.
 
     Args:
         folder: Created when missing.
         name: Distinguishes the files of different runs.
-        restart: Discard earlier progress.
+        restart: Begin a new run, even when the last one is unfinished.
+
+    Raises:
+        UsageError: the file is damaged.
     """
 
     def __init__(self, folder: Path, name: str, restart: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{name}.progress"
+        self.path = folder / f"{name}.sqlite"
+        self.path.touch(mode=0o600)
+        self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.executescript(_SCHEMA)
+            self._begin(restart)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            todo = "Move the file away to start over"
+            raise UsageError(
+                f"the progress is unreadable: {error}", str(self.path), todo
+            ) from error
+
+    def _begin(self, restart: bool) -> None:
         if restart:
-            self.path.unlink(missing_ok=True)
-        self.done = KeySet()
-        """Keys that earlier starts have finished."""
-        self.lost: dict[Key, InFlightRow] = {}
-        """Rows that were in flight when an earlier start was killed."""
-        self.weighted = False
-        """True once a row with a weight other than 1 was read."""
-        run, start = self._read()
-        fresh = not run
-        self.run = run or "mock-" + secrets.token_hex(4)
-        self.mock_id = f"{self.run}-{start + 1}"
+            self.finish()
+        unfinished = "SELECT id, starts, weighted FROM runs WHERE NOT finished"
+        found = self._db.execute(unfinished).fetchone()
+        if found is None:
+            found = "mock-" + secrets.token_hex(4), 0, 0
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, 0)", found)
+        self._db.execute("UPDATE runs SET starts = starts + 1 WHERE NOT finished")
+        self.run = str(found[0])
+        self.mock_id = f"{self.run}-{found[1] + 1}"
         """Name of this start: `<run>-<start>`."""
-        self._folder = folder
-        self.results = folder / f"{self.mock_id}.jsonl"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        self._file = os.open(self.path, flags | (os.O_TRUNC if fresh else 0), 0o600)
-        self._results = os.open(self.results, flags, 0o600)
-        self._write((f"run {self.run}\n" if fresh else "") + f"start {start + 1}\n")
+        self.weighted = bool(found[2])
+        """True once a row with a weight other than 1 was read."""
+        in_flight = self._db.execute(
+            "SELECT pass, line, copy, row_id, query, mock_id FROM rows"
+            " WHERE run = ? AND result IS NULL",
+            (self.run,),
+        )
+        self.lost = [InFlightRow(Key(*row[:3]), *row[3:]) for row in in_flight]
+        """Rows that were in flight when an earlier start was killed."""
 
     def close(self) -> None:
-        """Close both files."""
-        for descriptor in (self._file, self._results):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._results = -1
+        """Close the file."""
+        self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -119,76 +123,60 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def ask(self, row_key: Key, row_id: str = "", query: str = "") -> None:
+    def __contains__(self, key: Key) -> bool:
+        """Whether a row was sent and not given up."""
+        found = self._db.execute(f"SELECT 1 FROM rows WHERE {_THIS}", (self.run, *key))
+        return found.fetchone() is not None
+
+    def count(self, passes: int) -> int:
+        """Return the number of rows that were sent in the first `passes`."""
+        of_run = "SELECT count(*) FROM rows WHERE run = ? AND pass <= ?"
+        found = self._db.execute(of_run, (self.run, passes))
+        return int(found.fetchone()[0])
+
+    def ask(self, key: Key, row_id: str = "", query: str = "") -> None:
         """Record that a row is about to be sent."""
-        in_flight = InFlightRow(row_id=row_id, query=query, mock_id=self.mock_id)
-        self._write(f"ask {row_key} {msgspec.json.encode(in_flight).decode()}\n")
+        row = (self.run, *key, row_id, query, self.mock_id)
+        self._db.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
 
-    def back(self, row_key: Key) -> None:
+    def back(self, key: Key) -> None:
         """Record that a row was given up without an answer: the next start asks it again."""
-        self._write(f"back {row_key}\n")
+        unanswered = f"DELETE FROM rows WHERE {_THIS} AND result IS NULL"
+        self._db.execute(unanswered, (self.run, *key))
 
-    def mark(self, row_key: Key, result: dict[str, Any]) -> None:
-        """Record a finished row and append its `result` to the results of this start."""
-        write_whole(self._results, msgspec.json.encode(result) + b"\n")
-        self._write(f"{row_key}\n")
+    def mark(self, key: Key, result: dict[str, Any]) -> None:
+        """Record the result of a finished row."""
+        self._db.execute(
+            "INSERT INTO rows (run, pass, line, copy, result) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET result = excluded.result",
+            (self.run, *key, msgspec.json.encode(result).decode()),
+        )
 
     def weigh(self) -> None:
         """Record that rows have weights."""
         if not self.weighted:
             self.weighted = True
-            self._write("weighted\n")
+            self._db.execute("UPDATE runs SET weighted = 1 WHERE NOT finished")
 
     def finish(self) -> None:
         """Record the end of the run; the next start begins a new run."""
-        self._write("finished\n")
+        self._db.execute("UPDATE runs SET finished = 1")
 
-    def earlier(self) -> Iterator[dict[str, Any]]:
-        """Yield the results of the earlier starts of this run."""
-        for number in range(1, int(self.mock_id.rpartition("-")[2])):
-            yield from results_in(self._folder / f"{self.run}-{number}.jsonl")
-
-    def _write(self, text: str) -> None:
-        write_whole(self._file, text.encode())
-
-    def _read(self) -> tuple[str, int]:
-        """Return id and number of starts of the unfinished run; empty without one."""
-        run, start = "", 0
-        in_flight: dict[Key, InFlightRow] = {}
-        for line in whole_lines(self.path):
-            word, _, rest = line[:-1].decode(errors="replace").partition(" ")
-            if word == "run":
-                run = rest
-            elif word == "start":
-                start = int(rest) if rest.isdecimal() else start
-            elif word == "finished":
-                self.done = KeySet()
-                self.weighted = False
-                return "", 0
-            else:
-                self._apply(word, rest, in_flight)
-        self.lost = in_flight
-        return run, start
-
-    def _apply(self, word: str, rest: str, in_flight: dict[Key, InFlightRow]) -> None:
-        if word == "weighted":
-            self.weighted = True
-        elif word in ("ask", "back"):
-            key, _, details = rest.partition(" ")
-            if row_key := read_key(key):
-                in_flight.pop(row_key, None)
-                if word == "ask":
-                    in_flight[row_key] = _parse_row(details)
-        elif row_key := read_key(word):
-            in_flight.pop(row_key, None)
-            self.done.add(row_key)
-
-
-def _parse_row(text: str) -> InFlightRow:
-    try:
-        return msgspec.json.decode(text, type=InFlightRow)
-    except msgspec.MsgspecError:
-        return InFlightRow()
+    def results(self, missing_in: Path | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the results of all starts of this run, but not those that a file has."""
+        for text in whole_lines(missing_in) if missing_in is not None else ():
+            with contextlib.suppress(msgspec.MsgspecError):
+                line = msgspec.json.decode(text, type=_Line)
+                if line.run == self.run:
+                    key = (line.number, line.line, line.copy)
+                    self._db.execute("INSERT INTO written VALUES (?, ?, ?)", key)
+        rows = self._db.execute(
+            "SELECT result FROM rows WHERE run = ? AND result IS NOT NULL"
+            " AND (pass, line, copy) NOT IN (SELECT * FROM written)",
+            (self.run,),
+        )
+        for (result,) in rows:
+            yield msgspec.json.decode(result)
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
@@ -201,17 +189,3 @@ def whole_lines(path: Path) -> Iterator[bytes]:
                 return
             whole += len(line)
             yield line
-
-
-def results_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of results."""
-    for line in whole_lines(path):
-        with contextlib.suppress(msgspec.MsgspecError):
-            if isinstance(result := msgspec.json.decode(line), dict):
-                yield result
-
-
-def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of `data`."""
-    while data:
-        data = data[os.write(descriptor, data) :]

@@ -8,7 +8,6 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from mock.run.group_feed import GroupFeed, reward_of
-from mock.run.progress import Key, KeySet, results_in, write_whole
 
 _EVERY = 0.25
 _MAX_WAITING = 10_000
@@ -29,7 +27,8 @@ def check_writable(path: Path) -> None:
     Raises:
         UsageError: it cannot.
     """
-    place = path if path.exists() else next(one for one in path.absolute().parents if one.exists())
+    places = (path, *path.absolute().parents)
+    place = next(place for place in places if place.exists())
     if place.is_dir() == (place == path) or not os.access(place, os.W_OK):
         why = "this is a folder" if place == path and place.is_dir() else f"no access to {place}"
         raise UsageError(f"the results cannot be written: {why}", str(path))
@@ -40,24 +39,18 @@ class Results:
 
     Args:
         path: Created when missing.
-        run: The run whose rows may be in the file already.
         wait: Seconds to wait for a row's reward after its answer.
 
     Raises:
         UsageError: it cannot be written.
     """
 
-    def __init__(self, path: Path, run: str, wait: float = 60.0) -> None:
+    def __init__(self, path: Path, wait: float = 60.0) -> None:
         self._wait = wait
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque()
-        self._written = KeySet()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-            self._file = os.open(path, flags, 0o600)
-            for result in results_in(path):
-                if result.get("run") == run and (row_key := _key(result)) is not None:
-                    self._written.add(row_key)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise UsageError(
                 f"the results cannot be written: {error.strerror or error}", str(path)
@@ -73,12 +66,6 @@ class Results:
     def add(self, result: dict[str, Any]) -> None:
         """Queue an answered row."""
         self._waiting.append((time.monotonic() + self._wait, result))
-
-    def add_missing(self, earlier: Iterable[dict[str, Any]]) -> None:
-        """Queue the results of earlier starts that are missing from the file."""
-        for result in earlier:
-            if (row_key := _key(result)) is not None and row_key not in self._written:
-                self.add(result)
 
     async def keep_up(self, feed: GroupFeed | None) -> None:
         """Write rows as their rewards arrive, until cancelled."""
@@ -103,9 +90,9 @@ class Results:
         if rewards is None:
             late = {} if result.get("error") else {"unrewarded": "not known in time"}
             rewards = {"reward": None, **late}
-        write_whole(self._file, msgspec.json.encode({**result, **rewards}) + b"\n")
-        if (row_key := _key(result)) is not None:
-            self._written.add(row_key)
+        data = msgspec.json.encode({**result, **rewards}) + b"\n"
+        while data:
+            data = data[os.write(self._file, data) :]
 
 
 def _rewards_of(result: dict[str, Any], feed: GroupFeed | None) -> dict[str, Any] | None:
@@ -132,10 +119,3 @@ def _turn_reward(turn: dict[str, Any], feed: GroupFeed) -> dict[str, Any] | None
     if reward is None or group is None:
         return None
     return {**reward, "weights": feed.weights_of(group)}
-
-
-def _key(result: dict[str, Any]) -> Key | None:
-    try:
-        return Key(int(result["pass"]), int(result["line"]), int(result.get("copy", 1)))
-    except (KeyError, TypeError, ValueError):
-        return None

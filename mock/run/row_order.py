@@ -117,14 +117,14 @@ class RowOrder:
         if self._selection.seed is None:
             position = 0
             while True:
-                if position < dataset.row_count:
+                if position < dataset.records.count:
                     yield position
                     position += 1
-                elif dataset.whole:
+                elif dataset.records.whole:
                     return
                 else:
-                    dataset.scan()
-        while dataset.scan():
+                    dataset.records.scan()
+        while dataset.records.scan():
             yield None
         salt = f"{number}" if copy == 1 else f"{number}+{copy}"
         yield from dataset.order(salt, self._selection.seed)
@@ -133,10 +133,10 @@ class RowOrder:
         self, position: int, number: int, copy: int
     ) -> tuple[ScheduledRow | BadRow | None, bool]:
         """Return the row to ask, if any, and whether it is asked again in this pass."""
-        key = Key(number, self._dataset.line(position), copy)
+        key = Key(number, self._dataset.records.line(position), copy)
         counters, first = self._counters, copy == 1
         counters.passed += first
-        done = key in self._progress.done
+        done = key in self._progress
         if done and not self._progress.weighted:
             counters.selected += first
             return None, False

@@ -72,10 +72,11 @@ class RowTask:
         self._warned = False
         self.results: Results | None = None
 
-    def recover(self) -> Iterator[tuple[dict[str, Any], MockRowDone]]:
+    def recover(self) -> Iterator[MockRowDone]:
         """Record the rows that a killed start had in flight as lost: they were asked, so they
-        are not asked again. Yields the result of each, and its end in the name of that start."""
-        for key, in_flight in self._progress.lost.items():
+        are not asked again. Yields the end of each in the name of that start."""
+        for in_flight in self._progress.lost:
+            key = in_flight.key
             result = {
                 "run": self._progress.run,
                 "row_id": in_flight.row_id,
@@ -86,8 +87,7 @@ class RowTask:
                 "error": LOST,
             }
             self._progress.mark(key, result)
-            self._progress.done.add(key)
-            end = MockRowDone(
+            yield MockRowDone(
                 mock_id=in_flight.mock_id,
                 row_id=in_flight.row_id,
                 query=in_flight.query[:TEXT_CAP],
@@ -95,7 +95,6 @@ class RowTask:
                 seconds=0.0,
                 error=LOST,
             )
-            yield result, end
 
     async def row(self, place: ScheduledRow, obey: OnDirective) -> MockRowDone | None:
         """Ask a row; return None when a stop came first: the next start asks it.

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from core.events import MockCounted, MockFinished, MockRetried, MockRowSkipped, MockStarted
 from mock.control import Control, ControlDown, ControlRefused
-from mock.dataset import BadRow, BadRows, Dataset, no_usable_row
+from mock.dataset import BadRow, BadRows, Dataset
 from mock.run.group_feed import GroupFeed
 from mock.run.pace import MAX_IN_FLIGHT, EndKind, Gate, Outcome, Pace
 from mock.run.progress import Progress
@@ -88,12 +88,12 @@ class Runner:
         self._waiting_facts = 0
         self._count()
         self._give_up = math.inf
-        self.bad_rows = BadRows(dataset.place)
+        self.bad_rows = BadRows(dataset.records.place)
 
     @property
     def results_path(self) -> Path:
-        """Path of the results: the operator's file, else the file of this start."""
-        return self._results.path if self._results is not None else self.progress.results
+        """Path of the results: the operator's file, else that of the progress."""
+        return self._results.path if self._results is not None else self.progress.path
 
     @property
     def mock_id(self) -> str:
@@ -134,7 +134,7 @@ class Runner:
             AjetError: the control API refuses this mock user, or does not respond at all.
         """
         async with Tasks("mock") as tasks:
-            await asyncio.to_thread(self.dataset.scan)
+            await asyncio.to_thread(self.dataset.records.scan)
             self._count()
             await self._start()
             tasks.spawn(self._scan_all(), "count")
@@ -161,7 +161,6 @@ class Runner:
     # --- start -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        lost = self.progress.lost
         self._posted_total = (self.counters.total or 0, 0)
         event = MockStarted(
             mock_id=self.mock_id,
@@ -177,7 +176,7 @@ class Runner:
             split=self.selection.split or "",
             held_out=self.selection.held_out if self.selection.split else 0.0,
             columns=str(self.dataset.columns),
-            lost=sum(key.number <= self.selection.passes for key in lost),
+            lost=sum(row.key.number <= self.selection.passes for row in self.progress.lost),
         )
         await self._facts.post_now(
             f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
@@ -187,29 +186,24 @@ class Runner:
     async def _recover(self) -> None:
         """Record the rows that a killed start had in flight, and add its missing results."""
         lost = await asyncio.to_thread(lambda: list(self._row_task.recover()))
-        for _, end in lost:
-            if end.mock_id and end.row_id:
-                await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
-        if self._results is not None:
-            self._row_task.results = self._results
-            await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
-            for result, _ in lost:
-                self._results.add(result)
+        for end in lost:
+            await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
+        if (results := self._results) is not None:
+            self._row_task.results = results
+            for result in await asyncio.to_thread(lambda: [*self.progress.results(results.path)]):
+                results.add(result)
 
     def _count(self) -> None:
-        self.counters.rows = (
-            self.dataset.row_count * self.selection.passes if self.dataset.whole else None
-        )
-        self.counters.already = self.progress.done.count(self.selection.passes) + sum(
-            key.number <= self.selection.passes for key in self.progress.lost
-        )
+        records = self.dataset.records
+        self.counters.rows = records.count * self.selection.passes if records.whole else None
+        self.counters.already = self.progress.count(self.selection.passes)
 
     async def _scan_all(self) -> None:
         """Scan the rest of the dataset, to learn its length."""
         more = True
         while more:
-            more = await asyncio.to_thread(self.dataset.scan)
-        self.counters.rows = self.dataset.row_count * self.selection.passes
+            more = await asyncio.to_thread(self.dataset.records.scan)
+        self.counters.rows = self.dataset.records.count * self.selection.passes
         await self._post_total()
 
     # --- rows ------------------------------------------------------------------------------------
@@ -301,7 +295,7 @@ class Runner:
             self.stop("failed", "an internal error; see the log")
 
     async def _skip(self, row: BadRow) -> None:
-        place = self.dataset.place
+        place = self.dataset.records.place
         is_new = self.bad_rows.add(row)
         log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
         if is_new or self.counters.skipped <= MAX_SKIP_EVENTS:
@@ -342,7 +336,7 @@ class Runner:
         if self._end is not None:
             return self._end
         if self.bad_rows.firsts and not self.counters.selected:
-            return Outcome("failed", str(no_usable_row(self.dataset.path, self.bad_rows)))
+            return Outcome("failed", str(self.dataset.no_usable_row(self.bad_rows)))
         return Outcome("finished")
 
     async def _settle(self, outcome: Outcome) -> None:

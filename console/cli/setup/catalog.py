@@ -47,9 +47,9 @@ def _read_dataset(situation: Situation, answer: str) -> tuple[Path, str, str]:
     """Return the path of a dataset, the number of its rows, and its first question."""
     path = find_dataset(situation.home, answer).absolute()
     with open_dataset(path) as dataset:
-        rows = (dataset.row(at) for at in range(dataset.row_count))
+        rows = (dataset.row(at) for at in range(dataset.records.count))
         queries = (one.query for one in rows if isinstance(one, Row) and one.query)
-        size = f"{dataset.row_count}{'' if dataset.whole else ' or more'}"
+        size = f"{dataset.records.count}{'' if dataset.records.whole else ' or more'}"
         return path, size, next(queries, "")
 
 

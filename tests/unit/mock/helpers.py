@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.data.records import decode_json
 from core.events import Event
 from core.runtime.home import Home
 from core.state import State
 from mock.control import ControlDown
-from mock.dataset import open_dataset
+from mock.dataset import Columns, Row, open_dataset
+from mock.dataset.rows import parse_record
 from mock.run.pace import Outcome, Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
@@ -169,6 +172,18 @@ class FakeControl:
             raise ControlDown("the proxy does not answer")
 
 
+def parse(line: int, data: bytes, columns: Columns | None = None) -> Row:
+    """A line of JSON as a row."""
+    return parse_record(line, decode_json(data), columns)
+
+
+def kept(file: Path) -> list[dict[str, Any]]:
+    """The results in a file of progress."""
+    with contextlib.closing(sqlite3.connect(file, timeout=60)) as progress:
+        found = progress.execute("SELECT result FROM rows WHERE result IS NOT NULL")
+        return [msgspec.json.decode(result) for (result,) in found]
+
+
 def write_rows(path: Path, count: int) -> Path:
     """`count` plain rows."""
     lines = (
@@ -200,7 +215,7 @@ async def open_runner(
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
         asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
         try:
-            result = Results(results, progress.run, wait) if results is not None else None
+            result = Results(results, wait) if results is not None else None
             if result is not None:
                 stack.callback(result.close)
             yield Runner(

@@ -11,12 +11,12 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.home import AlreadyRunning, Home, Role, running
-from mock.dataset import DatasetError
 from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run
 from tests.support.pty.text import TerminalText
-from tests.unit.mock.helpers import Target, until, write_rows
+from tests.unit.mock.helpers import Target, kept, until, write_rows
 
 _CHILD = """
 import sys
@@ -56,10 +56,10 @@ async def test_after_kill_9_no_row_is_asked_twice(
     folder = home.root / "mock"
 
     def marked() -> int:
-        return sum(file.read_text().count("\n1:") for file in folder.glob("*.progress"))
+        return sum(len(kept(file)) for file in folder.glob("*.sqlite"))
 
     child = await _child(home, path, target.url)
-    await until(lambda: marked() == 4 and target.in_flight == 2, 90)
+    await until(lambda: target.in_flight == 2 and marked() == 4, 90)
     assert running(home, "mock") is not None
     os.kill(child.pid, signal.SIGKILL)
     await child.communicate()

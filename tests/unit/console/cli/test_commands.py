@@ -25,6 +25,7 @@ from core.events.server import PoolChanged
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Progress, Rating, Server, State
+from tests.support.commands.cli import Cli, missing
 from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import QuickServer
 
@@ -206,12 +207,13 @@ def _group(group_id: str = "g1", **more: Any) -> Group:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_goes_to_the_proxy_of_the_home(
+    cli: Cli,
     proxied: World,
     argv: list[str],
     order: tuple[str, dict[str, Any]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(argv) == 0
+    cli(*argv)
     assert proxied.orders == [order]
     assert capsys.readouterr().out == f"{order[0]} is done\n"
 
@@ -229,13 +231,12 @@ def test_a_rating_carries_the_name_that_the_home_knows(proxied: World, home: Hom
     assert proxied.orders[0][1]["rater"] == "bob"
 
 
-def test_abort_all_needs_confirmation(proxied: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_abort_all_needs_confirmation(cli: Cli, proxied: World) -> None:
     proxied.state.groups = {
         "g1": _group("g1"),
         "g2": _group("g2", rating=Rating(rating="tie")),
     }
-    assert main(["abort-all"]) == 2
-    assert "1 group without a rating, 4 episodes" in capsys.readouterr().err
+    assert "1 group without a rating, 4 episodes" in cli.refused("abort-all")
     assert proxied.orders == []
 
 
@@ -268,12 +269,12 @@ def test_accept_all_on_a_terminal_shows_the_number_and_asks(
     ],
 )
 def test_the_mock_user_asks_while_training_is_paused(
+    cli: Cli,
     words: list[str],
     answer: str | None,
     code: int,
     started: bool,
     proxied: World,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs: list[object] = []
@@ -287,8 +288,7 @@ def test_the_mock_user_asks_while_training_is_paused(
     proxied.state.progress["gpu"] = Progress(paused="paused by the operator")
     if answer is not None:
         monkeypatch.setattr(sys, "stdin", TerminalText(answer))
-    assert main(["mock", *words]) == code
-    out, err = capsys.readouterr()
+    out, err = cli.run("mock", *words, code=code)
     assert bool(runs) == started
     if words != ["--yes"]:
         assert "the training on its rows, which a later start does not repeat" in out + err
@@ -297,7 +297,7 @@ def test_the_mock_user_asks_while_training_is_paused(
     if code == 2:
         assert "Add --yes to do it, or resume it first: `ajet-console progress-resume" in err
     proxied.state.progress["gpu"].paused = ""
-    assert main(["mock"]) == 0
+    cli("mock")
 
 
 def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> None:
@@ -307,70 +307,51 @@ def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> N
 
 
 def test_url_and_token_file_choose_another_proxy(
-    world: World, home: Home, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+    cli: Cli, world: World, home: Home, tmp_path: Any
 ) -> None:
     file = tmp_path / "token"
     file.write_text("wrong\n")
     argv = ["accept", "g1", "--url", world.url + "/v1", "--token-file", str(file)]
-    assert main(argv) == 1
-    assert "the token is wrong. Give --token-file" in capsys.readouterr().err
+    assert "the token is wrong. Give --token-file" in cli.failed(*argv)
     file.write_text(home.token())
-    assert main(argv) == 0
+    cli(*argv)
     assert world.orders == [("group.accept", {"group_id": "g1"})]
 
 
-def test_a_refusal_is_printed_as_the_proxy_words_it(
-    proxied: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_printed_as_the_proxy_words_it(cli: Cli, proxied: World) -> None:
     proxied.refusal = {"message": "the group is over", "where": "group g1", "todo": ""}
-    assert main(["accept", "g1"]) == 1
-    assert capsys.readouterr().err == "ajet-console: group g1: the group is over\n"
+    assert cli.failed("accept", "g1") == "ajet-console: group g1: the group is over\n"
 
 
-def test_an_abort_shows_the_loss_and_needs_confirmation(
-    proxied: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_abort_shows_the_loss_and_needs_confirmation(cli: Cli, proxied: World) -> None:
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING_POST")
     proxied.state.groups["g1"] = _group(rating=Rating(rating="best"))
-    assert main(["abort", "g"]) == 2
-    error_output = capsys.readouterr().err
-    assert "4 episodes: they are deleted" in error_output
-    assert "Its rating is dropped" in error_output
-    assert "--yes" in error_output
+    shown = cli.refused("abort", "g")
+    assert not missing(shown, "4 episodes: they are deleted", "Its rating is dropped", "--yes")
     assert proxied.orders == []
 
 
-def test_a_stop_shows_the_loss_and_needs_confirmation(
-    proxied: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stop_shows_the_loss_and_needs_confirmation(cli: Cli, proxied: World) -> None:
     proxied.engine = "ROLLING"
     pool = PoolChanged(running=5, running_others=3, other_clients=("a", "b"), completed_tasks=2)
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", pool=pool)
     proxied.state.groups["g1"] = _group()
-    assert main(["engine-stop"]) == 2
-    error_output = capsys.readouterr().err
-    for loss in (
-        "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost.",
-        "The pool of this step is discarded: 2 tasks.",
-        "1 open group of yours is given up, 1 of them unrated.",
-    ):
-        assert loss in error_output
+    shown = cli.refused("engine-stop")
+    assert "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost." in shown
+    assert "The pool of this step is discarded: 2 tasks." in shown
+    assert "1 open group of yours is given up, 1 of them unrated." in shown
     assert proxied.orders == []
 
 
-def test_an_engine_is_started_and_stopped_without_a_proxy(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_is_started_and_stopped_without_a_proxy(cli: Cli, world: World) -> None:
     server = ["--swarm-url", f"gpu={world.url}"]
-    assert main(["engine-start", *server, "--preset", "hand", "--no-wait"]) == 0
+    cli("engine-start", *server, "--preset", "hand", "--no-wait")
     assert "train_batch_size: 1" in world.jobs[0]
-    assert main(["engine-start", *server, "--preset", "hand"]) == 1
-    assert "BOOTING, not OFFLINE" in capsys.readouterr().err
-    assert main(["engine-start", *server]) == 0
-    assert "BOOTING already" in capsys.readouterr().out
-    assert main(["engine-stop", *server]) == 2
+    assert "BOOTING, not OFFLINE" in cli.failed("engine-start", *server, "--preset", "hand")
+    assert "BOOTING already" in cli.out("engine-start", *server)
+    cli("engine-stop", *server, code=2)
     assert world.engine == "BOOTING"
-    assert main(["engine-stop", *server, "--yes"]) == 0
+    cli("engine-stop", *server, "--yes")
     assert world.engine == "OFFLINE"
 
 
@@ -381,7 +362,7 @@ def test_the_embedded_engine_of_the_home_is_found(world: World, home: Home) -> N
     assert world.engine == "BOOTING"
 
 
-def test_status_counts_claimed_episodes(proxied: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_counts_claimed_episodes(cli: Cli, proxied: World) -> None:
     proxied.engine = "ROLLING"
     proxied.claimed = ["us", "other"]
     state = proxied.state
@@ -390,25 +371,21 @@ def test_status_counts_claimed_episodes(proxied: World, capsys: pytest.CaptureFi
     state.groups["g1"] = _group(until=1.0)
     state.groups["g2"] = _group("g2", until=1.0, rating=Rating(rating="best"))
     state.mock = Mock(mock_id="m", dataset="d.jsonl", target="t", total=9, done=2, phase="paused")
-    assert main(["status", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("status")
     server = data["servers"][0]
     assert (server["state"], server["step"]) == ("ROLLING", 3)
     assert (server["claimed"], server["claimed_by_proxy"]) == (2, 1)
     assert server["pool"]["task_target"] == 4
     assert data["mock"]["done"] == 2
     assert data["waiting"][0]["group_id"] == "g1"
-    assert main(["status"]) == 0
-    text = capsys.readouterr().out
+    text = cli.out("status")
     assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
     assert "paused (no process here)  2/9 rows" in text
     assert "1 waiting, 1 user waits for a rating" in text
     assert re.search(r"g1  user waits \d+ s", text)
 
 
-def test_status_lists_short_groups_with_their_causes(
-    proxied: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_lists_short_groups_with_their_causes(cli: Cli, proxied: World) -> None:
     cause = (
         "short: 3 of 4 candidates answered; candidate 1 failed: x (not retried: no time is left)"
     )
@@ -417,8 +394,7 @@ def test_status_lists_short_groups_with_their_causes(
         group.group_id, group.phase, group.cause = f"g{number}", "DONE", cause if number else ""
         group.cause_kind = TooFewAnswers.kind if number else ""
         proxied.state.groups[group.group_id] = group
-    assert main(["status", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("status")
     assert [one["group_id"] for one in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
     assert data["short"][0] == {
         "group_id": "g2",
@@ -426,15 +402,11 @@ def test_status_lists_short_groups_with_their_causes(
         "weights": "gpu/-/-",
         "cause": cause,
     }
-    assert main(["status"]) == 0
-    assert f"short    g6  {cause}" in capsys.readouterr().out
+    assert f"short    g6  {cause}" in cli.out("status")
 
 
-def test_an_unknown_engine_state_is_shown_unchanged(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_engine_state_is_shown_unchanged(cli: Cli, world: World) -> None:
     world.engine = "DREAMING\x1b[31m"
-    assert main(["status", "--swarm-url", world.url]) == 0
-    text = capsys.readouterr().out
+    text = cli.out("status", "--swarm-url", world.url)
     assert "unknown (ENGINE.DREAMING" in text
     assert "\x1b" not in text

@@ -16,6 +16,7 @@ from core.settings.effective import HIDDEN
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
+from tests.support.commands.cli import AsyncCli
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import below, served
@@ -65,35 +66,28 @@ def address(home: Home) -> str:
 
 
 async def test_clients_shows_key_and_model_of_the_running_proxy(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     file = tmp_path / "key.txt"
     file.write_text("from-the-file\n")
     flags = {"proxy.api_key_file": str(file), "proxy.served_model_name": "my-policy"}
     async with proxy_of(home, load(None, {}, flags)):
-        assert await run("clients", "pi") == 0
-        output = capsys.readouterr().out
+        output = await async_cli.out("clients", "pi")
         assert OWN_KEY in output
         assert ANY_KEY not in output
         assert "from-the-file" not in output
         assert "--model my-policy" in output
-        assert await run("clients", "pi", "--show-key") == 0
-        assert "from-the-file" in capsys.readouterr().out
+        assert "from-the-file" in await async_cli.out("clients", "pi", "--show-key")
 
 
-async def test_a_key_that_only_the_proxy_has_is_an_error(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_key_that_only_the_proxy_has_is_an_error(async_cli: AsyncCli, home: Home) -> None:
     async with proxy_of(home, load(None, {}, {"proxy.api_key": "v1-secret"})):
-        assert await run("clients", "pi", "--show-key") == 2
-        assert "--api-key-file" in capsys.readouterr().err
+        assert "--api-key-file" in await async_cli.refused("clients", "pi", "--show-key")
 
 
-async def test_an_unreachable_proxy_is_reported(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert await run("clients", "pi", "--url", "http://127.0.0.1:9") == 0
-    assert "the proxy's are unknown" in capsys.readouterr().err
+async def test_an_unreachable_proxy_is_reported(async_cli: AsyncCli, home: Home) -> None:
+    shown = await async_cli.err("clients", "pi", "--url", "http://127.0.0.1:9")
+    assert "the proxy's are unknown" in shown
 
 
 async def test_doctor_checks_hooks_and_servers_of_the_running_proxy(

@@ -1,74 +1,40 @@
 """Orders for several groups at once: by ids, by a filter, with a question where one is due."""
 
 import json
-import time
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.cli import main
-from core.commands.plan import Plan, plan
 from core.events import AlertRaised
 from core.events.alerts import params_of
 from core.reducer import reduce
-from core.roles import OWNER, Identity
-from core.runtime.home import Home
-from core.state import State
+from core.roles import Identity
 from proxy.alerts import alert_raised
-from proxy.control.client import CommandReply, ControlLost
+from proxy.control.client import ControlLost
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.commands.cli import Cli, missing
+from tests.support.commands.control import FakeControl
 from tests.support.sample import group_events, state_of
 
 
-class Proxy:
-    """A control API in memory."""
-
-    def __init__(self) -> None:
-        self.state = State()
-        self.orders: list[tuple[str, dict[str, Any]]] = []
-        self.refused: dict[str, AjetError] = {}
-        self.identity = OWNER
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def snapshot(self) -> State:
-        return self.state
-
-    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
-        return plan(self.state, name, args, time.time(), self.identity)
-
-    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
-        self.orders.append((name, dict(args)))
-        if error := self.refused.get(args.get("group_id", "")):
-            raise error
-        return CommandReply(True, f"{name} is done")
-
-
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
-    made = Proxy()
-    Home.open()
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: made)
-    monkeypatch.setattr("console.cli.groups.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli.alerts.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli.commands.need_proxy", lambda *_: "http://proxy")
-    made.state = state_of(
+def proxy(proxy: FakeControl) -> FakeControl:
+    """Two groups that wait for a rating, and one that is over."""
+    proxy.state = state_of(
         *group_events(1, until="AWAITING_RATING", rewards=(0.1, 0.15)),
         *group_events(2, until="AWAITING_RATING", rewards=(0.9, 0.2)),
         *group_events(3, rewards=(0.1, 0.12)),
     )
-    return made
+    return proxy
 
 
-def _ids(proxy: Proxy) -> list[str]:
-    return [args["group_id"] for _, args in proxy.orders]
+CHECKPOINTS = ("checkpoints", "--swarm-url", "http://127.0.0.1:9")
+
+
+def _ids(proxy: FakeControl) -> list[str]:
+    return [args["group_id"] for _, args in proxy.sent]
 
 
 @pytest.mark.parametrize(
@@ -88,74 +54,57 @@ def _ids(proxy: Proxy) -> list[str]:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_one_command_for_several_ids(
-    proxy: Proxy, argv: list[str], name: str, args: dict[str, Any]
+    cli: Cli, proxy: FakeControl, argv: list[str], name: str, args: dict[str, Any]
 ) -> None:
-    assert main([argv[0], "g0001", "g2", "g2", *argv[1:]]) == 0
-    assert proxy.orders == [(name, {"group_id": one, **args}) for one in ("g0001", "g2")]
+    cli(argv[0], "g0001", "g2", "g2", *argv[1:])
+    assert proxy.sent == [(name, {"group_id": one, **args}) for one in ("g0001", "g2")]
 
 
-def test_a_repeated_toggle_names_the_mark(proxy: Proxy) -> None:
+def test_a_repeated_toggle_names_the_mark(cli: Cli, proxy: FakeControl) -> None:
     proxy.state.groups["g0002"].marked = True
-    assert main(["mark", "--toggle", "--where", "state:awaiting"]) == 0
-    assert [args["marked"] for _, args in proxy.orders] == [True, False]
+    cli("mark", "--toggle", "--where", "state:awaiting")
+    assert [args["marked"] for _, args in proxy.sent] == [True, False]
 
 
-def test_a_filter_chooses_only_groups_the_command_applies_to(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["abort", "--where", "reward<0.2", "--yes"]) == 0
+def test_a_filter_chooses_only_groups_the_command_applies_to(cli: Cli, proxy: FakeControl) -> None:
+    cli("abort", "--where", "reward<0.2", "--yes")
     assert _ids(proxy) == ["g0001"]  # the third is over
-    proxy.orders.clear()
-    assert main(["mark", "--where", "reward<0.2"]) == 0
+    proxy.sent.clear()
+    cli("mark", "--where", "reward<0.2")
     assert _ids(proxy) == ["g0001", "g0003"]
-    assert main(["accept", "--where", "text~nowhere"]) == 0
-    assert "no group matches" in capsys.readouterr().out
+    assert "no group matches" in cli.out("accept", "--where", "text~nowhere")
 
 
 def test_an_abort_of_a_missing_group_is_refused_before_the_confirmation(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl
 ) -> None:
     known = next(iter(proxy.state.groups))
-    assert main(["abort", known, "zzz"]) == 1
-    assert "there is no group `zzz`" in capsys.readouterr().err
-    assert main(["abort", f"{known}x"]) == 1
-    assert f"Did you mean `{known}`?" in capsys.readouterr().err
-    assert proxy.orders == []
+    assert "there is no group `zzz`" in cli.failed("abort", known, "zzz")
+    assert f"Did you mean `{known}`?" in cli.failed("abort", f"{known}x")
+    assert proxy.sent == []
 
 
-def test_an_abort_by_a_filter_asks_and_names_the_loss(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["abort", "--where", "state:awaiting"]) == 2
-    error_output = capsys.readouterr().err
-    assert "Abort 2 groups" in error_output
-    assert "4 episodes" in error_output
-    assert "--yes" in error_output
-    assert not proxy.orders
+def test_an_abort_by_a_filter_asks_and_names_the_loss(cli: Cli, proxy: FakeControl) -> None:
+    shown = cli.refused("abort", "--where", "state:awaiting")
+    assert not missing(shown, "Abort 2 groups", "4 episodes", "--yes")
+    assert not proxy.sent
 
 
-def test_refused_groups_are_reported_and_the_others_are_done(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_groups_are_reported_and_the_others_are_done(cli: Cli, proxy: FakeControl) -> None:
     proxy.refused = {"g1": AjetError("group g1 is over")}
-    assert main(["rescore", "g1", "g2"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == "group.rescore is done\n"
-    assert captured.err == "ajet-console: group g1 is over\n"
-    assert main(["rescore", "g1", "g2", "--json"]) == 1
-    captured = capsys.readouterr()
+    error = "ajet-console: group g1 is over\n"
+    assert cli.run("rescore", "g1", "g2", code=1) == ("group.rescore is done\n", error)
+    captured = cli.run("rescore", "g1", "g2", "--json", code=1)
     data = json.loads(captured.out)
-    assert not data["ok"]
-    assert data["error"]["message"] == "group g1 is over"
-    assert captured.err == "ajet-console: group g1 is over\n"
+    assert (data["ok"], data["error"]["message"]) == (False, "group g1 is over")
+    assert captured.err == error
     assert [(one["group_id"], one["ok"]) for one in data["groups"]] == [("g1", False), ("g2", True)]
 
 
-def test_a_lost_proxy_ends_the_command(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_proxy_ends_the_command(cli: Cli, proxy: FakeControl) -> None:
     proxy.refused = {"g1": ControlLost("the proxy does not answer")}
-    assert main(["rescore", "g1", "g2", "--json"]) == 1
+    groups = cli.json("rescore", "g1", "g2", code=1)["groups"]
     assert _ids(proxy) == ["g1"]
-    groups = json.loads(capsys.readouterr().out)["groups"]
     assert groups[1]["message"].startswith("not tried")
 
 
@@ -180,116 +129,88 @@ def test_a_lost_proxy_ends_the_command(proxy: Proxy, capsys: pytest.CaptureFixtu
     ],
     ids=" ".join,
 )
-def test_wrong_use_sends_no_command(
-    proxy: Proxy, argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(argv) == 2
-    assert not proxy.orders
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_an_empty_id_is_reported_as_empty(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rate", "", "1"]) == 2
-    assert "the group's id is empty" in capsys.readouterr().err
+def test_wrong_use_sends_no_command(cli: Cli, proxy: FakeControl, argv: list[str]) -> None:
+    shown = cli.refused(*argv)
+    assert shown.count("\n") == 1
+    assert ("the group's id is empty" in shown) == ("" in argv or argv[:2] == ["rate", " "])
+    assert not proxy.sent
 
 
 def test_a_negative_number_of_checkpoints_is_refused_without_a_request(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls: list[str] = []
     monkeypatch.setattr("httpx.request", lambda *value, **_: urls.append(value[1]))
     for more in ("--dry-run", "--yes"):
-        url = ["--swarm-url", "http://127.0.0.1:9"]
-        assert main(["checkpoints", *url, "prune", "-3", more]) == 2
-        assert "checkpoints prune: KEEP cannot be -3. Give 0 or more" in capsys.readouterr().err
+        shown = cli.refused(*CHECKPOINTS, "prune", "-3", more)
+        assert "checkpoints prune: KEEP cannot be -3. Give 0 or more" in shown
     assert not urls
 
 
 @pytest.mark.parametrize("verb", ["save", "restore"])
 @pytest.mark.parametrize(("name", "result"), [("", "the name is empty"), ("n" * 65, "at most 64")])
 def test_an_impossible_checkpoint_name_is_refused_without_a_request(
-    verb: str,
-    name: str,
-    result: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cli: Cli, verb: str, name: str, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls: list[str] = []
     monkeypatch.setattr("httpx.request", lambda *value, **_: urls.append(value[1]))
-    assert main(["checkpoints", "--swarm-url", "http://127.0.0.1:9", verb, name]) == 2
-    assert result in capsys.readouterr().err
+    assert result in cli.refused(*CHECKPOINTS, verb, name)
     assert not urls
 
 
 def test_an_engines_validation_error_is_shown_in_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detail = [{"type": "x", "loc": ["body", "keep"], "msg": "Input should be 0 or more"}]
     answer = httpx.Response(422, json={"detail": detail})
     monkeypatch.setattr("httpx.request", lambda *_, **__: answer)
-    result = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "3"]
-    assert main(result) == 1
-    error_output = capsys.readouterr().err
+    error_output = cli.failed(*CHECKPOINTS, "prune", "--yes", "3")
     assert "body.keep: Input should be 0 or more" in error_output
     assert "{" not in error_output
 
 
-def test_the_confirmation_for_one_group_names_the_group(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["abort", "g0001"]) == 2
-    assert "Abort group g0001: needs confirmation: 2 episodes" in capsys.readouterr().err
-    assert main(["abort", "nope"]) == 1
-    assert "there is no group `nope`" in capsys.readouterr().err
+def test_the_confirmation_for_one_group_names_the_group(cli: Cli, proxy: FakeControl) -> None:
+    assert "Abort group g0001: needs confirmation: 2 episodes" in cli.refused("abort", "g0001")
+    assert "there is no group `nope`" in cli.failed("abort", "nope")
 
 
-def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+def test_alerts_are_listed_and_dismissed(cli: Cli, proxy: FakeControl) -> None:
     alert = AlertRaised(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
     proxy.state.alerts["lost.gpu"] = alert
-    assert main(["alert-dismiss"]) == 0
-    output = capsys.readouterr().out
+    output = cli.out("alert-dismiss")
     assert "lost.gpu" in output
     assert "\x1b" not in output
-    assert main(["alert-dismiss", "lost.gpu", "other", "--json"]) == 1
-    assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("alert-dismiss", "lost.gpu", "other", code=1)
+    assert proxy.sent == [("alert.dismiss", {"key": "lost.gpu"})]
     assert [one["ok"] for one in data["alerts"]] == [True, False]
     unknown = "there is no alert `other`. Known: lost.gpu"
     assert data["error"]["message"] == data["alerts"][1]["message"] == unknown
-    assert main(["alert-dismiss", "lost.gpu", "--dry-run", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("alert-dismiss", "lost.gpu", "--dry-run")
     assert data["alerts"][0]["message"].startswith("would execute")
     proxy.state.dismissed["lost.gpu"] = "error"
     del proxy.state.alerts["lost.gpu"]
-    assert main(["alert-dismiss", "lost.gpu"]) == 0
-    assert main(["alert-dismiss", "other"]) == 1
-    assert "There is none at present" in capsys.readouterr().err
-    assert len(proxy.orders) == 1
+    cli("alert-dismiss", "lost.gpu")
+    assert "There is none at present" in cli.failed("alert-dismiss", "other")
+    assert len(proxy.sent) == 1
 
 
-def test_listed_alerts_follow_votes_that_are_not_sent_yet(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_listed_alerts_follow_votes_that_are_not_sent_yet(cli: Cli, proxy: FakeControl) -> None:
     for votes, words in enumerate(TWO_HOLD_UP):
         proxy.state = state_of(*two_hold_up(votes))
-        assert main(["alert-dismiss", "--json"]) == 0
-        alerts = json.loads(capsys.readouterr().out)["alerts"]
+        alerts = cli.json("alert-dismiss")["alerts"]
         assert [one["cause"] for one in alerts] == ([words] if words else [])
         assert sum(len(one["groups"]) for one in alerts) == 2 - votes
-    assert main(["alert-dismiss", "hold:embedded"]) == 0
-    assert proxy.orders == [("alert.dismiss", {"key": "hold:embedded"})]
+    cli("alert-dismiss", "hold:embedded")
+    assert proxy.sent == [("alert.dismiss", {"key": "hold:embedded"})]
 
 
-def test_alerts_are_listed_in_words_with_their_data(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_alerts_are_listed_in_words_with_their_data(cli: Cli, proxy: FakeControl) -> None:
     params = params_of("refused", server="gpu", state="OFFLINE")
     reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
-    assert main(["alert-dismiss"]) == 0
-    output = capsys.readouterr().out
+    output = cli.out("alert-dismiss")
     assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in output
-    assert main(["alert-dismiss", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["alerts"] == [
+    shown = cli.json("alert-dismiss")
+    assert shown["alerts"] == [
         {
             "key": "refused:gpu",
             "level": "error",
@@ -303,29 +224,21 @@ def test_alerts_are_listed_in_words_with_their_data(
 
 
 @pytest.mark.parametrize("role", ["proxy-restart", "engine-restart-process"])
-def test_a_restart_without_a_process_is_an_error(
-    role: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([role, "--yes"]) == 1
-    assert "runs in this home" in capsys.readouterr().err
+def test_a_restart_without_a_process_is_an_error(cli: Cli, role: str) -> None:
+    assert "runs in this home" in cli.failed(role, "--yes")
 
 
-def test_a_dry_run_checks_and_sends_nothing(
-    proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_checks_and_sends_nothing(cli: Cli, proxy: FakeControl) -> None:
     first, second, done = proxy.state.groups
-    argv = ["--where", "state:awaiting", "--dry-run", "--json"]
-    assert main(["abort", *argv]) == 0
-    body = json.loads(capsys.readouterr().out)
-    assert [step["args"]["group_id"] for step in body["steps"] if "args" in step] == [first, second]
-    assert all("episodes" in step["loses"] for step in body["steps"] if "args" in step)
-    assert main(["abort", done, "--dry-run"]) == 1
-    assert "nothing left to abort" in capsys.readouterr().err
-    assert main(["rate", first, "1", "--dry-run"]) == 0
-    assert "would execute “Group: Rate”" in (out := capsys.readouterr().out)
+    body = cli.json("abort", "--where", "state:awaiting", "--dry-run")
+    steps = [step for step in body["steps"] if "args" in step]
+    assert [step["args"]["group_id"] for step in steps] == [first, second]
+    assert all("episodes" in step["loses"] for step in steps)
+    assert "nothing left to abort" in cli.failed("abort", done, "--dry-run")
+    assert "would execute “Group: Rate”" in (out := cli.out("rate", first, "1", "--dry-run"))
     assert "dry run: nothing was changed" in out
-    assert main(["alert-dismiss", "--all", "--dry-run"]) == 0
+    cli("alert-dismiss", "--all", "--dry-run")
     proxy.identity = Identity("anna", "viewer")
-    assert main(["rate", first, "1", "--dry-run"]) == 1
-    assert "`group.rate` needs the role rater; anna is a viewer" in capsys.readouterr().err
-    assert proxy.orders == []
+    shown = cli.failed("rate", first, "1", "--dry-run")
+    assert "`group.rate` needs the role rater; anna is a viewer" in shown
+    assert proxy.sent == []

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import io
-import json
 import os
 import random
 import sqlite3
@@ -23,8 +22,9 @@ from core.journal.prune import Pruner, Retention
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.sample import group_events
-from tests.unit.console.cli.test_effective import proxy_of, run
+from tests.unit.console.cli.test_effective import proxy_of
 
 pytestmark = pytest.mark.slow
 
@@ -71,96 +71,78 @@ def run_journal(home: Home, *args: str) -> int:
 
 
 def test_stats_show_the_size_of_the_write_ahead_log(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with contextlib.closing(sqlite3.connect(home.journal)) as db:  # keeps the log in place
         db.execute("create table more(data)")
         db.execute("insert into more values (zeroblob(300000))")
         db.commit()
         wal = home.journal.with_name(f"{home.journal.name}-wal").stat().st_size
-        assert run_journal(home, "stats", "--json") == 0
-        assert json.loads(capsys.readouterr().out)["wal"] == wal > 300_000
-        assert run_journal(home, "stats") == 0
+        assert cli.json("journal", "stats")["wal"] == wal > 300_000
+        cli("journal", "stats")
     assert " kB of write-ahead log (-wal)" in capsys.readouterr().out
 
 
-def test_stats_show_the_contents_of_the_journal(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_journal(home, "stats") == 0
-    text = capsys.readouterr().out
+def test_stats_show_the_contents_of_the_journal(cli: Cli, home: Home) -> None:
+    text = cli.out("journal", "stats")
     assert "40 groups: 4 rated, 0 open" in text
     assert "journal.keep_days: no limit, journal.keep_bytes: 10.00 GB" in text
     assert "history starts" not in text
-    assert run_journal(home, "stats", "--json") == 0
-    body = json.loads(capsys.readouterr().out)
+    body = cli.json("journal", "stats")
     assert (body["groups"], body["rated"], body["schema"]) == (40, 4, SCHEMA)
     assert body["limits"] == {"keep_days": 0.0, "keep_bytes": 10_000_000_000}
     assert 0 < body["used"] <= body["on_disk"]
 
 
 def test_prune_lists_the_groups_and_asks(
-    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_journal(home, "prune") == 0
-    assert "there is nothing to delete" in capsys.readouterr().out
+    assert "there is nothing to delete" in cli.out("journal", "prune")
     before = listed(home)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert run_journal(home, "prune", "--days", "20.5") == 2  # no terminal to ask at
+    cli("journal", "prune", "--days", "20.5", code=2)  # no terminal to ask at
     out, err = capsys.readouterr()
     assert "18 groups are older than 20.5 days" in out
     assert "Add --yes to do it" in err
     assert listed(home) == before
-    assert run_journal(home, "prune", "--days", "-1", "--yes") == 2
-    assert run_journal(home, "prune", "--days", "20.5", "--yes") == 0
-    assert "deleted 18 groups (0 rated)" in capsys.readouterr().out
+    cli("journal", "prune", "--days", "-1", "--yes", code=2)
+    assert "deleted 18 groups (0 rated)" in cli.out("journal", "prune", "--days", "20.5", "--yes")
     assert listed(home)[:3] == ["g0000", "g0010", "g0020"]
-    assert run_journal(home, "stats") == 0
-    assert "the history starts at" in capsys.readouterr().out
-    assert run_journal(home, "prune", "--days", "20.5", "--rated", "--yes") == 0
+    assert "the history starts at" in cli.out("journal", "stats")
+    cli("journal", "prune", "--days", "20.5", "--rated", "--yes")
     assert listed(home)[0] == "g0020"
-    assert run_journal(home, "check") == 0
+    cli("journal", "check")
 
 
-def test_prune_by_size_and_rewrite_the_file(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_by_size_and_rewrite_the_file(cli: Cli, home: Home) -> None:
     before = home.journal.stat().st_size
-    assert run_journal(home, "prune", "--bytes", str(before // 2), "--rewrite", "--yes") == 0
-    out = capsys.readouterr().out
+    out = cli.out("journal", "prune", "--bytes", before // 2, "--rewrite", "--yes")
     assert "the oldest first, rated ones last" in out
-    assert run_journal(home, "stats") == 0
-    assert "free pages are used" not in capsys.readouterr().out
+    assert "free pages are used" not in cli.out("journal", "stats")
     assert home.journal.stat().st_size < before * 0.8
 
 
-def test_check_finds_damage(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_journal(home, "check") == 0
-    assert "ok," in capsys.readouterr().out
+def test_check_finds_damage(cli: Cli, home: Home) -> None:
+    assert "ok," in cli.out("journal", "check")
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
         db.execute("delete from messages where id=3")
         db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
         db.commit()
-    assert run_journal(home, "check") == 1
-    out = capsys.readouterr().out
+    out = cli.out("journal", "check", code=1)
     assert "1 are not, 1 messages are missing" in out
     size = home.journal.stat().st_size
     with home.journal.open("r+b") as file:
         file.seek(size - 8192)
         file.write(b"\xff" * 8192)
-    assert run_journal(home, "check") == 1
-    assert "Restart the proxy" in capsys.readouterr().out
+    assert "Restart the proxy" in cli.out("journal", "check", code=1)
 
 
-def test_a_missing_journal_is_reported_with_its_path(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_journal_is_reported_with_its_path(cli: Cli, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "empty")
-    assert run_journal(home, "stats") == 2
-    assert str(home.journal) in capsys.readouterr().err
+    assert str(home.journal) in cli.refused("journal", "stats", "--home", home.root)
 
 
-async def test_prune_goes_through_a_running_proxy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_prune_goes_through_a_running_proxy(async_cli: AsyncCli, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "home")
     async with proxy_of(home, load(None)) as made:
         journal = made.context.journal
@@ -174,17 +156,14 @@ async def test_prune_goes_through_a_running_proxy(
                 bus.publish(event)
             await journal.durable(bus.state.seq)
         prune = ("journal", "prune", "--home", str(home.root), "--bytes", str(150_000), "--yes")
-        assert await run(*prune, "--rewrite") == 2
-        assert "a proxy runs in this home" in capsys.readouterr().err
-        assert await run(*prune) == 1
-        assert "prunes no journal" in capsys.readouterr().err
+        assert "a proxy runs in this home" in await async_cli.refused(*prune, "--rewrite")
+        assert "prunes no journal" in await async_cli.failed(*prune)
         made.context.pruner = Pruner(journal, Retention(), rest=0.0)
-        assert await run(*prune) == 0
-        assert "deleted" in capsys.readouterr().out
+        assert "deleted" in await async_cli.out(*prune)
         assert made.context.journal.group_events("g0001") == []
         assert made.context.journal.group_events("g0029")
-        assert await run("journal", "stats", "--home", str(home.root)) == 0
-        assert "the history starts at" in capsys.readouterr().out
-        assert await run("journal", "check", "--home", str(home.root)) == 0
+        shown = await async_cli.out("journal", "stats", "--home", home.root)
+        assert "the history starts at" in shown
+        await async_cli("journal", "check", "--home", home.root)
         assert journal.load_state() == bus.state == journal.replayed_state()
         made.context.pruner.close()

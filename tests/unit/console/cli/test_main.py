@@ -20,14 +20,14 @@ from core.commands import validate
 from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
 from core.state import Group, State
+from tests.support.commands.cli import Cli, missing
 
 _ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize("flag", ["", "engine", "proxy", "mock", "replay", "status"])
-def test_each_help_has_an_example(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*([flag] if flag else []), "--help"]) == 0
-    assert f"Example: ajet-console {flag}" in capsys.readouterr().out
+def test_each_help_has_an_example(cli: Cli, flag: str) -> None:
+    assert f"Example: ajet-console {flag}" in cli.out(*([flag] if flag else []), "--help")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -50,9 +50,8 @@ def test_what_the_terminal_cannot_show_is_replaced(
     assert json.loads(json_text) == {"answer": "caf\xe9 \u25cf \U0001f600"}
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("ajet-console ")
+def test_version(cli: Cli) -> None:
+    assert cli.out("--version").startswith("ajet-console ")
 
 
 @pytest.mark.parametrize(
@@ -86,11 +85,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_use_exits_with_2_and_one_message(
-    argv: list[str], home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(argv) == 2
-    captured = capsys.readouterr()
+def test_wrong_use_exits_with_2_and_one_message(cli: Cli, argv: list[str], home: Home) -> None:
+    captured = cli.run(*argv, code=2)
     assert captured.out == ""
     assert captured.err.startswith("ajet-console")
     assert captured.err.count("\n") == 1
@@ -112,10 +108,9 @@ def test_wrong_use_exits_with_2_and_one_message(
     ids=" ".join,
 )
 def test_without_a_proxy_the_exit_code_is_1_with_advice(
-    argv: list[str], home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, argv: list[str], home: Home
 ) -> None:
-    assert main(argv) == 1
-    assert capsys.readouterr().err.startswith("ajet-console: ")
+    assert cli.failed(*argv).startswith("ajet-console: ")
 
 
 @pytest.mark.parametrize(
@@ -132,10 +127,9 @@ def test_without_a_proxy_the_exit_code_is_1_with_advice(
     ids=str,
 )
 def test_a_misspelled_value_gets_a_suggestion(
-    argv: list[str], suggestion: str, home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, argv: list[str], suggestion: str, home: Home
 ) -> None:
-    assert main(argv) == 2
-    assert suggestion in capsys.readouterr().err
+    assert suggestion in cli.refused(*argv)
 
 
 @pytest.mark.parametrize(
@@ -146,27 +140,18 @@ def test_a_misspelled_value_gets_a_suggestion(
     ],
 )
 def test_an_error_of_concurrent_work_is_reported_without_its_group(
-    inner: tuple[Exception, ...],
-    result: str,
-    home: Home,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cli: Cli, inner: tuple[Exception, ...], result: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(_: object) -> int:
         raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", inner)])
 
     monkeypatch.setattr("console.cli.status.status", failing)
-    assert main(["status"]) == 1
-    assert capsys.readouterr().err.startswith(result)
+    assert cli.failed("status").startswith(result)
 
 
-def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["statsu"]) == 2
-    assert "choose from" not in capsys.readouterr().err
-    assert main(["qqqq"]) == 2
-    assert "choose from" in capsys.readouterr().err
+def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) -> None:
+    assert "choose from" not in cli.refused("statsu")
+    assert "choose from" in cli.refused("qqqq")
 
 
 @pytest.mark.parametrize(
@@ -179,12 +164,9 @@ def test_replay_takes_its_theme_before_and_after_the_verb(argv: list[str]) -> No
     assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
 
 
-def test_an_error_for_a_read_only_home_names_the_home(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_for_a_read_only_home_names_the_home(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["--home", str(tmp_path / "file"), "status"]) == 1
-    assert str(tmp_path / "file") in capsys.readouterr().err
+    assert str(tmp_path / "file") in cli.failed("--home", tmp_path / "file", "status")
 
 
 def test_a_reading_command_creates_no_home(
@@ -276,60 +258,46 @@ def test_a_group_is_found_by_its_first_characters() -> None:
         find_group(state, "abc")
 
 
-def test_status_works_without_any_process(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--swarm-url", "gpu=http://127.0.0.1:9"]) == 0
-    text = capsys.readouterr().out
-    assert "proxy    not running" in text
-    assert "gpu  http://127.0.0.1:9  CANNOT_CONNECT" in text
-    assert main(["status", "--json", "--swarm-url", "gpu=http://127.0.0.1:9"]) == 0
-    data = json.loads(capsys.readouterr().out)
+def test_status_works_without_any_process(cli: Cli, home: Home) -> None:
+    shown = cli.out("status", "--swarm-url", "gpu=http://127.0.0.1:9")
+    assert not missing(shown, "proxy    not running", "gpu  http://127.0.0.1:9  CANNOT_CONNECT")
+    data = cli.json("status", "--swarm-url", "gpu=http://127.0.0.1:9")
     assert data["proxy"] is None
     assert (data["servers"][0]["name"], data["servers"][0]["claimed"]) == ("gpu", None)
     assert "no connection" in data["servers"][0]["error"]
 
 
 def test_status_finds_a_proxy_that_does_not_answer(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Role(home, "proxy") as role:
         role.publish(url="http://127.0.0.1:9")
-        assert main(["status", "--json"]) == 0
+        cli("status", "--json")
     assert "does not answer" in json.loads(capsys.readouterr().out)["proxy"]["error"]
 
 
-def test_an_interrupt_is_130_and_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_is_130_and_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.cli.status.status", interrupted)
-    assert main(["status"]) == 130
-    assert capsys.readouterr().err == ""
+    assert cli.err("status", code=130) == ""
 
 
-def test_an_internal_error_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_internal_error_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(args: argparse.Namespace) -> int:
         raise KeyError("x")
 
     monkeypatch.setattr("console.cli.status.status", faulty)
     monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
-    assert main(["status"]) == 1
-    error_output = capsys.readouterr().err
+    error_output = cli.failed("status")
     assert error_output.startswith("ajet-console: internal error, KeyError")
     assert error_output.count("\n") == 1
 
 
-def test_an_unreachable_engine_is_reported_with_advice(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["engine-start", "--swarm-url", "http://127.0.0.1:9"]) == 1
-    error_output = capsys.readouterr().err
-    assert "no engine answers" in error_output
-    assert "`ajet-console engine`" in error_output
-    assert "--swarm-url" in error_output
+def test_an_unreachable_engine_is_reported_with_advice(cli: Cli, home: Home) -> None:
+    shown = cli.failed("engine-start", "--swarm-url", "http://127.0.0.1:9")
+    assert not missing(shown, "no engine answers", "`ajet-console engine`", "--swarm-url")
 
 
 def _python(code: str) -> str:

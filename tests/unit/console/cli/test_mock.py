@@ -11,6 +11,7 @@ from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from mock.user_requests import MockOptions
+from tests.support.commands.cli import Cli
 
 
 @pytest.mark.parametrize(
@@ -34,30 +35,28 @@ from mock.user_requests import MockOptions
 )
 @pytest.mark.parametrize("dry", [False, True])
 def test_wrong_flags_are_reported(
+    cli: Cli,
     lines: list[str],
     result: str,
     dry: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "empty.jsonl").touch()
     more = ["--dry-run"] if dry else []
-    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *lines, *more]) == 2
-    assert result in capsys.readouterr().err
+    assert result in cli.refused("mock", "--base-url", "http://127.0.0.1:9/v1", *lines, *more)
 
 
 def test_a_dry_run_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     out = tmp_path / "new" / "results.jsonl"
     where = ["--base-url", "http://127.0.0.1:9/v1", "--results", str(out)]
-    assert main(["mock", *where, "--dry-run"]) == 0
-    assert "would ask" in capsys.readouterr().out
+    assert "would ask" in cli.out("mock", *where, "--dry-run")
     assert not out.parent.exists()
     assert not list((tmp_path / "mock").glob("*"))
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
-from mock.dataset.rows import Row, parse, side_of
+from mock.dataset.rows import Row, parse_record, side_of
 from proxy.evaluation.probe_set import load_probe_set
+from tests.support.commands.cli import Cli
 
 
 def dataset(folder: Path, rows: int = 200) -> Path:
@@ -19,13 +20,15 @@ def dataset(folder: Path, rows: int = 200) -> Path:
     return file
 
 
-def test_it_has_the_held_out_rows_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_has_the_held_out_rows_alone(
+    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    assert main(["probe-set", str(file), "--out", str(out), "--most", "1000"]) == 0
+    cli("probe-set", file, "--out", out, "--most", "1000")
     prompts = {one.prompt: one.reference for one in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        row = parse(number, line)
+        row = parse_record(number, json.loads(line))
         assert isinstance(row, Row)
         if side_of(row, 0.1) == "held-out":
             expected[row.query] = row.reference
@@ -56,17 +59,15 @@ def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: P
     ],
 )
 def test_bad_input_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], words: str
+    cli: Cli, tmp_path: Path, more: list[str], words: str
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    assert main(["probe-set", str(file), "--out", str(out), *more]) == 2
-    assert words in capsys.readouterr().err
+    assert words in cli.refused("probe-set", file, "--out", out, *more)
     assert not out.exists()
 
 
-def test_an_existing_file_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_file_stays(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "probe.jsonl"
     out.write_text("mine")
-    assert main(["probe-set", str(dataset(tmp_path)), "--out", str(out)]) == 2
-    assert "the file exists" in capsys.readouterr().err
+    assert "the file exists" in cli.refused("probe-set", dataset(tmp_path), "--out", out)
     assert out.read_text() == "mine"

@@ -1,16 +1,16 @@
 """`progress`: the verdict as text, as JSON and as an exit code."""
 
-import json
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.cli import main
 from core.events import EngineChanged, Event
 from core.journal.writer import Journal
 from core.runtime.home import Home
-from core.state import Server, State
+from core.state import Server
+from tests.support.commands.cli import Cli, missing
+from tests.support.commands.control import FakeControl
 from tests.support.looks import (
     BELOW_BEST,
     RIGHT_FELL,
@@ -23,33 +23,6 @@ from tests.support.looks import (
     running_look,
 )
 from tests.support.sample import HOSTILE, stamp, state_of
-
-
-class SnapshotOnly:
-    """A control API that has a state and nothing else."""
-
-    def __init__(self) -> None:
-        self.state = State()
-        self.failure: AjetError | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def snapshot(self) -> State:
-        if self.failure is not None:
-            raise self.failure
-        return self.state
-
-
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
-    api = SnapshotOnly()
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
-    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
-    return api
 
 
 @pytest.mark.parametrize(
@@ -81,45 +54,31 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
     ],
 )
 def test_the_exit_code_is_the_verdict(
-    events: list[Event],
-    code: int,
-    words: str,
-    proxy: SnapshotOnly,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, events: list[Event], code: int, words: str, proxy: FakeControl
 ) -> None:
     proxy.state = state_of(*events)
-    assert main(["progress"]) == code
-    assert words in capsys.readouterr().out
+    assert words in cli.out("progress", code=code)
 
 
-def test_the_text_has_the_figures_and_the_parts(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks())
-    assert main(["progress"]) == 0
-    shown = capsys.readouterr().out
-    for words in (
-        "now 0.62 (0.55 to 0.69)",
-        "before 0.41 (0.35 to 0.47)",
-        "look 3",
-        "1,024 samples",
-        "probe set shipped",
-        "reward v1",
-        "relevance                        0.420   0.710  +0.290  ▲ better",
-        "answer repetition                0.030   0.080  +0.050\n",
-        "answer length                     24.5    31.0    +6.5\n",
-        "format                           0.970   0.910  -0.060  ▼ worse",
-        "politeness                       0.500   0.520  +0.020  · not known yet",
-    ):
-        assert words in shown, words
+    shown = cli.out("progress")
+    assert "now 0.62 (0.55 to 0.69)" in shown
+    assert "before 0.41 (0.35 to 0.47)" in shown
+    assert "look 3" in shown
+    assert "1,024 samples" in shown
+    assert "probe set shipped" in shown
+    assert "reward v1" in shown
+    assert "relevance                        0.420   0.710  +0.290  ▲ better" in shown
+    assert "answer repetition                0.030   0.080  +0.050\n" in shown
+    assert "answer length                     24.5    31.0    +6.5\n" in shown
+    assert "format                           0.970   0.910  -0.060  ▼ worse" in shown
+    assert "politeness                       0.500   0.520  +0.020  · not known yet" in shown
 
 
-def test_json_is_one_object_with_everything(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks(), *running_look(120))
-    assert main(["progress", "--json"]) == 0
-    values: dict[str, Any] = json.loads(capsys.readouterr().out)
+    values: dict[str, Any] = cli.json("progress")
     assert (
         values["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts"
     )
@@ -156,11 +115,8 @@ def test_json_is_one_object_with_everything(
     ]
 
 
-def test_json_without_a_look_has_empty_fields(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["progress", "--json"]) == 3
-    body = json.loads(capsys.readouterr().out)
+def test_json_without_a_look_has_empty_fields(cli: Cli, proxy: FakeControl) -> None:
+    body = cli.json("progress", code=3)
     assert (body["outcome"], body["step"], body["effect"], body["parts"]) == (
         "unknown",
         None,
@@ -170,21 +126,19 @@ def test_json_without_a_look_has_empty_fields(
 
 
 def test_a_server_is_chosen_by_name(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy.state = state_of(EngineChanged(server="gpu", state="OFFLINE", step=0), *looks())
-    assert main(["progress", "--server", "gpu"]) == 3
-    assert "The probe set is not known yet" in capsys.readouterr().out
-    assert main(["progress"]) == 0, "the first server with looks"
+    assert "The probe set is not known yet" in cli.out("progress", "--server", "gpu", code=3)
+    cli("progress")  # the first server with looks
     capsys.readouterr()
-    assert main(["progress", "--server", "gpuu"]) == 2
-    printed = capsys.readouterr()
+    printed = cli.run("progress", "--server", "gpuu", code=2)
     assert "there is no such server" in printed.err
     assert "Known: embedded, gpu" in printed.err
 
 
 def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_it(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy.state = state_of(
         probe_set(),
@@ -192,16 +146,14 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
         look("l1", 86, checkpoint="progress-1"),
         look("l2", 146, outcome="unknown", against_best=BELOW_BEST),
     )
-    assert main(["progress"]) == 3, "the verdict about the baseline gives the exit code"
+    cli("progress", code=3)  # the verdict about the baseline gives the exit code
     shown = capsys.readouterr().out
     assert shown.startswith("▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86; than at")
     assert "`ajet-console progress-rewind` restores step 86" in shown
     proxy.state.servers = {"gpu": Server(name="gpu", url=""), **proxy.state.servers}
-    assert main(["progress"]) == 3
-    shown = capsys.readouterr().out
+    shown = cli.out("progress", code=3)
     assert f"`ajet-console progress-rewind --server {SERVER}` restores step 86" in shown
-    assert main(["progress", "--json"]) == 3
-    body = json.loads(capsys.readouterr().out)
+    body = cli.json("progress", code=3)
     assert body["outcome"] == "unknown"
     assert body["against_best"] == {
         "look_id": "l1",
@@ -214,71 +166,51 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
         "below": True,
     }
     proxy.state = state_of(*looks())
-    assert main(["progress", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["against_best"] is None
+    assert cli.json("progress")["against_best"] is None
 
 
-def test_without_a_proxy_the_journal_is_read(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_proxy_the_journal_is_read(cli: Cli, home: Home) -> None:
     journal = Journal(home.journal)
     for seq, event in enumerate([*looks(), *running_look(9)], 1):
         journal.append(stamp(event, seq))
     journal.close()
-    assert main(["progress"]) == 0
-    shown = capsys.readouterr().out
-    assert "Better by 0.21" in shown
-    assert "No proxy runs: this is the state at the end of the journal" in shown
-    assert main(["progress", "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
+    assert not missing(
+        cli.out("progress"),
+        "Better by 0.21",
+        "No proxy runs: this is the state at the end of the journal",
+    )
+    body = cli.json("progress")
     assert (body["source"], body["running"], body["notes"]) == ("journal", None, [])
 
 
-def test_without_proxy_and_journal_it_fails_with_advice(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["progress"]) == 1
-    printed = capsys.readouterr()
+def test_without_proxy_and_journal_it_fails_with_advice(cli: Cli, home: Home) -> None:
+    printed = cli.run("progress", code=1)
     assert printed.out == ""
     assert "no proxy runs in this home, and there is no journal" in printed.err
 
 
-def test_a_proxy_that_does_not_answer_is_an_error(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_proxy_that_does_not_answer_is_an_error(cli: Cli, proxy: FakeControl) -> None:
     proxy.failure = AjetError("the proxy does not answer")
-    assert main(["progress"]) == 1
-    assert "does not answer" in capsys.readouterr().err
+    assert "does not answer" in cli.failed("progress")
 
 
-def test_status_has_the_sentence(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = state_of(
+def test_status_has_the_sentence(cli: Cli, proxy: FakeControl) -> None:
+    proxy.state = state_of(
         EngineChanged(server=SERVER, state="ROLLING", step=12, url="http://127.0.0.1:9"),
         *looks(),
         broken_look("x", 14, "failed", "judge down"),
     )
-
-    async def snapshot(*_: object) -> State:
-        return state
-
-    monkeypatch.setattr("console.cli.status.snapshot", snapshot)
-    monkeypatch.setattr("console.cli.status.proxy_url", lambda *_: "http://proxy")
-    assert main(["status"]) == 0
-    shown = capsys.readouterr().out
-    assert "progress embedded  Better by 0.21 (0.12 to 0.30) than at step 1" in shown
-    assert "  The look at step 14 failed: judge down" in shown
-    assert main(["status", "--json"]) == 0
-    known = json.loads(capsys.readouterr().out)["progress"][SERVER]
+    assert not missing(
+        cli.out("status"),
+        "progress embedded  Better by 0.21 (0.12 to 0.30) than at step 1",
+        "  The look at step 14 failed: judge down",
+    )
+    known = cli.json("status")["progress"][SERVER]
     assert (known["outcome"], len(known["notes"])) == ("better", 1)
 
 
-def test_hostile_text_reaches_no_terminal(
-    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(
         *looks(), broken_look("x", 14, "failed", HOSTILE), baseline("b2", 15, restarted=HOSTILE)
     )
-    assert main(["progress"]) == 3
-    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in cli.out("progress", code=3)

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from ajet_swarm.common.errors import UsageError
-from console.cli import main
 from console.cli.watch import EventFilter, Follower, JsonOutput, TextOutput, known_kinds
 from core.events import (
     EVENT_KINDS,
@@ -30,6 +29,7 @@ from core.state import State
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.commands.cli import Cli
 from tests.support.sample import HOSTILE, group_events, stamp, state_of
 
 
@@ -218,11 +218,8 @@ async def test_a_closed_pipe_ends_the_command() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan"])
-def test_an_invalid_timeout_is_wrong_use(
-    seconds: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["watch", "--home", str(tmp_path), f"--timeout={seconds}"]) == 2
-    assert "not a time" in capsys.readouterr().err
+def test_an_invalid_timeout_is_wrong_use(cli: Cli, seconds: str, tmp_path: Path) -> None:
+    assert "not a time" in cli.refused("watch", "--home", tmp_path, f"--timeout={seconds}")
 
 
 async def test_a_low_score_is_printed_with_its_cause() -> None:

@@ -31,9 +31,9 @@ PROMPTS: list[tuple[Any, str | None]] = [
 def read(path: Path) -> list[Row]:
     """The rows of a dataset."""
     with open_dataset(path) as dataset:
-        while dataset.scan():
+        while dataset.records.scan():
             pass
-        rows = [dataset.row(place) for place in range(dataset.row_count)]
+        rows = [dataset.row(place) for place in range(dataset.records.count)]
     assert all(isinstance(row, Row) for row in rows), rows
     return [row for row in rows if isinstance(row, Row)]
 

@@ -8,9 +8,13 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from mock.dataset import LINE_LIMIT, BadRow, Row, RowError, open_dataset, parse
-from mock.dataset.columns import Columns, DatasetError, read_columns
+from ajet_swarm.data.records import LINE_LIMIT, RowError
+from ajet_swarm.protocol.errors import DatasetError
+from mock.dataset import BadRow, Columns, Row, open_dataset
+from mock.dataset.columns import read_columns
 from mock.dataset.rows import side_of
+from mock.dataset.shuffle import Shuffle, order
+from tests.unit.mock.helpers import parse
 
 
 def _parse(**row: Any) -> Row:
@@ -104,7 +108,7 @@ def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
         + b'"}\n{"query": "c"}'
     )
     with open_dataset(path) as dataset:
-        rows = [dataset.row(position) for position in range(dataset.row_count)]
+        rows = [dataset.row(position) for position in range(dataset.records.count)]
         assert [row.query for row in rows if isinstance(row, Row)] == ["a", "b", "c"]
         assert [row.line for row in rows] == [1, 3, 4, 5, 6]
         bad = [row for row in rows if isinstance(row, BadRow)]
@@ -232,3 +236,26 @@ def test_the_split_depends_on_the_text_and_has_about_the_requested_size() -> Non
     again = parse(99, msgspec.json.encode({"main_query": f"  {held[0].query} ", "id": "other"}))
     assert side_of(again, 0.1) == "held-out"
     assert not [row for row in rows if side_of(row, 0.0) == "held-out"]
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1_000])
+def test_a_shuffle_is_a_permutation(size: int) -> None:
+    shuffle = Shuffle(size, "seed")
+    assert sorted(shuffle[place] for place in range(size)) == list(range(size))
+
+
+def test_a_shuffle_moves_everything_everywhere() -> None:
+    firsts = [Shuffle(10, f"seed {seed}")[0] for seed in range(1_000)]
+    counts = [firsts.count(place) for place in range(10)]
+    assert min(counts) > 60
+    assert max(counts) < 140
+
+
+def test_blocks_are_shuffled_one_by_one() -> None:
+    result = list(order([4, 3, 5], "s"))
+    assert sorted(result) == list(range(12))
+    sides = [0 if place < 4 else 1 if place < 7 else 2 for place in result]
+    assert len({at for at in range(1, 12) if sides[at] != sides[at - 1]}) == 2

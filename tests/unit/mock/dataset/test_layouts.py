@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from mock.dataset import Row, RowError, open_dataset, parse
-from mock.dataset.columns import DatasetError, read_columns
+from ajet_swarm.data.records import RowError
+from ajet_swarm.protocol.errors import DatasetError
+from mock.dataset import Row, open_dataset
+from mock.dataset.columns import read_columns
+from tests.unit.mock.helpers import parse
 
 USER = {"role": "user", "content": "What is 7 times 6?"}
 SYSTEM = {"role": "system", "content": "Be brief."}

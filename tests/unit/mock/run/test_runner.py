@@ -3,9 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -16,22 +14,17 @@ from core.state import State
 from mock.control import ControlRefused
 from mock.run.pace import Pace
 from mock.run.row_order import RowSelection
-from mock.run.runner import Runner
 from tests.unit.mock.helpers import (
     FakeControl,
     Target,
     begun,
+    kept,
     open_runner,
     ran,
     serve,
     until,
     write_rows,
 )
-
-
-def _results(runner: Runner) -> list[dict[str, Any]]:
-    lines = runner.progress.results.read_bytes().splitlines()
-    return [msgspec.json.decode(line) for line in lines]
 
 
 async def test_every_row_is_asked_once_and_reported(
@@ -51,7 +44,7 @@ async def test_every_row_is_asked_once_and_reported(
     assert isinstance(done, MockRowDone)
     assert (done.ok, done.answer, done.query) == (True, "re: question 2", "question 2")
     assert control.kinds()[-1] == "mock_finished"
-    results = _results(runner)
+    results = kept(runner.progress.path)
     assert sorted(result["answer"] for result in results) == [f"re: question {n}" for n in range(5)]
 
 
@@ -302,7 +295,7 @@ async def test_a_failed_row_is_recorded_and_the_run_continues(
     runner, outcome = await ran(home, path, target.url, Pace(concurrency=1))
     assert outcome.how == "finished"
     assert (runner.counters.failed, runner.counters.answered) == (1, 1)
-    results = _results(runner)
+    results = kept(runner.progress.path)
     assert error in results[0]["error"]
 
 
@@ -353,4 +346,4 @@ async def test_tool_calls_are_an_answer(home: Home, tmp_path: Path, target: Targ
     )
     runner, _ = await ran(home, write_rows(tmp_path / "d", 1), target.url)
     assert runner.counters.answered == 1
-    assert b"look" in runner.progress.results.read_bytes()
+    assert "look" in kept(runner.progress.path)[0]["answer"]

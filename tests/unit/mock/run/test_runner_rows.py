@@ -33,7 +33,7 @@ from mock.run.progress import Key, Progress
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.openai import SESSION
-from tests.unit.mock.helpers import FakeControl, Target, begun, ran, until, write_rows
+from tests.unit.mock.helpers import FakeControl, Target, begun, kept, ran, until, write_rows
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[s
         lines: list[str] = []
         while (place := await walk.next()) is not None:
             lines.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
-        tally.rows = dataset.row_count * choice.passes
+        tally.rows = dataset.records.count * choice.passes
         return lines, tally
 
 
@@ -165,7 +165,7 @@ async def test_each_turn_is_a_request_with_the_answers_in_between(
     ]
     done = next(event for event in control.facts.values() if isinstance(event, MockRowDone))
     assert (done.turns, done.answer, done.ok) == (2, "re: 2+2?", True)
-    (result,) = results(runner.progress.results)
+    (result,) = kept(runner.progress.path)
     result_turns = [(one["query"], one["answer"], one["reference"]) for one in result["turns"]]
     assert result_turns == [("hi", "re: hi", None), ("2+2?", "re: 2+2?", "4")]
     assert (result["query"], result["answer"], result["reference"]) == ("2+2?", "re: 2+2?", "4")
@@ -180,7 +180,7 @@ async def test_a_turn_that_fails_ends_its_row(home: Home, tmp_path: Path, target
     path = write_json(tmp_path / "d.jsonl", [{"turns": ["a", "b", "c"]}])
     runner, _ = await ran(home, path, target.url)
     assert len(target.row_ids) == 2
-    (result,) = results(runner.progress.results)
+    (result,) = kept(runner.progress.path)
     assert result["error"] == "turn 2: 500: no"
 
 

@@ -174,7 +174,7 @@ async def run(folder: Path, home: Home, text: str, control: FakeControl) -> tupl
     spec = spec_of(folder, text)
     target = open_target(spec, ModelEndpoint(base_url=AT))
     with open_dataset(path) as dataset, Progress(home.root / "mock", "x", False) as progress:
-        results = Results(folder / "out.jsonl", progress.run, 0.1)
+        results = Results(folder / "out.jsonl", 0.1)
         runner = Runner(
             dataset, progress, target, Pace(poll=0.02), RowSelection(), control, results
         )

@@ -19,7 +19,7 @@ from mock.run.pace import Outcome, Pace
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
 from mock.users.persona import STOP, UserModel, UserOptions, seed_of
-from tests.unit.mock.helpers import FakeControl, Target, open_runner, ran, serve, until
+from tests.unit.mock.helpers import FakeControl, Target, kept, open_runner, ran, serve, until
 
 KEY = "user-secret-1234567890"
 
@@ -35,7 +35,6 @@ class Stage:
     control: FakeControl = field(default_factory=FakeControl)
     results: list[dict[str, Any]] = field(default_factory=list)
     """Of the last run."""
-    kept: str = ""
     """The results as they were written."""
 
     async def play(
@@ -49,8 +48,7 @@ class Stage:
             open_runner(self.home, path, self.target.url, user=user, **settings) as runner,
         ):
             outcome = await runner.run()
-        self.kept = runner.progress.results.read_text()
-        self.results = [msgspec.json.decode(line) for line in self.kept.splitlines()]
+        self.results = kept(runner.progress.path)
         return outcome, runner
 
 
@@ -211,7 +209,7 @@ async def test_a_failure_of_the_user_model_ends_only_its_row(
     assert first["turns"][0]["answer"] == "re: Hey!"
     assert "ended" not in first
     assert (second["error"], second["ended"]) == ("", "goal")
-    assert KEY not in stage.kept
+    assert KEY not in str(stage.results)
 
 
 async def test_a_busy_user_model_is_retried(stage: Stage) -> None:

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.data.records import RowError
+from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.secrets import env_key
-from mock.dataset import Row, parse
-from mock.dataset.columns import Columns, DatasetError
-from mock.dataset.rows import RowError, Turn, side_of
+from mock.dataset import Columns, Row
+from mock.dataset.rows import Turn, side_of
 from mock.users.persona import STOP, ConversationEnd, parse_message, prompt
+from tests.unit.mock.helpers import parse
 
 KEY = "user-secret-1234567890"
 ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}

@@ -16,6 +16,7 @@ from console.export.format import BUILT_IN, ExportFormat
 from console.export.run import ExportProgress
 from core.plugins import EXPORTERS, Plugins
 from core.runtime.home import Home
+from tests.support.commands.cli import Cli, missing
 from tests.support.ranked import ranked_group, write_journal
 
 
@@ -37,15 +38,10 @@ def run(home: Home, *args: Any) -> int:
     return main(["--home", str(home.root), "export", *map(str, args)])
 
 
-def test_files_and_counts_are_printed(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(home, "preference", tmp_path / "out.jsonl", "--where", "rated:yes") == 0
-    out = capsys.readouterr().out
-    assert "out.jsonl: 1 row\n" in out
-    assert "left out: 1 outside the filter" in out
-    assert run(home, "preference", tmp_path / "all", "--json", "--split", "0.5/0.5") == 0
-    report = json.loads(capsys.readouterr().out)
+def test_files_and_counts_are_printed(cli: Cli, home: Home, tmp_path: Path) -> None:
+    shown = cli.out("export", "preference", tmp_path / "out.jsonl", "--where", "rated:yes")
+    assert not missing(shown, "out.jsonl: 1 row\n", "left out: 1 outside the filter")
+    report = cli.json("export", "preference", tmp_path / "all", "--split", "0.5/0.5")
     assert sum(report["files"].values()) == 2
     assert report["redacted"] == {"e-mail address": 1}
 
@@ -60,17 +56,16 @@ def test_flags_reach_the_export(home: Home, tmp_path: Path) -> None:
 
 
 def test_own_patterns_are_redacted(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home.config.write_text('export:\n  patterns: ["EMP-[0-9]{6}"]\n')
     out = tmp_path / "out.jsonl"
-    assert run(home, "preference", out) == 0
+    cli("export", "preference", out)
     assert "EMP-" not in out.read_text()
     assert "1 own pattern" in capsys.readouterr().out
     for wrong in ("(", "a*"):
         home.config.write_text(f'export:\n  patterns: ["{wrong}"]\n')
-        assert run(home, "preference", out, "--force") == 2
-        assert "export.patterns" in capsys.readouterr().err
+        assert "export.patterns" in cli.refused("export", "preference", out, "--force")
 
 
 @pytest.mark.parametrize(
@@ -87,51 +82,45 @@ def test_own_patterns_are_redacted(
     ],
 )
 def test_wrong_use_is_explained(
+    cli: Cli,
     home: Home,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     args: list[str],
     text: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(home, *args) == 2
-    assert text in capsys.readouterr().err
+    assert text in cli.refused("export", *args)
 
 
-def test_damage_is_warned_of(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_is_warned_of(cli: Cli, home: Home, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(home.journal)) as db, db:
         db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
-    assert run(home, "jsonl", tmp_path / "out.jsonl", "--json") == 0
-    out, err = capsys.readouterr()
+    out, err = cli.run("export", "jsonl", tmp_path / "out.jsonl", "--json")
     assert json.loads(out)["damaged"] == 1
     assert "1 row of the journal cannot be read" in err
 
 
-def test_a_home_without_a_journal_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(Home.open(tmp_path / "home"), "jsonl", tmp_path / "out.jsonl") == 2
-    assert "no journal in this home yet" in capsys.readouterr().err
+def test_a_home_without_a_journal_is_named(cli: Cli, tmp_path: Path) -> None:
+    assert "no journal in this home yet" in cli.refused(
+        "--home", Home.open(tmp_path / "home").root, "export", "jsonl", tmp_path / "out.jsonl"
+    )
 
 
 def test_an_interrupt_leaves_no_file(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_: object, progress: ExportProgress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.cli.data.export._ProgressLine.show", interrupt)
-    assert run(home, "jsonl", tmp_path / "out" / "all.jsonl") == 130
-    assert "no file was written" in capsys.readouterr().err
+    shown = cli.err("export", "jsonl", tmp_path / "out" / "all.jsonl", code=130)
+    assert "no file was written" in shown
     assert not (tmp_path / "out").exists()
 
 
-def test_the_formats_are_listed(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(home, "--list", "--json") == 0
-    listed = json.loads(capsys.readouterr().out)["formats"]
+def test_the_formats_are_listed(cli: Cli, home: Home) -> None:
+    listed = cli.json("export", "--list")["formats"]
     assert [one["name"] for one in listed][: len(BUILT_IN)] == list(BUILT_IN)
 
 
@@ -160,7 +149,7 @@ COLUMNS = Columns()
 
 
 def test_a_format_of_another_package(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = [
         EntryPoint("questions", f"{__name__}:FORMAT", EXPORTERS),
@@ -176,16 +165,15 @@ def test_a_format_of_another_package(
         find=lambda _: points,
     )
     monkeypatch.setattr(formats, "PLUGINS", plugins)
-    assert run(home, "questions", tmp_path / "q.jsonl") == 0
+    cli("export", "questions", tmp_path / "q.jsonl")
     questions = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
     assert [one["question"] for one in questions] == [
         "Write to [redacted: e-mail address] about EMP-123456",
         "Hello",
     ]
     for name in ("wrong", "missing", "class", "columns"):
-        assert run(home, name, tmp_path / "out.jsonl") == 2
-    assert run(home, "--list") == 0
-    shown = capsys.readouterr().out
+        cli("export", name, tmp_path / "out.jsonl", code=2)
+    shown = cli.out("export", "--list")
     assert "(of another package)" in shown
     assert "no_such_module" in shown
     assert "must name an instance" in shown

@@ -1,65 +1,32 @@
 """`raters`: who rates, with which agreement, as text and as JSON."""
 
-import json
-from typing import Self
-
 import pytest
 
-from console.cli import main
-from core.runtime.home import Home
-from core.state import State
+from tests.support.commands.cli import Cli
+from tests.support.commands.control import FakeControl
 from tests.support.ratings import voted
 from tests.support.sample import state_of
 
 
-class SnapshotOnly:
-    """A control API that has a state and nothing else."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def snapshot(self) -> State:
-        return self.state
-
-
-def show(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: SnapshotOnly(state))
-    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
-
-
-def test_the_agreement_of_raters_is_shown_against_chance(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_agreement_of_raters_is_shown_against_chance(cli: Cli, proxy: FakeControl) -> None:
     events = [
         event
         for number in range(4)
         for event in voted(number, {"ada": number, "bob": number if number else 3})
     ]
-    show(state_of(*events), monkeypatch)
-    assert main(["raters"]) == 0
-    text = capsys.readouterr().out
-    assert "Same best answers  75 % (" in text
-    assert " %), by chance 25 %\n" in text
-    assert "of two raters over 4 groups, with 95 % intervals" in text
-    assert main(["raters", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["agreement"]
+    proxy.state = state_of(*events)
+    shown = cli.out("raters")
+    assert "Same best answers  75 % (" in shown
+    assert " %), by chance 25 %\n" in shown
+    assert "of two raters over 4 groups, with 95 % intervals" in shown
+    shown = cli.json("raters")["agreement"]
     assert (shown["best"]["share"], shown["best"]["chance"]) == (0.75, 0.25)
     assert shown["best"]["low"] < 0.75 < shown["best"]["high"]
     assert shown["order"]["compared"] == 4
     assert shown["order"]["chance"] == pytest.approx(0.25 + 0.25 / 2)
 
 
-def test_without_two_votes_on_a_group_there_is_no_agreement(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    show(state_of(*voted(1, {"ada": 1})), monkeypatch)
-    assert main(["raters"]) == 0
-    assert "Agreement: no group has votes of two raters yet" in capsys.readouterr().out
-    assert main(["raters", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["agreement"] == {"best": None, "order": None}
+def test_without_two_votes_on_a_group_there_is_no_agreement(cli: Cli, proxy: FakeControl) -> None:
+    proxy.state = state_of(*voted(1, {"ada": 1}))
+    assert "Agreement: no group has votes of two raters yet" in cli.out("raters")
+    assert cli.json("raters")["agreement"] == {"best": None, "order": None}

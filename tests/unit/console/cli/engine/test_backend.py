@@ -18,6 +18,7 @@ from engine.main import EngineOptions
 from engine.torch import packages
 from engine.torch.files.smollm2 import SmolFiles
 from engine.torch.options import TorchOptions
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 
@@ -106,24 +107,16 @@ def test_smollm2_on_torch_is_its_file_after_the_same_question(
     ids=" ".join,
 )
 def test_wrong_use_is_one_line(
-    home: Home,
-    started: list[EngineOptions],
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    text: str,
+    cli: Cli, home: Home, started: list[EngineOptions], words: list[str], text: str
 ) -> None:
-    assert start(home, *words) == 2
-    errors = capsys.readouterr().err
+    errors = cli.refused("engine", *words)
     assert text in errors
     assert errors.count("\n") == 1
     assert not started
 
 
 def test_a_missing_package_is_reported_before_anything_starts(
-    home: Home,
-    started: list[EngineOptions],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, home: Home, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
 
@@ -132,9 +125,8 @@ def test_a_missing_package_is_reported_before_anything_starts(
         return ["torch is missing"]
 
     monkeypatch.setattr(packages, "missing", missing)
-    assert start(home, "--backend", "torch", "--model", "/m/x.gguf") == 1
-    assert start(home, "--backend", "torch", "--model", "org/name") == 1
-    errors = capsys.readouterr().err
+    cli("engine", "--backend", "torch", "--model", "/m/x.gguf", code=1)
+    errors = cli.failed("engine", "--backend", "torch", "--model", "org/name")
     assert errors.count("pip install 'ajet-console[torch]'") == 2
     assert asked == [True, False]
     assert not started
@@ -145,11 +137,7 @@ def test_a_missing_package_is_reported_before_anything_starts(
     [(["--full"], None, True), (["--lora", "8"], 8, False), ([], None, False)],
 )
 def test_a_flag_chooses_the_kind_of_training(
-    home: Home,
-    started: list[EngineOptions],
-    words: list[str],
-    lora: int | None,
-    full: bool,
+    home: Home, started: list[EngineOptions], words: list[str], lora: int | None, full: bool
 ) -> None:
     home.config.write_text("engine: {backend: torch, model: org/name}\n")
     assert start(home, *words) == 0

@@ -1,7 +1,6 @@
 """`checkpoints` and `tokens` act on the engine of their home, or on one that was named."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from console.cli import main, parse
 from core.runtime.home import Home, Role
 from core.settings import load
 from engine.storage.safetensors import Tensor, pack, unpack
+from tests.support.commands.cli import AsyncCli, Cli, missing
 from tests.support.served import served
 from tests.unit.console.cli.test_effective import proxy_of, run
 from tests.unit.engine.torch.descriptions import LORA, described
@@ -97,49 +97,48 @@ async def engine_of(home: Home, model: dict[str, Any] | None = None) -> AsyncIte
 
 
 async def test_the_engine_of_another_home_on_the_default_port_is_not_used(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     other = Home.open(tmp_path / "other")
     async with engine_of(home) as engine:
         port = engine.url.rpartition(":")[2]
         other.config.write_text(f"engine: {{port: {port}}}\n")
         place = ("--home", str(other.root))
-        assert await run("checkpoints", "save", "mine", *place) == 1
-        assert "no engine runs in this home" in capsys.readouterr().err
-        assert await run("checkpoints", "restore", "mine", "--yes", *place) == 1
-        assert await run("tokens", "e-1", *place) == 1
-        assert await run("status", "--json", *place) == 0
-        (server,) = json.loads(capsys.readouterr().out)["servers"]
+        shown = await async_cli.failed("checkpoints", "save", "mine", *place)
+        assert "no engine runs in this home" in shown
+        await async_cli("checkpoints", "restore", "mine", "--yes", *place, code=1)
+        await async_cli("tokens", "e-1", *place, code=1)
+        (server,) = (await async_cli.json("status", *place))["servers"]
         assert server["state"] == "CANNOT_CONNECT"
         assert (engine.saved, engine.restored) == ([], [])
-        assert await run("checkpoints", "save", "mine", "--home", str(home.root)) == 0
+        await async_cli("checkpoints", "save", "mine", "--home", home.root)
         assert engine.saved == ["mine"]
 
 
 async def test_another_homes_engine_is_refused_unless_its_url_is_given(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     other = Home.open(tmp_path / "other")
     async with engine_of(home) as engine:
         other.config.write_text(f"swarm_url: {engine.url}\n")
-        assert await run("checkpoints", "save", "mine", "--home", str(other.root)) == 1
-        assert f"this engine belongs to the home {home.root}" in capsys.readouterr().err
+        shown = await async_cli.failed("checkpoints", "save", "mine", "--home", other.root)
+        assert f"this engine belongs to the home {home.root}" in shown
         assert engine.saved == []
         named = ("--swarm-url", engine.url)
-        assert await run("checkpoints", "save", "mine", "--home", str(other.root), *named) == 0
+        await async_cli("checkpoints", "save", "mine", "--home", other.root, *named)
         assert engine.saved == ["mine"]
 
 
 async def test_the_servers_come_from_the_running_proxy(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = Engine(home.root), Engine(home.root)
     async with served(a.app()) as a.url, served(b.app()) as b.url:
         flags = {"swarm_url": {"a": a.url, "b": b.url}}
         async with proxy_of(home, load(None, {}, flags)):
-            assert await run("checkpoints", "--server", "b", "save", "mine") == 0
-            assert await run("checkpoints", "save", "first") == 0
-            assert await run("checkpoints", "list", "--all") == 0
+            await async_cli("checkpoints", "--server", "b", "save", "mine")
+            await async_cli("checkpoints", "save", "first")
+            await async_cli("checkpoints", "list", "--all")
     assert (a.saved, b.saved) == (["first"], ["mine"])
     listed = capsys.readouterr().out
     assert a.url in listed
@@ -147,74 +146,75 @@ async def test_the_servers_come_from_the_running_proxy(
 
 
 async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home
 ) -> None:
     async with engine_of(home) as engine:
         engine.saved = ["before-lunch"]
-        assert await run("checkpoints", "restore", "before-lunhc") == 1
-        error_output = capsys.readouterr().err
+        error_output = await async_cli.failed("checkpoints", "restore", "before-lunhc")
         assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in error_output
         assert "Add --yes" not in error_output
-        assert await run("checkpoints", "restore", "before-lunch") == 2
-        error_output = capsys.readouterr().err
-        assert "The present policy is kept as before-restore" in error_output
-        assert "Add --yes" in error_output
-        assert await run("checkpoints", "restore", "base", "--yes") == 0
+        shown = await async_cli.refused("checkpoints", "restore", "before-lunch")
+        assert not missing(shown, "The present policy is kept as before-restore", "Add --yes")
+        await async_cli("checkpoints", "restore", "base", "--yes")
         assert engine.restored == ["base"]
 
 
 async def test_a_numpy_policy_is_exported_as_a_file(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     target = tmp_path / "mine.safetensors"
     async with engine_of(home) as engine:
-        assert await run("checkpoints", "export", "mine", str(target), "--half") == 0
+        await async_cli("checkpoints", "export", "mine", target, "--half")
         assert engine.exported == [("mine", "true")]
         assert unpack(target.read_bytes())[1]["step"] == "12"
-        assert await run("checkpoints", "export", "mine", str(target), "--merge") == 2
-        assert "trains no model of transformers" in capsys.readouterr().err
+        shown = await async_cli.refused("checkpoints", "export", "mine", target, "--merge")
+        assert "trains no model of transformers" in shown
         assert len(engine.exported) == 1
 
 
 async def test_a_torch_policy_is_exported_as_an_adapter(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "mine"
     async with engine_of(home, asdict(LORA)) as engine:
-        assert await run("checkpoints", "export", "mine", str(target)) == 0
+        await async_cli("checkpoints", "export", "mine", target)
         assert {path.name for path in target.iterdir()} == {
             "adapter_config.json", "adapter_model.safetensors", "README.md",
         }  # fmt: skip
         assert "global step 12" in (target / "README.md").read_text()
         assert "4f2a" in (target / "README.md").read_text()
         assert f"mine written to {target}" in capsys.readouterr().out
-        assert await run("checkpoints", "export", "mine", str(target)) == 2
-        assert "exists already" in capsys.readouterr().err
+        shown = await async_cli.refused("checkpoints", "export", "mine", target)
+        assert "exists already" in shown
         assert engine.exported == [("mine", "false")], "it is refused before the download"
         half = tmp_path / "half"
-        assert await run("checkpoints", "export", "mine", str(half), "--half") == 0
+        await async_cli("checkpoints", "export", "mine", half, "--half")
         assert engine.exported[1:] == [("mine", "true")]
 
 
 async def test_a_merge_without_the_base_model_leaves_nothing(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    async_cli: AsyncCli,
+    home: Home,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("engine.torch.export.require", lambda gguf: None)
     files = "/elsewhere/mine"
     async with engine_of(home, asdict(described(base_model=files, base_files=files))) as engine:
         target = str(tmp_path / "mine")
-        assert await run("checkpoints", "export", "mine", target, "--merge", "--half") == 1
+        await async_cli("checkpoints", "export", "mine", target, "--merge", "--half", code=1)
         assert engine.exported == [("mine", "false")], "a merge is exact with float32"
     assert "the files of the base model are not on this machine" in capsys.readouterr().err
     assert not Path(target).exists()
 
 
 async def test_an_unknown_description_is_refused(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     async with engine_of(home, {"kind": "other"}) as engine:
-        assert await run("checkpoints", "export", "mine", str(tmp_path / "x")) == 1
-        assert "another version of ajet-console" in capsys.readouterr().err
+        shown = await async_cli.failed("checkpoints", "export", "mine", tmp_path / "x")
+        assert "another version of ajet-console" in shown
         assert engine.exported == []
 
 
@@ -265,18 +265,14 @@ def test_flags_are_accepted_before_and_after_the_verb(before: list[str], after: 
     ],
 )
 def test_the_help_of_a_verb_has_only_what_it_uses(
-    words: list[str], shown: set[str], home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, words: list[str], shown: set[str], home: Home
 ) -> None:
-    assert main(["checkpoints", *words, "--help"]) == 0
-    listed = capsys.readouterr().out
+    listed = cli.out("checkpoints", *words, "--help")
     assert {flag for flag in ("--all", "--yes") if f"\n  {flag} " in listed} == shown
     refused = main(["checkpoints", *words, "--all", "--yes"]) == 2
     assert refused == ("--all" not in shown)
 
 
-def test_without_a_verb_the_checkpoints_are_listed(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["checkpoints"]) == 1
-    assert "Start it with `ajet-console engine`" in capsys.readouterr().err
+def test_without_a_verb_the_checkpoints_are_listed(cli: Cli, home: Home) -> None:
+    assert "Start it with `ajet-console engine`" in cli.failed("checkpoints")
     assert asyncio.run(run("checkpoints", "--server", "nosuch")) == 2

@@ -12,6 +12,7 @@ from console.cli.engine.own_model import have_own_model
 from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files.check import ModelLoadError
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.unit.engine.torch.files import stub_hub
 from tests.unit.engine.torch.files.model_folders import make_folder
@@ -94,29 +95,25 @@ def test_without_a_terminal_nothing_is_asked(hub: StubHub, monkeypatch: pytest.M
     ],
 )
 def test_the_command_ends_with_one_line(
+    cli: Cli,
     hub: StubHub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     words: list[str],
     code: int,
     text: str,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     home = Home.open(tmp_path / "home")
-    assert main(["engine", "--home", str(home.root), "--backend", "torch", *words]) == code
-    errors = capsys.readouterr().err
+    errors = cli.err("engine", "--home", home.root, "--backend", "torch", *words, code=code)
     assert text in errors
     assert errors.count("\n") == 1
 
 
-def test_a_dry_run_downloads_nothing(
-    hub: StubHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_downloads_nothing(cli: Cli, hub: StubHub, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "home")
     words = ["engine", "--home", str(home.root), "--backend", "torch", "--dry-run"]
-    assert main([*words, "--model", "org/name"]) == 0
-    assert "would download org/name" in capsys.readouterr().out
+    assert "would download org/name" in cli.out(*words, "--model", "org/name")
     assert not hub.downloaded
 
 

@@ -1,71 +1,46 @@
 """`try` from the command line, where the proxy does not play along."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, Self
 
 import pytest
 
-from console.cli import main
 from console.cli.engine import probe
 from core.state import Probe, State
-
-
-class Forgetful:
-    """A proxy that accepts the order and restarts: it does not know the try."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        self.orders: list[str] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return
-
-    async def command(self, name: str, args: Mapping[str, Any]) -> None:
-        self.orders.append(name)
-
-    async def snapshot(self) -> State:
-        return State()
+from tests.support.commands.cli import Cli
+from tests.support.commands.control import FakeControl
 
 
 def test_a_try_that_the_proxy_forgot_ends_with_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = Forgetful()
-    monkeypatch.setattr(probe, "ControlClient", lambda *value, **more: proxy)
-    monkeypatch.setattr(probe, "token_of", lambda *value: "token")
+    monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: proxy)
     monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
-    assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
-    assert "no longer has this try" in capsys.readouterr().err
-    assert proxy.orders == ["engine.try", "engine.try_stop"]
+    assert "no longer has this try" in cli.failed("try", "hello", "--timeout", "0.1")
+    assert [name for name, _ in proxy.sent] == ["engine.try", "engine.try_stop"]
 
 
-class Slow(Forgetful):
-    """A proxy whose policy takes its time."""
+class Slow(FakeControl):
+    """A proxy whose policy has answered when it is asked the sixth time."""
+
+    reads = 0
 
     async def snapshot(self) -> State:
-        over = time.monotonic() - self.began > 0.5 if self.orders else False
-        one = Probe(try_id=self.try_id, prompt="hello", server="s", group_id="", at=time.time() - 3)
-        one.text, one.over = ("an answer", True) if over else ("", False)
+        self.reads += 1
+        asked = self.sent[0][1]["try_id"] if self.sent else ""
+        one = Probe(try_id=asked, prompt="hello", server="s", group_id="", at=time.time() - 3)
+        one.text, one.over = ("an answer", True) if self.reads > 5 else ("", False)
         return State(tries=[one])
 
-    async def command(self, name: str, args: Mapping[str, Any]) -> None:
-        await super().command(name, args)
-        self.try_id, self.began = args["try_id"], time.monotonic()
 
-
+@pytest.mark.parametrize(
+    ("after", "lines"),
+    [(0.0, "try: waits for an episode, 3s\n"), (100.0, "")],  # once: the next is far off
+)
 def test_a_long_wait_prints_progress_lines_on_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch, after: float, lines: str
 ) -> None:
-    monkeypatch.setattr(probe, "ControlClient", lambda *captured, **more: Slow())
-    monkeypatch.setattr(probe, "token_of", lambda *captured: "token")
-    monkeypatch.setattr(probe, "PROGRESS_AFTER", 0.0)
-    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == "try: waits for an episode, 3s\n"  # once: the next is far off
+    monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: Slow())
+    monkeypatch.setattr(probe, "PROGRESS_AFTER", after)
+    captured = cli.run("try", "hello")
+    assert captured.err == lines
     assert "an answer" in captured.out
-    monkeypatch.setattr(probe, "PROGRESS_AFTER", 100.0)
-    assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
-    assert capsys.readouterr().err == ""

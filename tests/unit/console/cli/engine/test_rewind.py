@@ -12,6 +12,7 @@ from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
 from core.events import Rewound
 from core.runtime.home import Home, Role
+from tests.support.commands.cli import AsyncCli, missing
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.trained import Trained, trained
 from tests.unit.console.cli.test_effective import run
@@ -40,38 +41,33 @@ def model_of(made: Trained) -> object:
 
 
 async def test_shards_are_refused_with_the_merge_command_and_a_path_is_rewound_to(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     async with proxied(home) as made:
         actor = write_shards(made.folder(5))
-        assert await run("progress-rewind", "--yes") == 1
-        refused = capsys.readouterr().err
-        assert "holds shards only" in refused
-        assert f"python -m verl.model_merger merge --backend fsdp --local_dir {actor}" in refused
+        assert not missing(
+            await async_cli.failed("progress-rewind", "--yes"),
+            "holds shards only",
+            f"python -m verl.model_merger merge --backend fsdp --local_dir {actor}",
+        )
         assert made.w.swarm.stops == 0
 
         merged = write_model(tmp_path / "merged weights")
-        assert await run("progress-rewind", "--path", str(merged), "--yes") == 0
-        assert "step 6: better by 0." in capsys.readouterr().out
+        shown = await async_cli.out("progress-rewind", "--path", merged, "--yes")
+        assert "step 6: better by 0." in shown
         assert (made.w.swarm.stops, model_of(made)) == (1, str(merged))
         (rewound,) = made.w.kinds(Rewound)
         assert (rewound.step, rewound.restored) == (6, str(merged))
 
 
 async def test_without_yes_the_plan_is_shown_and_nothing_changes(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     async with proxied(home) as made:
         merged = write_model(tmp_path / "merged")
-        assert await run("progress-rewind", "--path", str(merged)) == 2
-        shown = capsys.readouterr().err
+        shown = await async_cli.refused("progress-rewind", "--path", merged)
         assert re.search(rf"^step 6 \(\+0\.\d\d against the baseline\): {merged}$", shown, re.M)
-        for words in (
-            f"/models/base -> {merged}",
-            "The optimizer state",
-            "Add --yes",
-        ):
-            assert words in shown, words
+        assert not missing(shown, f"/models/base -> {merged}", "The optimizer state", "Add --yes")
         assert (made.w.swarm.stops, model_of(made)) == (0, "/models/base")
 
 

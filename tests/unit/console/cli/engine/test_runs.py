@@ -15,9 +15,10 @@ from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.runs import run_events
 from tests.support.sample import HOSTILE, stamp
-from tests.unit.console.cli.test_effective import proxy_of, run
+from tests.unit.console.cli.test_effective import proxy_of
 
 
 def write(home: Home, *events: Event) -> None:
@@ -83,29 +84,25 @@ def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[s
 
 
 def test_an_unknown_run_and_an_empty_journal(
-    tmp_path: Path, stored: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, stored: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--home", str(stored.root), "runs", "show", "7"]) == 2
-    assert "there is no run 7" in capsys.readouterr().err
-    assert main(["--home", str(stored.root), "runs", "compare", "1", "1"]) == 2
-    assert "run 1 cannot be compared with itself" in capsys.readouterr().err
-    assert main(["--home", str(stored.root), "runs", "pin", "1"]) == 1
-    assert "no proxy runs" in capsys.readouterr().err
+    assert "there is no run 7" in cli.refused("--home", stored.root, "runs", "show", "7")
+    shown = cli.refused("--home", stored.root, "runs", "compare", "1", "1")
+    assert "run 1 cannot be compared with itself" in shown
+    assert "no proxy runs" in cli.failed("--home", stored.root, "runs", "pin", "1")
     empty = Home.open(tmp_path / "empty")
     write(empty)
     assert "No engine has run yet" in read(empty, capsys)
 
 
-def test_reading_is_allowed_with_read_only(
-    stored: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--home", str(stored.root), "--read-only", "runs", "show", "1"]) == 0
-    assert main(["--home", str(stored.root), "--read-only", "runs", "pin", "1"]) == 2
-    assert "refused with --read-only" in capsys.readouterr().err
+def test_reading_is_allowed_with_read_only(cli: Cli, stored: Home) -> None:
+    cli("--home", stored.root, "--read-only", "runs", "show", "1")
+    shown = cli.refused("--home", stored.root, "--read-only", "runs", "pin", "1")
+    assert "refused with --read-only" in shown
 
 
 async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, tmp_path: Path
 ) -> None:
     home = Home.open(tmp_path / "home")
     async with proxy_of(home, load(None)) as made:
@@ -114,26 +111,22 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
             os.symlink(f"{journal.path}{end}", f"{home.journal}{end}")
         publish_all(bus, run_events(1))
         place = ("--home", str(home.root))
-        assert await run("runs", *place, "name", "1", f" first \n {HOSTILE}") == 0
-        assert await run("runs", "note", *place, "1", "why") == 0
-        assert await run("runs", "pin", *place, "1") == 0
-        output = capsys.readouterr().out
+        await async_cli("runs", *place, "name", "1", f" first \n {HOSTILE}")
+        await async_cli("runs", "note", *place, "1", "why")
+        output = await async_cli.out("runs", "pin", *place, "1")
         assert "run 1 is pinned" in output
         assert "\x1b" not in output
-        assert await run("runs", "pin", *place, "1") == 0
-        assert await run("runs", "name", *place, "1", "x" * 81) == 1
-        assert await run("runs", "name", *place, "9", "x") == 1
-        assert "there is no run 9" in capsys.readouterr().err
+        await async_cli("runs", "pin", *place, "1")
+        await async_cli("runs", "name", *place, "1", "x" * 81, code=1)
+        assert "there is no run 9" in await async_cli.failed("runs", "name", *place, "9", "x")
         with JournalFile(home.journal) as file:
             (stored,) = file.load_state().engine_runs.runs
         assert stored == bus.state.engine_runs.runs[0]
         assert stored.name.startswith("first [/b]")
         assert "\x1b" not in stored.name
         assert (stored.note, stored.pinned) == ("why", True)
-        assert await run("journal", "stats", *place) == 0
-        assert "6 in pinned runs" in capsys.readouterr().out
-        assert await run("runs", "show", *place, "1", "--json") == 0
-        assert json.loads(capsys.readouterr().out)["pinned"]
+        assert "6 in pinned runs" in await async_cli.out("journal", "stats", *place)
+        assert (await async_cli.json("runs", "show", *place, "1"))["pinned"]
 
 
 def publish_all(bus: Any, events: Iterable[Event]) -> None:

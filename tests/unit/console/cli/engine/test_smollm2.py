@@ -14,6 +14,7 @@ from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files import smollm2
 from engine.torch.files.smollm2 import ModelError, SmolFiles
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 
@@ -37,15 +38,11 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_without_terminal_and_yes_nothing_is_downloaded(
-    home: Home,
-    pips: list[Sequence[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     words = ["--home", str(home.root), "--backend", "torch", "--model", "smollm2"]
-    assert main(["engine", *words]) == 2
-    captured = capsys.readouterr()
+    captured = cli.run("engine", *words, code=2)
     assert "needs confirmation. Add --yes" in captured.err
     assert captured.err.count("\n") == 1
     assert not pips

@@ -10,6 +10,7 @@ import pytest
 
 from ajet_swarm.compat_paths import MODULES
 from console.cli import main
+from tests.support.commands.cli import Cli
 from tests.support.scripted.threaded_swarm import threaded_swarm
 
 pytestmark = pytest.mark.slow
@@ -120,11 +121,10 @@ def test_an_agentjet_script_runs_unchanged(
 
 @pytest.mark.parametrize("folder", ["", " "])
 def test_a_blank_folder_is_refused(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["compat", folder]) == 2
-    assert "no folder is named" in capsys.readouterr().err
+    assert "no folder is named" in cli.refused("compat", folder)
     assert not list(tmp_path.iterdir())
 
 
@@ -152,10 +152,10 @@ def test_hooks_can_import_the_package(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_how_to_run_a_script(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "of me"
-    assert main(["compat", str(folder)]) == 0
+    cli("compat", folder)
     run = f"PYTHONPATH='{folder}' {sys.executable} script.py"
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {folder / 'ajet'}: {len(MODULES)} modules with AgentJet's names",
@@ -163,34 +163,32 @@ def test_the_command_prints_how_to_run_a_script(
         f"scripts for AgentJet often need other packages, too: {sys.executable} -m pip install "
         "loguru beast-logger requests",
     ]
-    assert main(["compat", str(folder), "--json"]) == 0  # once more: its own files are replaced
+    cli("compat", folder, "--json")  # once more: its own files are replaced
     body = json.loads(capsys.readouterr().out)
     assert (body["package"], body["run"]) == (str(folder / "ajet"), run)
     assert {name: tuple(names) for name, names in body["modules"].items()} == dict(MODULES)
 
 
 @pytest.mark.parametrize("name", ["ajet/__init__.py", "ajet/notes.txt", "ajet"])
-def test_a_foreign_package_is_not_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_foreign_package_is_not_replaced(cli: Cli, tmp_path: Path, name: str) -> None:
     if name != "ajet":
-        assert main(["compat", str(tmp_path)]) == 0
+        cli("compat", tmp_path)
     (tmp_path / name).write_text("mine\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert main(["compat", str(tmp_path)]) == 2
-    assert f"{tmp_path / name}: was not written by `ajet-console compat`" in capsys.readouterr().err
+    shown = cli.refused("compat", tmp_path)
+    assert f"{tmp_path / name}: was not written by `ajet-console compat`" in shown
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_nothing_is_written_where_agentjet_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "site" / "ajet"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("__version__ = '0.1.0'\n")
     monkeypatch.syspath_prepend(installed.parent)
-    assert main(["compat", str(tmp_path / "shim")]) == 1
-    assert f"{installed / '__init__.py'}: AgentJet is installed" in capsys.readouterr().err
+    shown = cli.failed("compat", tmp_path / "shim")
+    assert f"{installed / '__init__.py'}: AgentJet is installed" in shown
     assert not (tmp_path / "shim").exists()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from console.cli import main
 from console.cli.folders.scaffold import known
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -65,6 +66,7 @@ def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, ki
     ],
 )
 def test_an_invalid_number_in_the_environment_is_reported(
+    cli: Cli,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -73,7 +75,7 @@ def test_an_invalid_number_in_the_environment_is_reported(
     text: str,
     must: str,
 ) -> None:
-    assert main(["init", kind, str(tmp_path), "--yes"]) == 0
+    cli("init", kind, tmp_path, "--yes")
     capsys.readouterr()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv(name, text)
@@ -92,24 +94,26 @@ def test_a_passive_folder_is_complete(tmp_path: Path) -> None:
     assert {one.name for one in (tmp_path / "app").iterdir()} == PASSIVE
 
 
-def test_existing_files_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_kept(
+    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "agent.py").write_text("mine")
-    assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
+    cli("init", "blackbox", tmp_path, "--yes")
     assert (tmp_path / "agent.py").read_text() == "mine"
     output = capsys.readouterr().out
     assert f"kept   {tmp_path / 'agent.py'}" in output
     assert "nothing was changed" not in output
-    assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
-    assert "nothing was changed: all files exist already" in capsys.readouterr().out
-    assert main(["init", "blackbox", str(tmp_path), "--yes", "--force"]) == 0
+    shown = cli.out("init", "blackbox", tmp_path, "--yes")
+    assert "nothing was changed: all files exist already" in shown
+    cli("init", "blackbox", tmp_path, "--yes", "--force")
     assert (tmp_path / "agent.py").read_text() != "mine"
 
 
 def test_missing_values_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", TerminalText("http://far:1\n2\n\n5\n\n\n"))
-    assert main(["init", "passive", str(tmp_path / "app"), "--model", "m"]) == 0
+    cli("init", "passive", tmp_path / "app", "--model", "m")
     roll = (tmp_path / "app" / "agent_roll.py").read_text()
     assert '"http://far:1"' in roll
     assert '"m"' in roll
@@ -142,8 +146,7 @@ def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_wrong_use_is_reported_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], result: str
+    cli: Cli, tmp_path: Path, flags: list[str], result: str
 ) -> None:
-    assert main(["init", "blackbox", str(tmp_path / "new"), "--yes", *flags]) == 2
-    assert result in capsys.readouterr().err
+    assert result in cli.refused("init", "blackbox", tmp_path / "new", "--yes", *flags)
     assert not (tmp_path / "new").exists()

@@ -8,6 +8,7 @@ import pytest
 
 from console.cli import main
 from core.runtime.home import Home
+from tests.support.commands.cli import Cli
 
 
 def envelope(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -46,11 +47,8 @@ def test_an_error_is_an_envelope(
     assert set(body["error"]) == {"message", "where", "todo"}
 
 
-def test_an_error_is_on_standard_error_as_well(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["mock-stop", "--json"]) == 1
-    assert "no proxy runs in this home" in capsys.readouterr().err
+def test_an_error_is_on_standard_error_as_well(cli: Cli, home: Home) -> None:
+    assert "no proxy runs in this home" in cli.failed("mock-stop", "--json")
 
 
 def test_the_fields_of_a_verb_stand_beside_those_of_the_envelope(
@@ -69,24 +67,20 @@ def test_a_verb_without_data_has_its_lines_as_text(
 
 
 def test_a_dry_run_writes_nothing(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "app"
     _, body = envelope(["init", "passive", str(target), "--json", "--yes", "--dry-run"], capsys)
     assert body["dry_run"] is True
     assert len(body["steps"]) == len(body["files"]) > 2
-    assert main(["compat", str(tmp_path / "shim"), "--dry-run"]) == 0
-    assert "dry run: nothing was changed" in capsys.readouterr().out
+    assert "dry run: nothing was changed" in cli.out("compat", tmp_path / "shim", "--dry-run")
     for argv in (["proxy", "--port", "0"], ["engine", "--port", "0"]):
-        assert main([*argv, "--home", str(tmp_path / "new"), "--dry-run"]) == 0
+        cli(*argv, "--home", tmp_path / "new", "--dry-run")
     assert list(tmp_path.iterdir()) == [home.root] or not target.exists()
     assert not (tmp_path / "new").exists()
 
 
-def test_a_stream_ends_with_an_envelope_only_after_a_failure(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["watch", "--json"]) == 1
-    (line,) = capsys.readouterr().out.splitlines()
+def test_a_stream_ends_with_an_envelope_only_after_a_failure(cli: Cli, home: Home) -> None:
+    (line,) = cli.out("watch", "--json", code=1).splitlines()
     body = json.loads(line)
     assert (body["kind"], body["ok"], body["verb"]) == ("error", False, "watch")

@@ -11,6 +11,7 @@ from console.cli import main, parse
 from console.cli.setup.command import NOT_OF_PROXY, Setup
 from core.runtime.home import Home, RunInfo
 from core.settings import load
+from tests.support.commands.cli import missing
 
 ALL = ["application=openai", "dataset=none", "rewards=built_in", "engine=laptop", "rating=off"]
 
@@ -184,7 +185,6 @@ def test_a_restart_of_the_proxy_says_what_it_loses(
     one = Setup(args, home, asks=True)
     assert one._restart_port() == 0
     shown = "".join(capsys.readouterr())
-    assert "Restart it now? 2 groups wait for the proxy. [y/N]" in shown
-    assert "it keeps them" in shown
+    assert not missing(shown, "Restart it now? 2 groups wait for the proxy. [y/N]", "it keeps them")
     assert not NOT_OF_PROXY & {"rewards", "engine", "rating"}
     assert "model" in NOT_OF_PROXY

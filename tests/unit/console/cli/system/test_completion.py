@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from console.cli import main
+from tests.support.commands.cli import Cli, missing
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -35,15 +35,9 @@ def test_a_line_is_completed(line: str, expected: set[str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell_names_the_program(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert "ajet-console" in script
-    assert "_ARGCOMPLETE" in script
+def test_the_script_of_each_shell_names_the_program(cli: Cli, shell: str) -> None:
+    assert not missing(cli.out("completion", shell), "ajet-console", "_ARGCOMPLETE")
 
 
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "basch"]) == 2
-    assert "Did you mean `bash`?" in capsys.readouterr().err
+def test_another_shell_is_refused(cli: Cli) -> None:
+    assert "Did you mean `bash`?" in cli.refused("completion", "basch")

@@ -7,6 +7,7 @@ import pytest
 
 from console.cli import main
 from console.cli.system.service import quoted
+from tests.support.commands.cli import Cli
 
 
 def unit(text: str) -> ConfigParser:
@@ -29,38 +30,28 @@ def test_the_unit_runs_the_process_with_its_arguments_and_home(
     assert service["Install"]["WantedBy"] == "default.target"
 
 
-def test_a_home_among_the_arguments_replaces_the_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["service", "engine", "--home", str(tmp_path / "own")]) == 0
-    command = unit(capsys.readouterr().out)["Service"]["ExecStart"]
+def test_a_home_among_the_arguments_replaces_the_default(cli: Cli, tmp_path: Path) -> None:
+    command = unit(cli.out("service", "engine", "--home", tmp_path / "own"))["Service"]["ExecStart"]
     assert command.count("--home") == 1
     assert command.endswith(f"engine --yes --home {tmp_path / 'own'}")
 
 
-def test_a_unit_waits_for_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["service", "engine", "--backend", "torch", "--model", "smollm2"]) == 0
-    assert " engine --yes " in unit(capsys.readouterr().out)["Service"]["ExecStart"]
-    assert main(["service", "engine", "--yes"]) == 0
-    assert unit(capsys.readouterr().out)["Service"]["ExecStart"].count("--yes") == 1
+def test_a_unit_waits_for_no_answer(cli: Cli) -> None:
+    shown = cli.out("service", "engine", "--backend", "torch", "--model", "smollm2")
+    assert " engine --yes " in unit(shown)["Service"]["ExecStart"]
+    assert unit(cli.out("service", "engine", "--yes"))["Service"]["ExecStart"].count("--yes") == 1
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--read-only"])
 @pytest.mark.parametrize("process", ["proxy", "engine"])
-def test_an_option_that_starts_nothing_is_refused(
-    process: str, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["service", process, flag]) == 2
-    output = capsys.readouterr()
+def test_an_option_that_starts_nothing_is_refused(cli: Cli, process: str, flag: str) -> None:
+    output = cli.run("service", process, flag, code=2)
     assert f"{flag}" in output.err
     assert not output.out
 
 
-def test_arguments_that_the_process_does_not_take_are_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["service", "proxy", "--prot", "1"]) == 2
-    output = capsys.readouterr()
+def test_arguments_that_the_process_does_not_take_are_refused(cli: Cli) -> None:
+    output = cli.run("service", "proxy", "--prot", "1", code=2)
     assert "--prot" in output.err
     assert not output.out
 
@@ -82,6 +73,5 @@ def test_an_argument_is_quoted_for_systemd(argument: str, text: str) -> None:
     assert quoted(argument) == text
 
 
-def test_a_line_break_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["service", "proxy", "--swarm-url", "http://a\nb"]) == 2
-    assert "line break" in capsys.readouterr().err
+def test_a_line_break_is_refused(cli: Cli) -> None:
+    assert "line break" in cli.refused("service", "proxy", "--swarm-url", "http://a\nb")

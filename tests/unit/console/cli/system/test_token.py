@@ -1,7 +1,6 @@
 """`token`: created once, listed without its text, revoked; a wrong use changes nothing."""
 
 import contextlib
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from console.cli import main
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
+from tests.support.commands.cli import Cli
 
 
 @pytest.fixture
@@ -21,39 +21,31 @@ def run(home: Home, *args: str) -> int:
     return main(["--home", str(home.root), "token", *args])
 
 
-def test_a_token_is_shown_once_and_listed_without_its_text(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(home, "add", "anna", "--role", "rater", "--expires", "8h", "--json") == 0
-    data = json.loads(capsys.readouterr().out)
+def test_a_token_is_shown_once_and_listed_without_its_text(cli: Cli, home: Home) -> None:
+    data = cli.json("token", "add", "anna", "--role", "rater", "--expires", "8h")
     assert data["expires"] - data["created"] == 8 * 3_600
     assert AccessTokens(home).identity(data["token"]) == Identity("anna", "rater")
-    assert run(home, "add", "boris", "--role", "viewer") == 0
-    shown = capsys.readouterr().out
+    shown = cli.out("token", "add", "boris", "--role", "viewer")
     text = next(line.strip() for line in shown.splitlines() if line.startswith("  "))
     assert AccessTokens(home).identity(text) == Identity("boris", "viewer")
-    assert run(home) == 0
-    listed = capsys.readouterr().out.splitlines()
+    listed = cli.out("token").splitlines()
     assert listed[0].startswith("anna   rater     valid until 20")
     assert listed[1] == "boris  viewer    valid until it is revoked"
-    assert run(home, "revoke", "anna") == 0
-    assert "revoked" in capsys.readouterr().out
+    assert "revoked" in cli.out("token", "revoke", "anna")
     assert AccessTokens(home).identity(data["token"]) is None
 
 
-def test_a_token_is_written_to_a_new_private_file(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_is_written_to_a_new_private_file(cli: Cli, home: Home, tmp_path: Path) -> None:
     file = tmp_path / "anna.token"
-    assert run(home, "add", "anna", "--role", "operator", "--out", str(file)) == 0
-    assert file.read_text().strip() not in capsys.readouterr().out
+    shown = cli.out("token", "add", "anna", "--role", "operator", "--out", file)
+    assert file.read_text().strip() not in shown
     assert file.stat().st_mode & 0o777 == 0o600
     assert AccessTokens(home).identity(file.read_text().strip()) == Identity("anna", "operator")
-    assert run(home, "add", "boris", "--role", "viewer", "--out", str(file)) == 2
-    assert "exists already" in capsys.readouterr().err
+    shown = cli.refused("token", "add", "boris", "--role", "viewer", "--out", file)
+    assert "exists already" in shown
     missing = tmp_path / "missing" / "x"
-    assert run(home, "add", "clara", "--role", "viewer", "--out", str(missing)) == 1
-    assert "cannot be written" in capsys.readouterr().err
+    shown = cli.failed("token", "add", "clara", "--role", "viewer", "--out", missing)
+    assert "cannot be written" in shown
     assert [one.name for one in AccessTokens(home).read()] == ["anna"]
 
 
@@ -68,32 +60,26 @@ def test_a_token_is_written_to_a_new_private_file(
     ],
 )
 def test_wrong_use_changes_nothing(
-    home: Home, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str], args: list[str], message: str
 ) -> None:
     AccessTokens(home).add("anna", "rater")
     before = AccessTokens(home).read()
     with contextlib.suppress(SystemExit):  # of the parser
-        assert run(home, *args) == 2
+        cli("token", *args, code=2)
     assert message in capsys.readouterr().err
     assert AccessTokens(home).read() == before
 
 
-def test_a_read_only_command_line_lists_only(
-    home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_read_only_command_line_lists_only(cli: Cli, home: Home) -> None:
     start = ["--home", str(home.root), "--read-only", "token"]
-    assert main([*start, "list"]) == 0
-    assert main([*start, "add", "anna", "--role", "rater"]) == 2
-    assert "refused with --read-only" in capsys.readouterr().err
+    cli(*start, "list")
+    assert "refused with --read-only" in cli.refused(*start, "add", "anna", "--role", "rater")
 
 
-def test_a_token_is_added_before_the_first_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_is_added_before_the_first_start(cli: Cli, tmp_path: Path) -> None:
     new = Home.at(tmp_path / "new")
-    assert run(new, "add", "anna", "--role", "rater", "--dry-run") == 0
+    cli("--home", new.root, "token", "add", "anna", "--role", "rater", "--dry-run")
     assert not new.root.exists()
-    assert run(new, "revoke", "anna") == 2
-    assert "no token named anna" in capsys.readouterr().err
-    assert run(new, "add", "anna", "--role", "rater") == 0
+    assert "no token named anna" in cli.refused("--home", new.root, "token", "revoke", "anna")
+    cli("--home", new.root, "token", "add", "anna", "--role", "rater")
     assert [one.name for one in AccessTokens(new).read()] == ["anna"]

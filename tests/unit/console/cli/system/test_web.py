@@ -1,6 +1,5 @@
 """`web`: what it refuses before it listens, and links for a server that runs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from console.cli.system import web
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home, Role
+from tests.support.commands.cli import Cli, missing
 
 
 @pytest.fixture
@@ -52,22 +52,21 @@ def test_it_refuses_with_a_reason_and_creates_no_token(
 
 
 def test_it_prints_links_for_the_server_that_runs(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Role(home, "web") as role:
         extra = {"link": "https://gpu.example/console"}
         role.publish(host="127.0.0.1", port=8090, url="http://127.0.0.1:8090", extra=extra)
-        assert run(home, "--link", "viewer", "--name", "vera", "--json") == 0
-        data = json.loads(capsys.readouterr().out)
+        data = cli.json("web", "--link", "viewer", "--name", "vera")
         link, _, key = data["link"].partition("?k=")
         assert link == "https://gpu.example/console/"
         assert AccessTokens(home).identity(key) == Identity("vera", "viewer")
         assert run(home, "--link", "rater", "--name", "vera") != 0
         error = capsys.readouterr().err
-        assert "there is a token named vera already" in error
-        assert "--name vera" in error
-        assert run(home, "--link", "rater", "--name", "vera", "--renew", "--json") == 0
-        renewed = json.loads(capsys.readouterr().out)["link"].partition("?k=")[2]
+        assert not missing(error, "there is a token named vera already", "--name vera")
+        renewed = cli.json("web", "--link", "rater", "--name", "vera", "--renew")["link"].partition(
+            "?k="
+        )[2]
         assert AccessTokens(home).identity(renewed) == Identity("vera", "rater")
         assert AccessTokens(home).identity(key) is None
         AccessTokens(home).add("boss", "operator", None)
@@ -75,8 +74,7 @@ def test_it_prints_links_for_the_server_that_runs(
         assert "there is a token named boss already" in capsys.readouterr().err
         assert run(home, "--link", "rater", "--expires", "soon") != 0
         assert "not a duration" in capsys.readouterr().err
-        assert run(home, "--link", "rater") == 0
-        assert "token revoke rater-" in capsys.readouterr().out
+        assert "token revoke rater-" in cli.out("web", "--link", "rater")
         assert run(home) != 0
         assert "it runs already" in capsys.readouterr().err
 
