@@ -119,7 +119,11 @@ class GroupCommands(RatingCommands):
             RatingError: The rating does not fit the group.
         """
         group = await self.find_any(vote.group_id)
-        sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
+        sent = {
+            candidate.index: candidate.reward
+            for candidate in group.candidates
+            if candidate.reward is not None
+        }
         indices = sorted(sent)
         rewards = rewards_of(self.context, group, indices, group.n, vote)
         agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
