@@ -117,7 +117,7 @@ class ContextWindows:
             messages = [{"role": "user", "content": query}]
             request = msgspec.structs.replace(request, messages=messages, query=query)
             body["messages"] = messages
-        if await self._has_completions(server):
+        if server.info.bare_prompts or await _lists_completions(server):  # without a template
             body[PROMPT] = prompt
         return msgspec.structs.replace(request, body=body)
 
@@ -141,10 +141,6 @@ class ContextWindows:
             return await ask(server, COMPLETIONS, data, seconds)
         except SwarmError:
             raise server.overloaded(model, 10) from None
-
-    async def _has_completions(self, server: ServerHandle) -> bool:
-        """Return whether a server accepts a prompt without a chat template."""
-        return server.info.bare_prompts or await _lists_completions(server)
 
 
 async def _lists_completions(server: ServerHandle) -> bool:

@@ -62,7 +62,7 @@ class PromptProbes:
                 group_id=waiter.group_id,
                 prompt=prompt,
                 step=handle.watcher.current.step,
-                run=self._run_of(handle),
+                run=self.context.bus.state.run_of(handle.name),
             )
         )
         self._running[try_id] = waiter
@@ -92,14 +92,9 @@ class PromptProbes:
                 server=server.name,
                 seconds=self.context.runtime.clock.monotonic() - started_at,
                 step=server.watcher.current.step,
-                run=self._run_of(server),
+                run=self.context.bus.state.run_of(server.name),
             )
             self.context.bus.publish(result)
-
-    def _run_of(self, server: ServerHandle) -> int:
-        """Return the number of the training run of a server; 0 if unknown."""
-        known = self.context.bus.state.servers.get(server.name)
-        return 0 if known is None else known.run_number
 
     async def _stop(self, try_id: str = "") -> str:
         try_id = try_id or next(reversed(self._running), "")

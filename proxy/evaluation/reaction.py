@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import AlertParams, params_of
+from core.events.alerts import params_of
 from core.state import Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -112,13 +113,13 @@ class Reaction:
         for kind in ("worse", "below_best", "worse_parts"):
             clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
-    def _alert(self, kind: str, params: AlertParams | None) -> None:
-        """Raise the alert of a kind; clear it if there are no parameters."""
-        name = self._server.name
-        if params is None:
-            clear_alert(self._context.bus, f"{kind}:{name}")
+    def _alert(self, kind: str, fields: Mapping[str, Any] | None) -> None:
+        """Raise the alert of a kind with these fields; clear it for None."""
+        bus, name = self._context.bus, self._server.name
+        if fields is None:
+            clear_alert(bus, f"{kind}:{name}")
         else:
-            show_alert(self._context.bus, f"{kind}:{name}", params, server=name)
+            show_alert(bus, f"{kind}:{name}", params_of(kind, server=name, **fields), server=name)
 
     def pause(self, cause: str) -> str:
         """Stop training on requests; return a message."""
@@ -132,7 +133,7 @@ class Reaction:
     def alert_of_pause(self) -> None:
         """Raise the alert about a pause; do nothing if training is not paused."""
         if reason := self._server.paused:
-            self._alert("paused", params_of("paused", server=self._server.name, reason=reason))
+            self._alert("paused", {"reason": reason})
 
     def resume(self) -> str:
         """Train on requests again; return a message."""
@@ -148,12 +149,25 @@ class Reaction:
         """Raise or clear the alerts; pause or rewind after `worse`, as the settings demand."""
         if ended.outcome != "complete":
             return
-        name, verdict = self._server.name, ended.verdict
-        best, progress = self._progress.best, self._progress
-        rewinds_to = best.step if best is not None else progress.best_step
-        self._alert("below_best", _below_best(ended, rewinds_to))
-        self._alert("worse_parts", _worse_parts(ended))
-        if verdict is None or verdict.outcome != "worse":
+        verdict, compared, best = ended.verdict, ended.against_best, self._progress.best
+        outcome = verdict.outcome if verdict is not None else ""
+        about = {
+            "step": ended.step,
+            "best": best.step if best is not None else self._progress.best_step,
+        }
+        below_best = None
+        if compared is not None and compared.below:
+            below_best = about | {
+                "below": -compared.effect,
+                "least": -compared.high,
+                "most": -compared.low,
+                "than": compared.step,
+            }
+        self._alert("below_best", below_best)
+        parts = tuple(part for part in ended.parts if part.worse_unseen)
+        unseen = {"step": ended.step, "parts": parts, "verdict": outcome}
+        self._alert("worse_parts", unseen if parts else None)
+        if verdict is None or outcome != "worse":
             self._alert("worse", None)
             return
         below = verdict.reference - verdict.effect
@@ -166,37 +180,5 @@ class Reaction:
                     await self.rewind()
                     return
             except AjetError as error:
-                log.error("%s was not rewound: %s", name, error)
-        paused = bool(self._server.paused)
-        worse = params_of(
-            "worse", server=name, step=ended.step, below=below, best=rewinds_to, paused=paused
-        )
-        self._alert("worse", worse)
-
-
-def _below_best(ended: LookEnded, rewinds_to: int | None) -> AlertParams | None:
-    """Return the alert that the policy is below its best verified step; None if it is not."""
-    compared = ended.against_best
-    if compared is None or not compared.below:
-        return None
-    return params_of(
-        "below_best",
-        server=ended.server,
-        step=ended.step,
-        below=-compared.effect,
-        least=-compared.high,
-        most=-compared.low,
-        than=compared.step,
-        best=rewinds_to,
-    )
-
-
-def _worse_parts(ended: LookEnded) -> AlertParams | None:
-    """Return the alert that something the reward does not contain is worse; None if nothing is."""
-    parts = tuple(part for part in ended.parts if part.worse_unseen)
-    if not parts:
-        return None
-    verdict = ended.verdict.outcome if ended.verdict is not None else ""
-    return params_of(
-        "worse_parts", server=ended.server, step=ended.step, parts=parts, verdict=verdict
-    )
+                log.error("%s was not rewound: %s", self._server.name, error)
+        self._alert("worse", about | {"below": below, "paused": bool(self._server.paused)})

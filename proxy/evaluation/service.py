@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,6 +99,8 @@ class MeasurementService:
         self._wake = asyncio.Event()
         self._next_at = 0.0
         """Time on the loop's clock before which none begins without a command."""
+        self._advanced_at = 0.0
+        """When an event about progress was published last, on the loop's clock."""
         self._last: tuple[int, int | None] = 0, None
         """Training run and step of the last measurement, complete or not."""
         self._samples: Measurement | None = None
@@ -288,7 +291,8 @@ class MeasurementService:
             attempt.note(checkpoint=saved)
             ended, samples = attempt.ended, len(prompts) * attempt.samples
             context.bus.publish(record_of(LookStarted, ended, step=sampler.step, samples=samples))
-            advance = self._advancer(ended.look_id)
+            self._advanced_at = asyncio.get_running_loop().time()
+            advance = partial(self._advance, ended.look_id)
             measured = await take_samples(attempt, sampler, scorer, advance, context.clock)
         finally:
             await sampler.close()
@@ -313,20 +317,14 @@ class MeasurementService:
                 return saved_weights(self._server_state, model, step)
         return ""
 
-    def _advancer(self, look_id: str) -> Callable[[int], None]:
-        """Return a function that publishes the number of answers so far, not too often."""
-        loop = asyncio.get_running_loop()
-        published = loop.time()
-
-        def advance(done: int) -> None:
-            nonlocal published
-            self._size.done = done
-            if loop.time() - published >= ADVANCE_EVERY:
-                published = loop.time()
-                event = LookAdvanced(server=self.server.name, look_id=look_id, done=done)
-                self.context.bus.publish(event)
-
-        return advance
+    def _advance(self, look_id: str, done: int) -> None:
+        """Publish the number of answers so far, not too often."""
+        self._size.done = done
+        now = asyncio.get_running_loop().time()
+        if now - self._advanced_at >= ADVANCE_EVERY:
+            self._advanced_at = now
+            event = LookAdvanced(server=self.server.name, look_id=look_id, done=done)
+            self.context.bus.publish(event)
 
     # --- what it is compared with ---------------------------------------------------------------
 
@@ -341,8 +339,7 @@ class MeasurementService:
     @property
     def _run_number(self) -> int:
         """Number of the training run of the present weights; 0 if unknown."""
-        server = self._server_state
-        return 0 if server is None else server.run_number
+        return self.context.bus.state.run_of(self.server.name)
 
     async def _reported_model(self) -> str:
         """Return the model that the server reports now; empty if it reports none.
