@@ -148,7 +148,8 @@ class ControlClient:
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
         """
-        self._require_open()
+        if self._http.is_closed:
+            raise self._unreachable("the connection was closed")
         parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
         if console and holder:
             parameters |= {"holder": holder, "rater": rater}
@@ -269,7 +270,8 @@ class ControlClient:
     ) -> bytes:
         if self.read_only and method != "GET" and not reads:
             raise ControlError("this connection is read-only: it sends no commands", path)
-        self._require_open()
+        if self._http.is_closed:
+            raise self._unreachable("the connection was closed")
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
             response = await self._http.request(
@@ -284,10 +286,6 @@ class ControlClient:
         if response.status_code != 200:
             raise _refused(response.status_code, response.content, self.url)
         return response.content
-
-    def _require_open(self) -> None:
-        if self._http.is_closed:
-            raise self._unreachable("the connection was closed")
 
     def _connection_error(self, error: Exception) -> AjetError:
         if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():

@@ -1,14 +1,12 @@
 """What follows a verdict, and what the operator does about it: alert, pause, rewind."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
 from core.events.alerts import params_of
 from core.state import Progress
@@ -20,17 +18,13 @@ log = logging.getLogger(__name__)
 
 PAUSED_BY_OPERATOR = "paused by the operator"
 
-Restore = Callable[[str], Awaitable[str]]
+Execute = Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
+"""Executes a command by its name, with its arguments."""
 
 
 def effect_of(look: LookEnded) -> float | None:
     """Return by how much a look is better than its baseline; None for a baseline."""
     return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
-
-
-def step_words(step: int | None, effect: float | None) -> str:
-    """Return which step a rewind restores, and why that one."""
-    return f"step {step}: " + ("the baseline" if effect is None else f"better by {effect:.2f}")
 
 
 class Reaction:
@@ -48,38 +42,40 @@ class Reaction:
         self._wake = wake
         self.rewinding = False
         """The weights are being replaced: no look begins."""
-        self.restore: Restore | None = None
-        """Restores a checkpoint of the server by name, and resumes its engine."""
+        self.execute: Execute | None = None
+        """Restores a checkpoint or applies a job, and starts the engine."""
 
     @property
     def _progress(self) -> Progress:
         return self._context.bus.state.progress.get(self._server.name) or Progress()
 
-    async def rewind(self) -> str:
-        """Restore the checkpoint of the best verified step; return a message.
+    async def rewind(self, look: LookEnded, job: str = "", model: str = "") -> str:
+        """Put the server back to the weights of a verified look; return a message.
+
+        No measurement begins while the weights are replaced.
+
+        Args:
+            look: The look; it has a checkpoint if there is no job.
+            job: A job with the weights; empty to restore the checkpoint.
+            model: The model of that job.
 
         Raises:
-            NotNow: No look has a checkpoint.
-            AjetError: The engine does not restore it.
+            AjetError: The engine does not restore it, or does not start with the job.
         """
-        best = self._progress.best
-        require_verified(self._server.name, self._progress, "", by_engine=True)
-        assert best is not None
-        assert self.restore is not None
-        with self.hold_measurements():
-            result = await self.restore(best.checkpoint)
-            self.rewound(best.look_id, best.checkpoint)
-        return f"{result}; {step_words(best.step, effect_of(best))}"
-
-    @contextlib.contextmanager
-    def hold_measurements(self) -> Iterator[None]:
-        """Begin no measurement while the weights are replaced."""
+        assert self.execute is not None
+        name, args = "engine.restore", {"name": look.checkpoint}
+        if job:
+            name, args = "engine.apply", {"job": job}
         self.rewinding = True
         try:
-            yield
+            result, _ = await self.execute(name, {"server": self._server.name, **args})
+            self.rewound(look.look_id, model or look.checkpoint, model)
         finally:
             self.rewinding = False
             self._wake.set()
+        effect = effect_of(look)
+        why = "the baseline" if effect is None else f"better by {effect:.2f}"
+        return f"{result}; step {look.step}: {why}"
 
     def rewound(self, look_id: str, restored: str, model: str = "") -> None:
         """Record a rewind: the comparison continues, and a pause by the verdict ends.
@@ -176,8 +172,9 @@ class Reaction:
             self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
         if reaction == "rewind":
             try:  # only a checkpoint of the engine is restored without the operator
-                if best is not None and await offers(self._server, CHECKPOINTS):
-                    await self.rewind()
+                saved = best is not None and best.checkpoint
+                if best is not None and saved and await offers(self._server, CHECKPOINTS):
+                    await self.rewind(best)
                     return
             except AjetError as error:
                 log.error("%s was not rewound: %s", self._server.name, error)
