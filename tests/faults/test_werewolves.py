@@ -102,7 +102,7 @@ def test_the_static_models_server_dies_in_the_middle(stage: Stage) -> None:
     assert "given up" not in log
     # Each of the batches was trained with all of its games: 3 for each side.
     assert len(re.findall(r"^step \d: .* of 3 games", log, re.M)) == 2
-    assert [one["groups"] for one in updates(village.url)] == [2] * 2
+    assert [update["groups"] for update in updates(village.url)] == [2] * 2
     village.client.close()
 
 
@@ -144,7 +144,7 @@ def test_the_server_is_frozen_in_the_middle(village: Village, seconds: float) ->
     finally:
         os.kill(pid, signal.SIGCONT)
     village.finish()
-    assert [one["groups"] for one in updates(village.url)] == [2] * 3
+    assert [update["groups"] for update in updates(village.url)] == [2] * 3
 
 
 @pytest.mark.soak
