@@ -19,8 +19,9 @@ import pytest
 
 from ajet_swarm import SwarmClient
 from core.runtime.home import running
+from examples.clients import read_diary
 from examples.stage import Stage
-from examples.swarming import job_of, left_claimed, read_diary, until, updates
+from examples.swarming import job_of, left_claimed, until, updates
 
 ROOT = Path(__file__).resolve().parents[2]
 
