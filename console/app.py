@@ -263,7 +263,7 @@ class ConsoleApp(OperatorMessages):
                 return False
             if not isinstance(self.screen, ConsoleScreen):
                 return True
-            digit = next(one.digit for one in SCREENS if one.name == parameters[0])
+            digit = next(screen.digit for screen in SCREENS if screen.name == parameters[0])
             return not (self.screen.takes_digits or digit in self.screen.own_digits)
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)

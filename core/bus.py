@@ -175,7 +175,9 @@ class Bus:
         self._by_kind.clear()
 
     def _listeners_for(self, kind: type[Event]) -> tuple[Listener, ...]:
-        return tuple(one for one, kinds in self._listeners if kinds is None or kind in kinds)
+        return tuple(
+            listener for listener, kinds in self._listeners if kinds is None or kind in kinds
+        )
 
     def subscribe(self) -> Subscription:
         """Return a queue of all events from now on; pair with `unsubscribe`."""

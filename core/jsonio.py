@@ -26,9 +26,9 @@ def every_field(value: Any) -> Any:
         attributes = [field.name for field in dataclasses.fields(value)]
         return {name: every_field(getattr(value, name)) for name in attributes}
     if isinstance(value, Mapping):
-        return {name: every_field(one) for name, one in value.items()}
+        return {name: every_field(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [every_field(one) for one in value]
+        return [every_field(item) for item in value]
     return value
 
 

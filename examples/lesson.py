@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +12,10 @@ from pathlib import Path
 from statistics import mean
 
 from ajet_swarm import SwarmClient
-from ajet_swarm.common.errors import AjetError
 from core.state import Server
 from examples import picture
-from examples.stage import Stage, error_text, say
-from examples.swarming import OWN_PATIENCE, REAL, add_patience, job_of, until
+from examples.stage import Stage, on_stage, say
+from examples.swarming import OWN_PATIENCE, REAL, flags, job_of, until
 
 LEG = 5
 """Updates between two evaluations of the held-out questions."""
@@ -60,184 +58,139 @@ class Lesson:
     seed: int = 7
 
 
-@dataclass(slots=True)
-class Course:
-    """Progress of a lesson."""
-
-    curve: dict[int, float] = field(default_factory=dict)
-    """Number of updates -> held-out measure."""
-    rewards: dict[int, float] = field(default_factory=dict)
-    """Mean reward sent, by update."""
-    first: int | None = None
-    """The engine's step before the first update."""
-    done: int = 0
-    """Updates done."""
-    reported: int = 0
-    """Number of the last update that was printed."""
-    patience: float = OWN_PATIENCE
-    """Seconds that a start, an answer or an update may take."""
-    named: bool = False
-    """Whether the server is not our own; it may report only the step of its updates."""
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds since the beginning."""
-        return time.monotonic() - self.began
-
-
 def read_rows(path: Path) -> list[Row]:
     """Return the questions with their references."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [Row(row["query"], row["answer"]) for row in map(json.loads, lines)]
 
 
-def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
-    """Run an example's command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m examples.{lesson.name}")
-    parser.add_argument("--updates", type=int, default=lesson.updates, metavar="N")
+def lesson_flags(name: str, updates: int, *, idle: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with the flags of a tutorial."""
+    parser = flags(name, updates, idle=idle)
     parser.add_argument("--held-out", type=int, default=64, metavar="N", help="questions to ask")
     parser.add_argument(
         "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
     )
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the processes' folder here")
-    add_patience(parser)
+    return parser
+
+
+def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
+    """Run an example's command line; return the exit code."""
+    parser = lesson_flags(lesson.name, lesson.updates)
     args = parser.parse_args(argv)
-    if args.updates < 1 or args.held_out < 1:
+    if args.held_out < 1:
         parser.error("give at least 1")
-    try:
-        with Stage(args.keep) as stage:
-            _run(lesson, stage, args)
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted; all processes are ended\n")
-        return 130
-    except (AjetError, ExceptionGroup, OSError, subprocess.SubprocessError) as error:
-        sys.stderr.write(f"{lesson.name}: {error_text(error)}\n")
-        return 1
-    return 0
+    return on_stage(lesson.name, args.keep, lambda stage: Course(lesson, stage, args).run())
 
 
-def _run(lesson: Lesson, stage: Stage, args: argparse.Namespace) -> None:
-    url = os.environ.get("AJET_SWARM_URL", "")
-    course = Course(named=bool(url))
-    course.patience = args.patience or (REAL.patience if url else OWN_PATIENCE)
-    updates: int = args.updates
-    if url:
-        with SwarmClient(url, name=lesson.name) as client:
-            job = job_of(BATCH, REPEATS, lesson.name)
-            client.auto_sync_train_config_and_start_engine(job, timeout=course.patience)
-    engine = url or stage.serve("engine")
-    name = "swarm" if url else "embedded"
-    proxy = stage.serve("proxy", "--swarm-url", f"{name}={engine}", *lesson.proxy)
-    say(f"{lesson.name}: engine {engine}, fake vLLM {proxy}")
-    say(f"look on while it runs: ajet-console --home {stage.home.root}")
-    if lesson.application is not None:
-        lesson.application(stage, f"{proxy}/v1")
-    if url:
+class Course:
+    """A lesson that is being taught."""
 
-        def rolls() -> bool:
-            return asyncio.run(stage.server(proxy)).state == "ROLLING"
+    def __init__(self, lesson: Lesson, stage: Stage, args: argparse.Namespace) -> None:
+        self._lesson, self._stage, self._args = lesson, stage, args
+        self._rows = read_rows(lesson.held_out)[: args.held_out]
+        self._url = os.environ.get("AJET_SWARM_URL", "")
+        """A server of others may report only the step of its updates."""
+        self._patience: float = args.patience or (REAL.patience if self._url else OWN_PATIENCE)
+        self._proxy = ""
+        self._curve: dict[int, float] = {}
+        """Number of updates -> held-out measure."""
+        self._rewards: dict[int, float] = {}
+        """Mean reward sent, by update."""
+        self._first: int | None = None
+        """The engine's step before the first update."""
+        self._done = 0
+        """Updates done."""
+        self._began = time.monotonic()
 
-        until("the fake vLLM sees the engine roll", course.patience, rolls)
-    else:
-        stage.console("engine-start", "--set", f"batch={BATCH}")
-    rows = read_rows(lesson.held_out)[: args.held_out]
-    _report_updates(asyncio.run(stage.server(proxy)), course)
-    before = after = _measure(lesson, stage, proxy, rows, course)
-    while course.done < updates:
-        _train(lesson, stage, proxy, min(LEG, updates - course.done), course)
-        after = _measure(lesson, stage, proxy, rows, course)
-    _report(lesson, course, rows, before, after, args.out)
+    def run(self) -> None:
+        """Start the processes, teach, and report."""
+        lesson, stage = self._lesson, self._stage
+        if self._url:
+            with SwarmClient(self._url, name=lesson.name) as client:
+                job = job_of(BATCH, REPEATS, lesson.name)
+                client.auto_sync_train_config_and_start_engine(job, timeout=self._patience)
+        engine = self._url or stage.serve("engine")
+        name = "swarm" if self._url else "embedded"
+        self._proxy = stage.serve("proxy", "--swarm-url", f"{name}={engine}", *lesson.proxy)
+        say(f"{lesson.name}: engine {engine}, fake vLLM {self._proxy}")
+        say(f"look on while it runs: ajet-console --home {stage.home.root}")
+        if lesson.application is not None:
+            lesson.application(stage, f"{self._proxy}/v1")
+        if self._url:
+            what = "the fake vLLM sees the engine roll"
+            until(what, self._patience, lambda: self._server().state == "ROLLING")
+        else:
+            stage.console("engine-start", "--set", f"batch={BATCH}")
+        self._report_updates()
+        before = after = self._measure()
+        while self._done < self._args.updates:
+            self._train(min(LEG, self._args.updates - self._done))
+            after = self._measure()
+        self._report(before, after)
 
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
 
-def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -> None:
-    """Run the mock user until `leg` more updates are done."""
-    flags = ["--updates", str(leg), "--seed", str(lesson.seed), "--passes", "1000"]
-    flags += ["--timeout", f"{max(course.patience, 300.0):g}"]
-    mock = [sys.executable, "-m", "console", "mock", str(lesson.dataset), *flags]
-    child = stage.start("mock", *mock, "--concurrency", "8", *lesson.target)
+    def _server(self) -> Server:
+        return asyncio.run(self._stage.server(self._proxy))
 
-    def on_poll() -> None:
-        _report_updates(asyncio.run(stage.server(proxy)), course)
+    def _train(self, leg: int) -> None:
+        """Run the mock user until `leg` more updates are done."""
+        mock = [sys.executable, "-m", "console", "mock", str(self._lesson.dataset)]
+        mock += ["--updates", str(leg), "--seed", str(self._lesson.seed), "--passes", "1000"]
+        mock += ["--timeout", f"{max(self._patience, 300.0):g}", "--concurrency", "8"]
+        child = self._stage.start("mock", *mock, *self._lesson.target)
+        left = leg * self._patience if self._url else MINUTES * 60 - self._seconds
+        self._stage.until_ended("mock", child, max(left, 10.0), self._report_updates)
 
-    left = leg * course.patience if course.named else MINUTES * 60 - course.seconds
-    stage.until_ended("mock", child, max(left, 10.0), on_poll)
+    def _report_updates(self) -> None:
+        """Print one line for each new update."""
+        server = self._server()
+        step_now = server.step or 0
+        if self._first is None:
+            self._first = step_now
+        self._done = step_now - self._first
+        for step in server.steps:
+            number = step.step - self._first + 1
+            finished = step.update or (self._url and step.step < step_now)
+            if finished and number > max(self._rewards, default=0):
+                self._rewards[number] = step.auto_mean
+                text = f"{step.groups} groups, {step.dead} no signal  {self._seconds:4.0f} s"
+                say(picture.update_line(number, step.auto_mean, text))
 
+    def _measure(self) -> list[list[str]]:
+        """Ask the held-out questions."""
+        questions = [row.query for row in self._rows]
+        asked = self._stage.answers(self._proxy, questions, TRIES, self._patience)
+        answers = asyncio.run(asked)
+        score = self._curve[self._done] = self._mean(self._lesson.score, answers)
+        say(f"held out after {self._done:3} updates: {self._lesson.measure} {score:.2f}")
+        return answers
 
-def _report_updates(server: Server, course: Course) -> None:
-    """Print one line for each new update."""
-    step_now = server.step or 0
-    if course.first is None:
-        course.first = step_now
-    course.done = step_now - course.first
-    for step in server.steps:
-        number = step.step - course.first + 1
-        finished = step.update or (course.named and step.step < step_now)
-        if not finished or number <= course.reported:
-            continue
-        course.reported = number
-        course.rewards[number] = step.auto_mean
-        bar = "#" * round(20 * min(max(step.auto_mean, 0.0), 1.0))
-        say(
-            f"update {number:3}  mean reward {step.auto_mean:5.2f} {bar:20}"
-            f"  {step.groups} groups, {step.dead} no signal  {course.seconds:4.0f} s",
-        )
+    def _mean(self, score: Callable[[Row, str], float], answers: Sequence[Sequence[str]]) -> float:
+        pairs = zip(self._rows, answers, strict=True)
+        return mean(score(row, text) for row, texts in pairs for text in texts)
 
-
-def _measure(
-    lesson: Lesson,
-    stage: Stage,
-    proxy: str,
-    rows: Sequence[Row],
-    course: Course,
-) -> list[list[str]]:
-    """Ask the held-out questions."""
-    questions = [row.query for row in rows]
-    answers = asyncio.run(stage.answers(proxy, questions, TRIES, course.patience))
-    mean = course.curve[course.done] = _mean(lesson.score, rows, answers)
-    say(f"held out after {course.done:3} updates: {lesson.measure} {mean:.2f}")
-    return answers
-
-
-def _mean(
-    score: Callable[[Row, str], float], rows: Sequence[Row], answers: Sequence[Sequence[str]]
-) -> float:
-    return mean(
-        score(row, text) for row, texts in zip(rows, answers, strict=True) for text in texts
-    )
-
-
-def _report(
-    lesson: Lesson,
-    course: Course,
-    rows: Sequence[Row],
-    before: Sequence[Sequence[str]],
-    after: Sequence[Sequence[str]],
-    out: Path,
-) -> None:
-    """Print answers before and after and the curve; write a plot and a table to files."""
-    say("")
-    for row, first, last in list(zip(rows, before, after, strict=True))[:SHOWN]:
-        say(f"> {row.query}\n  before: {first[0]}\n  after:  {last[0]}")
-    lines = [
-        f"| {lesson.name}, {len(rows)} held-out questions | before | after |",
-        "|---|---|---|",
-    ]
-    for name, score in {lesson.measure: lesson.score, **lesson.also}.items():
-        low, high = _mean(score, rows, before), _mean(score, rows, after)
-        lines.append(f"| {name} | {low:.2f} | {high:.2f} |")
-    steps = list(course.curve)
-    lines += [
-        "",
-        "| updates | " + " | ".join(map(str, steps)) + " |",
-        "|---" * (len(steps) + 1) + "|",
-        f"| {lesson.measure} | " + " | ".join(f"{course.curve[n]:.2f}" for n in steps) + " |",
-    ]
-    say("\n" + "\n".join(lines) + "\n")
-    say("\n".join(picture.text(course.curve)))
-    out.mkdir(parents=True, exist_ok=True)
-    plot, table = out / f"{lesson.name}.svg", out / f"{lesson.name}.md"
-    title = f"{lesson.name}: {lesson.measure}"
-    plot.write_text(picture.svg(title, course.curve, course.rewards), encoding="utf-8")
-    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    say(f"\n{plot} {table}  {course.seconds:.0f} s")
+    def _report(self, before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> None:
+        """Print answers before and after and the curve; write a plot and a table to files."""
+        lesson = self._lesson
+        say("")
+        for row, first, last in list(zip(self._rows, before, after, strict=True))[:SHOWN]:
+            say(f"> {row.query}\n  before: {first[0]}\n  after:  {last[0]}")
+        scores = {lesson.measure: lesson.score, **lesson.also}
+        rows = {
+            name: [self._mean(score, before), self._mean(score, after)]
+            for name, score in scores.items()
+        }
+        lines = [
+            *picture.table(
+                f"{lesson.name}, {len(self._rows)} held-out questions", ("before", "after"), rows
+            ),
+            "",
+            *picture.table("updates", self._curve, {lesson.measure: list(self._curve.values())}),
+        ]
+        title = f"{lesson.name}: {lesson.measure}"
+        picture.write(self._args.out, lesson.name, title, lines, self._curve, self._rewards)
+        say(f"\n{self._args.out / lesson.name}.svg .md  {self._seconds:.0f} s")

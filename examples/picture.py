@@ -1,7 +1,10 @@
-"""A learning curve as SVG and as text."""
+"""A learning curve as SVG and as text, and a table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
+
+from examples.stage import say
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 460, 260, 40, 34, 14, 34
 _STYLE = (
@@ -49,3 +52,29 @@ def text(held_out: Curve) -> list[str]:
         f"{step:4} updates  {value:.2f}  " + "█" * round(40 * min(max(value, 0.0), 1.0))
         for step, value in sorted(held_out.items())
     ]
+
+
+def update_line(number: int, reward: float, more: str) -> str:
+    """Return the line of an update: its mean reward as a number and as a bar."""
+    bar = "#" * round(20 * min(max(reward, 0.0), 1.0))
+    return f"update {number:3}  mean reward {reward:5.2f} {bar:20}  {more}"
+
+
+def table(title: str, columns: Iterable[object], rows: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return a Markdown table of figures; `rows` maps a name to the figures of its columns."""
+    head = [title, *map(str, columns)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, figures in rows.items():
+        lines.append(f"| {name} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |")
+    return lines
+
+
+def write(
+    folder: Path, name: str, title: str, lines: Sequence[str], curve: Curve, rewards: Curve
+) -> None:
+    """Print a table and the curve; write the table and a plot to `NAME.md` and `NAME.svg`."""
+    say("\n" + "\n".join(lines) + "\n")
+    say("\n".join(text(curve)))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / f"{name}.svg").write_text(svg(title, curve, rewards), encoding="utf-8")

@@ -180,7 +180,7 @@ class Stage:
             base_url=proxy, timeout=seconds, headers=headers, trust_env=False
         ) as user:
 
-            async def one(text: str, seed: int) -> str:
+            async def answer_of(text: str, seed: int) -> str:
                 async with limit:
                     messages = [{"role": "user", "content": text}]
                     body = {"messages": messages, "temperature": 1.0, "seed": seed}
@@ -190,7 +190,7 @@ class Stage:
 
             async with asyncio.TaskGroup() as group:
                 answer_tasks = [
-                    [group.create_task(one(text, place * tries + n)) for n in range(tries)]
+                    [group.create_task(answer_of(text, place * tries + n)) for n in range(tries)]
                     for place, text in enumerate(questions)
                 ]
         return [[task.result() for task in tasks] for tasks in answer_tasks]
@@ -200,6 +200,29 @@ def say(text: str) -> None:
     """Print one line and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def exit_code(name: str, run: Callable[[], None]) -> int:
+    """Run an example; return the exit code, and print why it ended early."""
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted; all processes are ended\n")
+        return 130
+    except (AjetError, ExceptionGroup, OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"{name}: {error_text(error)}\n")
+        return 1
+    return 0
+
+
+def on_stage(name: str, keep: Path | None, run: Callable[[Stage], None]) -> int:
+    """Run an example on a stage of its own; return the exit code."""
+
+    def staged() -> None:
+        with Stage(keep) as stage:
+            run(stage)
+
+    return exit_code(name, staged)
 
 
 def error_text(error: BaseException) -> str:

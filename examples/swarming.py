@@ -4,19 +4,28 @@ import argparse
 import json
 import math
 import os
+import random
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from ajet_swarm import AgentJetJob, SwarmClient
+from ajet_swarm import AgentJetJob, Result, SwarmClient, Task
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.protocol.schemas import EngineState
 from examples.stage import Stage, StageError, say
 
+T = TypeVar("T")
+
+SUMS = Path(__file__).resolve().parent / "math" / "sums.jsonl"
+IDLE_OF_SEVERAL = 20.0
+"""Idle seconds after which an example's own engines take an episode back, where there are two."""
+IDLE_HELP = "seconds without a call after which a server takes an episode back"
 UPDATING = EngineState.ROLLING_POST.wire, EngineState.WEIGHT_SYNCING.wire
 LOOK = 0.1
 """Seconds between two checks of `until`."""
@@ -49,28 +58,6 @@ def seconds(text: str) -> float:
     return number
 
 
-def add_pace(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a `Pace`."""
-    parser.add_argument(
-        "--idle",
-        type=seconds,
-        metavar="S",
-        help="without a call after which a server takes an episode back; 240 where a server is "
-        "named, so that slow answers live, else less",
-    )
-    add_patience(parser)
-
-
-def add_patience(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of a `Pace`'s patience."""
-    parser.add_argument(
-        "--patience",
-        type=seconds,
-        metavar="S",
-        help="for a start, a free episode or an update; 1800 where a server is named, else 180",
-    )
-
-
 def pace_of(args: argparse.Namespace, idle: float, *urls: str) -> Pace:
     """Return the limits from the flags, with defaults that depend on the server.
 
@@ -84,14 +71,34 @@ def pace_of(args: argparse.Namespace, idle: float, *urls: str) -> Pace:
     return Pace(args.idle or usual.idle, args.patience or usual.patience)
 
 
-def flags(name: str, updates: int) -> argparse.ArgumentParser:
-    """Return a parser with the flags that all these examples have."""
+def flags(
+    name: str, updates: int | None, least: int = 1, *, idle: bool = True, roles: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Return a parser with the flags that these examples have in common.
+
+    Args:
+        name: The module below `examples`.
+        updates: Default of `--updates`; None where a file says it.
+        least: Least value of it.
+        idle: Whether there is `--idle`.
+        roles: Servers that flags name.
+    """
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"give at least {least}")
+        return int(text)
+
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}")
-    parser.add_argument("--updates", type=int, default=updates, metavar="N")
-    add_pace(parser)
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="keep the processes' folder, with logs, here"
-    )
+    add = parser.add_argument
+    add("--updates", type=number, default=updates, metavar="N")
+    if idle:
+        add("--idle", type=seconds, metavar="S", help=IDLE_HELP + "; 240 on a named server")
+    text = "for a start, a free episode or an update; 1800 on a named server, else 180"
+    add("--patience", type=seconds, metavar="S", help=text)
+    add("--keep", type=Path, metavar="DIR", help="keep the processes' folder, with logs, here")
+    for role in roles:
+        add(f"--{role}", default="", metavar="URL", help="its server; else embedded")
     return parser
 
 
@@ -114,6 +121,26 @@ def named_servers(args: argparse.Namespace, roles: Sequence[str]) -> dict[str, s
             todo=f"Give {' '.join(missing)}, or unset it for embedded engines",
         )
     return {}
+
+
+def servers_of(
+    args: argparse.Namespace, roles: Sequence[str], stack: ExitStack
+) -> tuple[dict[str, str], Pace]:
+    """Return role -> server, named by flags or embedded until `stack` ends, and the limits.
+
+    Raises:
+        UsageError: some are missing.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
+    named = named_servers(args, roles)
+    urls = {
+        role: named.get(role)
+        or stack.enter_context(Stage(args.keep and args.keep / role)).serve("engine")
+        for role in roles
+    }
+    names = " ".join(f"--swarm-url {role}={url}" for role, url in urls.items())
+    say(f"look on: ajet-console --watch-only {names}")
+    return urls, pace_of(args, IDLE_OF_SEVERAL, *named.values())
 
 
 def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
@@ -168,6 +195,29 @@ def is_updating(client: SwarmClient) -> bool:
     return client.get_engine_status()[0] in UPDATING
 
 
+def sum_batches(batch: int, most: int) -> Iterator[list[Task]]:
+    """Yield up to `most` lists of `batch` small sums as tasks."""
+    rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
+    draw = random.Random(7)
+    for number in range(most):
+        yield [
+            Task(main_query=row["question"], task_id=f"{number}/{row['id']}", metadata=row)
+            for row in draw.sample(rows, batch)
+        ]
+
+
+def values_of(results: Sequence[Result[Task, T]]) -> list[T]:
+    """Return the values of a batch's episodes that succeeded.
+
+    Raises:
+        StageError: none did.
+    """
+    values = [result.value for result in results if result.value is not None]
+    if not values:
+        raise StageError("a batch without one episode", str(results[0].error))
+    return values
+
+
 def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
     """Wait until `condition` returns true; return the seconds waited.
 
@@ -182,14 +232,6 @@ def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
     return time.monotonic() - began
 
 
-def read_diary(path: Path) -> list[dict[str, Any]]:
-    """Return the lines written by all clients, oldest first."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
 def left_claimed(client: SwarmClient) -> int:
     """Return the number of episodes that any client still holds."""
-    return sum(one.claimed for one in client.get_episode_buffer())
+    return sum(record.claimed for record in client.get_episode_buffer())

@@ -56,4 +56,4 @@ def key_of(prompt: ProbePrompt) -> str:
 
 
 def _joined(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(normalised(content_text(one.get("content"))) for one in messages)
+    return "\n".join(normalised(content_text(message.get("content"))) for message in messages)

@@ -77,7 +77,6 @@ def growing(number: int) -> Iterator[Event]:
                 answered = msgspec.structs.replace(
                     event.candidates[0],
                     index=index,
-                    episode_uuid=f"ep-{number}-{index}",
                     message={"role": "assistant", "content": text[: len(text) * turn // GROWTHS]},
                 )
                 yield msgspec.structs.replace(event, candidates=(answered,))

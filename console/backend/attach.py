@@ -108,8 +108,8 @@ def _server_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
     requested = set(options.settings.servers().values())
     argv = published_argv(info)
     flags = flag_values(argv, "--upstream") or flag_values(argv, "--swarm-url")
-    actual = {_address(one) for one in flags or info.swarm.replace(",", " ").split()}
-    if not actual or actual == {_address(one) for one in requested}:
+    actual = {_address(flag) for flag in flags or info.swarm.replace(",", " ").split()}
+    if not actual or actual == {_address(flag) for flag in requested}:
         return []
     kind = "upstream" if options.settings.upstream.url else "swarm server"
     return [

@@ -120,8 +120,10 @@ class Feed:
             return
         self._session.state = state
         self._session.history.clear()
-        self._session.unread_texts.begin(one.group_id for one in state.groups.values() if one.brief)
-        self._session.unread_curves.begin(one.number for one in state.engine_runs.runs if one.brief)
+        self._session.unread_texts.begin(
+            group.group_id for group in state.groups.values() if group.brief
+        )
+        self._session.unread_curves.begin(run.number for run in state.engine_runs.runs if run.brief)
         self._session.seen = True
         self._snapshot_needed = False
         self._session.touch(EVERYTHING)

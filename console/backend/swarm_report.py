@@ -100,7 +100,9 @@ async def report(name: str, url: str) -> ServerReport:
             status = await client.status(timeout=PATIENCE)
             result.state, result.raw = status.state.value, status.engine_status or ""
             result.detail, result.step = status.engine_status_detail or "", status.global_step
-            owners = [one.client_uuid or "" for one in await client.buffer() if one.claimed]
+            owners = [
+                episode.client_uuid or "" for episode in await client.buffer() if episode.claimed
+            ]
             result.claimed = len(owners)
             result.claimed_by = {owner: owners.count(owner) for owner in sorted(set(owners))}
             pool = await client.pool(timeout=PATIENCE)

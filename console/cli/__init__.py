@@ -118,7 +118,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         complete(parser)
     args = parser.parse_args(argv)
     if args.command is not None:
-        for flag in (one for one in TOP_FLAGS if one != "--read-only"):
+        for flag in (top_flag for top_flag in TOP_FLAGS if top_flag != "--read-only"):
             value = getattr(args, top_name(flag))
             if flag == "--theme" and args.command == "replay":  # replay shows the screens as well
                 args.theme = args.theme or value

@@ -52,7 +52,7 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
         alerts = state.alerts
         if not (args.keys or args.all):
             context = advice_context(changed_keys(home), watch_only=state.watch_only)
-            _list(args, [_listed(one, context) for one in current_alerts(state).values()])
+            _list(args, [_listed(alert, context) for alert in current_alerts(state).values()])
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
@@ -66,13 +66,13 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
                 output().refuse(message)
             ok = key in alerts or key in state.dismissed
             done.append({"key": key, "ok": ok, "message": message})
-    ok = all(one["ok"] for one in done)
+    ok = all(row["ok"] for row in done)
     if args.json:
         say_json({"command": "alert.dismiss", "ok": ok, "alerts": done})
     else:
-        for one in done:
-            if one["ok"]:
-                say(f"{one_line(one['key'])}: {one['message']}")
+        for row in done:
+            if row["ok"]:
+                say(f"{one_line(row['key'])}: {row['message']}")
     return 0 if ok else 1
 
 
@@ -95,6 +95,6 @@ def _list(args: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:
         return
     if not alerts:
         say("no alert")
-    for one in alerts:
-        todo = f". {one['todo']}" if one["todo"] else ""
-        say(f"{one_line(one['key'])}  {one['level']}  {one_line(one['cause'] + todo)}")
+    for alert in alerts:
+        todo = f". {alert['todo']}" if alert["todo"] else ""
+        say(f"{one_line(alert['key'])}  {alert['level']}  {one_line(alert['cause'] + todo)}")

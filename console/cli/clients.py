@@ -44,14 +44,16 @@ def clients(args: argparse.Namespace) -> int:
     from core.runtime.sockets import public_url
 
     if args.names:
-        for one in CLIENTS:
-            say(f"{one.name:14} {one.title}")
+        for client in CLIENTS:
+            say(f"{client.name:14} {client.title}")
         if args.json:
-            say_json({"clients": [{"name": one.name, "title": one.title} for one in CLIENTS]})
+            say_json(
+                {"clients": [{"name": client.name, "title": client.title} for client in CLIENTS]}
+            )
         return 0
     matches = find(args.name)
     if not matches:
-        names = ", ".join(one.name for one in CLIENTS)
+        names = ", ".join(client.name for client in CLIENTS)
         raise UsageError(f"no client is called {args.name}", todo=f"One of: {names}")
     home = existing_home(args)
     settings = effective(args, home)
@@ -70,19 +72,21 @@ def clients(args: argparse.Namespace) -> int:
             own = client_key(settings, home) if requires_key and not args.url else ""
         context = window_of(base, own, cert_of(home))
     filled = {
-        one.name: [fill(line, base, key, model, context or DEFAULT_CONTEXT) for line in lines(one)]
-        for one in matches
+        match.name: [
+            fill(line, base, key, model, context or DEFAULT_CONTEXT) for line in lines(match)
+        ]
+        for match in matches
     }
     if args.json:
         rows = [
-            {"name": one.name, "title": one.title, "settings": "\n".join(filled[one.name])}
-            for one in matches
+            {"name": match.name, "title": match.title, "settings": "\n".join(filled[match.name])}
+            for match in matches
         ]
         say_json({"base_url": base, "model": model, "clients": rows})
         return 0
     for line in (line for settings_lines in filled.values() for line in settings_lines):
         say(line)
-    is_agent = any(one.name in AGENTS for one in matches)
+    is_agent = any(match.name in AGENTS for match in matches)
     if is_agent and context is not None and context < AGENT_PROMPT:
         say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")
@@ -96,6 +100,6 @@ def lines(client: Client) -> list[str]:
     output = [f"# {client.title} ({client.api})"]
     if client.note:
         output.append(f"# {client.note}")
-    for one in client.snippets:
-        output += [*([f"# in {one.file}:"] if one.file else []), one.text, ""]
+    for snippet in client.snippets:
+        output += [*([f"# in {snippet.file}:"] if snippet.file else []), snippet.text, ""]
     return output

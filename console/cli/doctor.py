@@ -68,7 +68,7 @@ def doctor(args: argparse.Namespace) -> int:
     )
     findings = asyncio.run(examine(context))
     _print(args, home, findings)
-    return 1 if any(one.level == "fail" for one in findings) else 0
+    return 1 if any(finding.level == "fail" for finding in findings) else 0
 
 
 def _settings(args: argparse.Namespace, home: Home) -> tuple[Settings | None, str]:
@@ -95,15 +95,15 @@ def _started(args: argparse.Namespace, home: Home) -> Settings | None:
 
 
 def _print(args: argparse.Namespace, home: Home, findings: Sequence[Finding]) -> None:
-    counts = {level: sum(one.level == level for one in findings) for level in _COLOURS}
+    counts = {level: sum(finding.level == level for finding in findings) for level in _COLOURS}
     if args.json:
-        checks = [asdict(one) for one in findings]
+        checks = [asdict(finding) for finding in findings]
         say_json({"home": str(home.root), "counts": counts, "checks": checks})
         return
-    for one in findings:
-        say(f"{_level(one.level)}  {one.area:<9} {one.name:<16} {plain(one.text)}")
-        if one.todo:
-            say(f"{'':<6}{'':<9} {'':<16} → {plain(one.todo)}")
+    for finding in findings:
+        say(f"{_level(finding.level)}  {finding.area:<9} {finding.name:<16} {plain(finding.text)}")
+        if finding.todo:
+            say(f"{'':<6}{'':<9} {'':<16} → {plain(finding.todo)}")
     warnings, failures = count(counts["warn"], "warning"), count(counts["fail"], "failure")
     say(f"{counts['ok']} ok, {warnings}, {failures}")
 

@@ -158,7 +158,7 @@ async def _send(
                 orders = {group.group_id: {"marked": not group.marked} for group in groups}
         results = await _send_each(client, args.order_name, orders)
     _print(args, results)
-    return 0 if all(one.ok for one in results) else 1
+    return 0 if all(result.ok for result in results) else 1
 
 
 def confirm_abort(state: State, groups: Sequence[Group]) -> bool:
@@ -199,11 +199,14 @@ async def _send_each(
         else:
             results.append(GroupResult(group_id, reply.ok, reply.message))
     rest = list(orders)[len(results) :]
-    return [*results, *(GroupResult(one, False, "not tried: the proxy is gone") for one in rest)]
+    return [
+        *results,
+        *(GroupResult(group_id, False, "not tried: the proxy is gone") for group_id in rest),
+    ]
 
 
 def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
-    refused = [one.message for one in results if not one.ok]
+    refused = [result.message for result in results if not result.ok]
     for message in refused[:_SHOWN]:
         output().refuse(message)
     if len(refused) > _SHOWN:
@@ -212,13 +215,13 @@ def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
         say_json(
             {
                 "command": args.order_name,
-                "ok": all(one.ok for one in results),
-                "groups": [asdict(one) for one in results],
+                "ok": all(result.ok for result in results),
+                "groups": [asdict(result) for result in results],
             }
         )
         return
     if not results:
         say("no group matches: nothing was changed")
-    for one in results:
-        if one.ok:
-            say(plain(one.message))
+    for result in results:
+        if result.ok:
+            say(plain(result.message))

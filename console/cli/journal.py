@@ -50,11 +50,11 @@ _VERBS = (
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=journal, verb="stats", json=False)
-    for verb, one in add_verbs(parser, _VERBS):
+    for verb, subparser in add_verbs(parser, _VERBS):
         if verb == "stats":
-            one.add_argument("--json", action="store_true", help="print JSON")
+            subparser.add_argument("--json", action="store_true", help="print JSON")
         if verb == "prune":
-            _add_prune(one)
+            _add_prune(subparser)
 
 
 def _add_prune(parser: argparse.ArgumentParser) -> None:

@@ -35,13 +35,13 @@ def show_keys(custom: Mapping[str, str]) -> int:
         if key.area != area:
             area = key.area
             lines += ["", area]
-        shown = " ".join(format_key(one) for one in key.keys)
+        shown = " ".join(format_key(combination) for combination in key.keys)
         about = f"{key.title}: {key.about}" if key.about else key.title
         changed = "  (yours)" if key.action_id in keymap else ""
         lines.append(f"  {shown:<{_COLUMN}} {key.action_id:<26} {about}{changed}")
     lines += ["", "Change a key in config.yaml under `console.keys`: `engine.stop: ctrl+k`."]
     if problems:
-        lines += ["", "Keys that cannot be used:", *(f"  {one}" for one in problems)]
+        lines += ["", "Keys that cannot be used:", *(f"  {problem}" for problem in problems)]
     else:
         lines.append("No two actions have the same key.")
     sys.stdout.write("\n".join(lines[1:]) + "\n")

@@ -151,8 +151,8 @@ def complete_options(parser: argparse.ArgumentParser, command: str, verb: str = 
         )
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, one in action.choices.items():
-                complete_options(one, command, name)
+            for name, choice in action.choices.items():
+                complete_options(choice, command, name)
 
 
 def refuse_writing(args: argparse.Namespace) -> None:
@@ -190,10 +190,10 @@ def add_verbs(
     """
     parsers = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
     for verb, about in verbs:
-        one = parsers.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        one.set_defaults(verb=verb)
-        add_home(one)
-        yield verb, one
+        subparser = parsers.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        subparser.set_defaults(verb=verb)
+        add_home(subparser)
+        yield verb, subparser
 
 
 def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:

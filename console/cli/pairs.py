@@ -15,7 +15,7 @@ from console.session.rater_name import saved_name
 from core.commands import COMMANDS, validate
 from core.runtime.home import Home
 
-_CHOICES = next(one.choices for one in COMMANDS["progress.vote"].args if one.name == "choice")
+_CHOICES = next(arg.choices for arg in COMMANDS["progress.vote"].args if arg.name == "choice")
 
 
 def add_pair(parser: argparse.ArgumentParser) -> None:

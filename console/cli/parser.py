@@ -80,8 +80,8 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             verb = _verb_of(self, parsed)
-            close = [did_you_mean(one.partition("=")[0], _flags(verb)) for one in unknown]
-            hint = "".join(f"{one} " for one in close if one)
+            close = [did_you_mean(argument.partition("=")[0], _flags(verb)) for argument in unknown]
+            hint = "".join(f"{suggestion} " for suggestion in close if suggestion)
             words = " ".join(unknown)
             verb.refuse(f"unrecognized arguments: {words}", hint)
         return parsed

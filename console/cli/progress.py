@@ -51,8 +51,8 @@ def progress(args: argparse.Namespace) -> int:
     home = existing_home(args)
     state, live = state_now(args, home)
     if not live:  # a look that was running at the end of the journal is not running now
-        for one in state.progress.values():
-            one.running = None
+        for measured in state.progress.values():
+            measured.running = None
     name = _server(state, args.server)
     present, known = standing(state, name), state.progress.get(name)
     if args.json:
@@ -129,7 +129,7 @@ def _data(name: str, present: Standing, known: Progress | None, source: str) -> 
         if probe_set is not None
         else None,
         "left_out": list(shown.left_out) if shown is not None else [],
-        "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
+        "parts": [msgspec.to_builtins(part) for part in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
         "best_step": best.step if best is not None else None,

@@ -186,16 +186,16 @@ def _list(args: argparse.Namespace, file: "JournalFile") -> int:
             {
                 "journal": str(file.path),
                 "runs": [
-                    {"run_id": one.run_id, "began": one.began, "events": one.last - one.first + 1}
-                    for one in runs
+                    {"run_id": run.run_id, "began": run.began, "events": run.last - run.first + 1}
+                    for run in runs
                 ],
             }
         )
         return 0
-    for one in runs:
-        began = dt.datetime.fromtimestamp(one.began).astimezone()
-        events = one.last - one.first + 1
-        say(f"{one_line(one.run_id, 40)}  {began:%Y-%m-%d %H:%M:%S}  {events:>7} events  {one.url}")
+    for run in runs:
+        began = dt.datetime.fromtimestamp(run.began).astimezone()
+        events = run.last - run.first + 1
+        say(f"{one_line(run.run_id, 40)}  {began:%Y-%m-%d %H:%M:%S}  {events:>7} events  {run.url}")
     if not runs:
         say("no runs")
     return 0

@@ -64,7 +64,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
                 raise
             problem = str(error)
     servers = (
-        {one.name: address_of(one) for one in state.servers.values()}
+        {server.name: address_of(server) for server in state.servers.values()}
         if state is not None and state.servers
         else addresses(settings, home)
     )
@@ -76,7 +76,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         "proxy": _proxy(url, state, problem),
         "engine_process": _process(home, "engine"),
         "mock_process": _process(home, "mock"),
-        "servers": [_server(one, state) for one in reports],
+        "servers": [_server(server_report, state) for server_report in reports],
         "progress": _progress(state) if state is not None else {},
         "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
         "short": [
@@ -170,8 +170,12 @@ def _progress(state: State) -> dict[str, Any]:
     """Return the verdict about each server whose policy is measured."""
     verdicts = {name: standing(state, name) for name in state.progress}
     return {
-        name: {"outcome": one.outcome, "sentence": one.sentence, "notes": list(one.notes)}
-        for name, one in verdicts.items()
+        name: {
+            "outcome": verdict.outcome,
+            "sentence": verdict.sentence,
+            "notes": list(verdict.notes),
+        }
+        for name, verdict in verdicts.items()
     }
 
 
@@ -194,23 +198,23 @@ def _lines(data: dict[str, Any]) -> list[str]:
     if data["proxy"]:
         lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
     lines += [_server_line(server) for server in data["servers"]]
-    for name, one in data["progress"].items():
-        lines.append(f"progress {one_line(name, 30)}  {one['sentence']}")
-        lines += [f"  {note}" for note in one["notes"]]
+    for name, look in data["progress"].items():
+        lines.append(f"progress {one_line(name, 30)}  {look['sentence']}")
+        lines += [f"  {note}" for note in look["notes"]]
     unknown = bool(data["proxy"] and data["proxy"]["error"])
     lines.append(_mock_line(data["mock"], data["mock_process"]))
-    lines += [f"short    {one['group_id']}  {one['cause']}" for one in data["short"]]
+    lines += [f"short    {entry['group_id']}  {entry['cause']}" for entry in data["short"]]
     waiting = data["waiting"]
-    users = sum(one["user_waits"] for one in waiting)
+    users = sum(entry["user_waits"] for entry in waiting)
     number = "unknown: the proxy reports them" if unknown else f"{len(waiting)} waiting"
     lines.append(f"ratings  {number}" + (f", {_users(users)}" if users else ""))
-    for one in waiting[:5]:
-        if one["user_waits"]:
-            waited = max(0.0, time.time() - one["opened_at"])
-            lines.append(f"  {one['group_id']}  user waits {waited:.0f} s  {one['query']}")
+    for entry in waiting[:5]:
+        if entry["user_waits"]:
+            waited = max(0.0, time.time() - entry["opened_at"])
+            lines.append(f"  {entry['group_id']}  user waits {waited:.0f} s  {entry['query']}")
             continue
-        left = f"{max(0.0, one['until'] - time.time()):.0f} s left  " if one["until"] else ""
-        lines.append(f"  {one['group_id']}  {left}{one['query']}")
+        left = f"{max(0.0, entry['until'] - time.time()):.0f} s left  " if entry["until"] else ""
+        lines.append(f"  {entry['group_id']}  {left}{entry['query']}")
     return lines
 
 

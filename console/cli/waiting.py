@@ -29,11 +29,11 @@ def accept_all(args: argparse.Namespace) -> int:
     home = existing_home(args)
     if not args.yes and sys.stdin.isatty():
         state = asyncio.run(snapshot(args, home))
-        groups = [one for one in state.waiting() if args.server in (None, one.server)]
-        skipped = sum(one.is_skipped for one in groups)
-        rated = sum(one.rating is not None or bool(one.votes) for one in groups) - skipped
+        groups = [group for group in state.waiting() if args.server in (None, group.server)]
+        skipped = sum(group.is_skipped for group in groups)
+        rated = sum(group.rating is not None or bool(group.votes) for group in groups) - skipped
         skips = f", {skipped} skipped" if skipped else ""
-        lacking = sum(bool(missing_votes(state, one)) for one in groups)
+        lacking = sum(bool(missing_votes(state, group)) for group in groups)
         missing = f"; votes are missing on {lacking}" if lacking else ""
         act = (
             f"Send the rewards of {count(len(groups), 'group')} waiting for a rating "

@@ -130,7 +130,7 @@ class EventFilter:
 
             self._matches = parse(line).matches
         known = known_kinds()
-        self._kinds = {_known(kind, known) for one in kinds for kind in one.split(",")}
+        self._kinds = {_known(kind, known) for names in kinds for kind in names.split(",")}
         kind, _, word = (until or "").partition(":")
         self._last = _known(kind, known) if kind else ""
         self._word = word.casefold()
@@ -159,7 +159,7 @@ class EventFilter:
         if not self._word:
             return True
         words = msgspec.structs.asdict(event).values()
-        return any(isinstance(one, str) and one.casefold() == self._word for one in words)
+        return any(isinstance(word, str) and word.casefold() == self._word for word in words)
 
     def reached(self, state: State) -> bool:
         """Return whether a snapshot already satisfies `until`.
@@ -172,15 +172,15 @@ class EventFilter:
             bool(self._word)
             and self._last == "engine_changed"
             and any(
-                one.state.casefold() == self._word and not one.lost
-                for one in state.servers.values()
+                server.state.casefold() == self._word and not server.lost
+                for server in state.servers.values()
             )
         )
 
 
 def known_kinds() -> list[str]:
     """Return the kinds of all events, sorted."""
-    return sorted(str(one.__struct_config__.tag) for one in EVENT_KINDS)
+    return sorted(str(kind.__struct_config__.tag) for kind in EVENT_KINDS)
 
 
 def _known(kind: str, known: list[str]) -> str:
@@ -204,24 +204,24 @@ def summary(state: State, context: AdviceContext | None = None) -> dict[str, Any
         "rewards": {"source": state.rewards.source, "ok": state.rewards.ok},
         "servers": {
             name: {
-                "url": one.url,
-                "state": one.state,
-                "step": one.step,
-                "since": one.since,
-                "lost": one.lost,
-                "seen_at": one.seen_at,
+                "url": server.url,
+                "state": server.state,
+                "step": server.step,
+                "since": server.since,
+                "lost": server.lost,
+                "seen_at": server.seen_at,
             }
-            for name, one in state.servers.items()
+            for name, server in state.servers.items()
         },
         "alerts": {
             key: {
-                "level": one.level,
-                "cause": alert_text(one, context).cause,
-                "at": one.at,
-                "alert_kind": one.alert_kind,
-                "params": one.params,
+                "level": alert.level,
+                "cause": alert_text(alert, context).cause,
+                "at": alert.at,
+                "alert_kind": alert.alert_kind,
+                "params": alert.params,
             }
-            for key, one in current_alerts(state).items()
+            for key, alert in current_alerts(state).items()
         },
         "groups": len(state.groups),
         "open_groups": [group.group_id for group in state.open_groups()],
@@ -247,7 +247,7 @@ class JsonOutput:
         context = advice_context(self._keys, watch_only=state.watch_only)
         shown: Any = summary(state, context)
         if self._full:
-            alerts = {key: in_words(one, context) for key, one in current_alerts(state).items()}
+            alerts = {key: in_words(alert, context) for key, alert in current_alerts(state).items()}
             shown = msgspec.structs.replace(state, alerts=alerts)
         data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
@@ -285,10 +285,12 @@ class TextOutput:
                 f"{state.totals.groups} groups in all, rating {state.rating_mode}",
             )
         ]
-        for one in state.servers.values():
-            step = "" if one.step is None else f", step {one.step}"
-            shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
-            lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
+        for server in state.servers.values():
+            step = "" if server.step is None else f", step {server.step}"
+            shown = f"{lost_text(server, time.time())}{step}: {one_line(server.lost, 60)}"
+            lines.append(
+                _line(time.time(), server.name, shown if server.lost else f"{server.state}{step}")
+            )
         context = advice_context(self._keys, watch_only=state.watch_only)
         for key, alert in current_alerts(state).items():
             since = state.alerts_since.get(key, alert.at)
@@ -311,7 +313,7 @@ def _step_rewards(event: UpdateDone, state: State) -> str:
     """Return the automatic and human rewards of an update with human-rated groups; else empty."""
     server = state.servers.get(event.server)
     steps = server.steps if server is not None else []
-    step = next((one for one in steps if one.step == event.step and one.by_hand), None)
+    step = next((step for step in steps if step.step == event.step and step.by_hand), None)
     if step is None:
         return ""
     automatic = f", automatic {step.auto_mean:.3g}" if step.auto else ""
@@ -391,7 +393,9 @@ class Follower:
         if self._snapshot_due:
             shown = state
             if self._filter.filtered:
-                groups = {key: one for key, one in state.groups.items() if self._filter.group(one)}
+                groups = {
+                    key: group for key, group in state.groups.items() if self._filter.group(group)
+                }
                 shown = msgspec.structs.replace(state, groups=groups)
             await self._put(self._output.snapshot(shown))
         else:  # the feed brings the events since `--after`; the snapshot only supplies the groups

@@ -163,5 +163,5 @@ CLIENTS = (*LIBRARIES, *PROGRAMS)
 
 def find(name: str) -> tuple[Client, ...]:
     """Return the client of that name, else those whose names begin with it."""
-    exact = tuple(one for one in CLIENTS if one.name == name)
-    return exact or tuple(one for one in CLIENTS if one.name.startswith(name))
+    exact = tuple(entry for entry in CLIENTS if entry.name == name)
+    return exact or tuple(entry for entry in CLIENTS if entry.name.startswith(name))

@@ -27,5 +27,5 @@ AGENTS = frozenset(COMMANDS) - {"open-webui", "chainlit", "guidellm"}
 
 def installed() -> Sequence[Client]:
     """Return the client programs on the path, in the order of `COMMANDS`. Reads the disk."""
-    by_name = {one.name: one for one in PROGRAMS}
+    by_name = {program.name: program for program in PROGRAMS}
     return [by_name[name] for name, command in COMMANDS.items() if shutil.which(command)]

@@ -16,7 +16,7 @@ async def examine(context: CheckContext) -> list[Finding]:
     """Run all checks at once, each with a time limit, and return their findings in order."""
 
     def in_thread(check: Callable[[CheckContext], Sequence[Finding]]) -> Check:
-        return lambda one: asyncio.to_thread(check, one)
+        return lambda context: asyncio.to_thread(check, context)
 
     checks: list[tuple[str, Check]] = [
         ("python", in_thread(local.python)),
@@ -35,7 +35,7 @@ async def examine(context: CheckContext) -> list[Finding]:
         ("card", in_thread(card.card)),
     ]
     results = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
-    return [one for findings in results for one in findings]
+    return [finding for findings in results for finding in findings]
 
 
 async def _bounded(area: str, check: Check, context: CheckContext) -> Sequence[Finding]:

@@ -48,17 +48,19 @@ def judge(context: CheckContext, read_card: ReadCard, problems: Sequence[str]) -
     used = own is not None and own.engine.backend == "torch"
     if problems and not used:
         text = "not checked: the embedded engine uses numpy, and torch is not installed"
-        if not any(one.startswith("torch is missing") for one in problems):
+        if not any(problem.startswith("torch is missing") for problem in problems):
             text = "not checked: the embedded engine uses numpy"
         return [Finding("card", "torch", "ok", text)]
-    torch_missing = any(one.startswith("torch is missing") for one in problems)
+    torch_missing = any(problem.startswith("torch is missing") for problem in problems)
     return list(_findings(_without_own(read_card(not torch_missing), context), problems, used))
 
 
 def _without_own(card: Card, context: CheckContext) -> Card:
     """Return the card without the process of this home's engine."""
     info = running(context.home, "engine")
-    others = tuple(one for one in card.driver.processes if info is None or one.pid != info.pid)
+    others = tuple(
+        process for process in card.driver.processes if info is None or process.pid != info.pid
+    )
     return replace(card, driver=replace(card.driver, processes=others))
 
 

@@ -21,7 +21,7 @@ async def judges(context: CheckContext) -> Sequence[Finding]:
     loaded = await asyncio.to_thread(_load, context)
     if isinstance(loaded, Finding):
         return [loaded]
-    return list(await asyncio.gather(*(check_judge(one) for one in loaded)))
+    return list(await asyncio.gather(*(check_judge(judge) for judge in loaded)))
 
 
 def _load(context: CheckContext) -> "list[Judge] | Finding":
@@ -41,7 +41,7 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
 
     try:
         model = load(file)
-        parts = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
+        parts = [make(part, model, file.parent) for part in model.active if part.kind == "judge"]
     except ModelFault as fault:
         at = f"{fault.file}:{fault.line}" if fault.line else str(file)
         text = one_line(f"{at}: {fault.cause}", 300)

@@ -98,7 +98,7 @@ def _install_again() -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in re.findall(r"\d+", text)[:3])
+    return tuple(int(digits) for digits in re.findall(r"\d+", text)[:3])
 
 
 # --- terminal -----------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def home(context: CheckContext) -> Sequence[Finding]:
     """Check the home folder, its running processes and its journal."""
     root = context.home.root
     if not root.exists():
-        above = next(one for one in root.parents if one.exists())
+        above = next(parent for parent in root.parents if parent.exists())
         if os.access(above, os.W_OK):
             return [Finding("home", "folder", "ok", f"{root} is created at the first start")]
         todo = "Name another home with --home or AJET_CONSOLE_HOME"
@@ -261,7 +261,7 @@ def _chmod(mode: int, path: Path) -> str:
 def disk(context: CheckContext) -> Sequence[Finding]:
     """Check the free space on the disk of the home."""
     root = context.home.root
-    place = next(one for one in (root, *root.parents) if one.exists())
+    place = next(parent for parent in (root, *root.parents) if parent.exists())
     free = shutil.disk_usage(place).free
     text = f"{free / 1e9:.1f} GB free at {place}"
     level: Level = "fail" if free < SPACE_GONE else "warn" if free < SPACE_LOW else "ok"

@@ -31,7 +31,7 @@ def ports(context: CheckContext) -> Sequence[Finding]:
     listeners = [("fake vLLM", "proxy", own.proxy.host, own.proxy.port)]
     if "embedded" in own.servers().values():
         listeners.append(("embedded engine", "engine", own.engine.host, own.engine.port))
-    return [_port(context, *one) for one in listeners]
+    return [_port(context, *listener) for listener in listeners]
 
 
 def _port(context: CheckContext, name: str, role: str, host: str, port: int) -> Finding:
@@ -89,7 +89,9 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
     findings = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
     if alerts := current_alerts(state):
         advice = advice_context(watch_only=state.watch_only)
-        causes = "; ".join(one_line(alert_text(one, advice).cause, 60) for one in alerts.values())
+        causes = "; ".join(
+            one_line(alert_text(alert, advice).cause, 60) for alert in alerts.values()
+        )
         findings.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
     return findings
 
@@ -146,10 +148,10 @@ async def hooks(context: CheckContext) -> Sequence[Finding]:
         model = load(file)
     except ModelFault:  # the check of the judges reports it
         return []
-    folders = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
+    folders = [Path(str(part.settings["folder"])) for part in model.active if part.kind == "hook"]
     if not folders:
         return [Finding("hooks", "rewards", "ok", f"{file} has no hooks")]
-    return [await check_hooks((file.parent / one.expanduser()).absolute()) for one in folders]
+    return [await check_hooks((file.parent / folder.expanduser()).absolute()) for folder in folders]
 
 
 def model_file(context: CheckContext) -> Path | None:

@@ -145,7 +145,7 @@ def _counts(title: str, unit: str, counts: Counter[str], most: int = _LISTED) ->
     if not counts:
         return []
     lines = ["", f"## {title}", "", f"| | {unit} |", "|---|---|"]
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines += [
         f"| {_code(name) if name else 'unknown'} | {count} |" for name, count in ordered[:most]
     ]

@@ -70,7 +70,7 @@ def prompt_messages(record: ExportedGroup) -> list[dict[str, Any]]:
     Raises:
         Unsuitable: A message has no such form, or there is none.
     """
-    messages = [chat_message(one) for one in record.prompt]
+    messages = [chat_message(message) for message in record.prompt]
     if not messages:
         raise Unsuitable("request without messages")
     return messages
@@ -136,7 +136,7 @@ def chat_message(message: Mapping[str, Any]) -> dict[str, Any]:
         if thought:
             row["reasoning_content"] = content_text(thought)
         if calls := message.get("tool_calls"):
-            row["tool_calls"] = [_call(one) for one in calls]
+            row["tool_calls"] = [_call(call) for call in calls]
             row["content"] = text or None
     for name in ("tool_call_id", "name"):
         if isinstance(value := message.get(name), str) and value:

@@ -77,17 +77,25 @@ class GroupFigures(msgspec.Struct):
         self.first, self.last = min(self.first, record.time), max(self.last, record.time)
         self.servers[record.group.server] += 1
         _count(self.versions, record.group.version)
-        for one in record.candidates:
-            _count(self.weights, one.weights)
-            if one.reward is not None:
-                self.rewards.add(one.reward)
+        for candidate in record.candidates:
+            _count(self.weights, candidate.weights)
+            if candidate.reward is not None:
+                self.rewards.add(candidate.reward)
         if record.rated:
             self._compare(record)
 
     def _compare(self, record: ExportedGroup) -> None:
-        both = [one for one in record.candidates if one.human is not None]
-        human = only_top({one.index: one.human for one in both if one.human is not None})
-        auto = only_top({one.index: one.automatic for one in both if one.automatic is not None})
+        both = [candidate for candidate in record.candidates if candidate.human is not None]
+        human = only_top(
+            {candidate.index: candidate.human for candidate in both if candidate.human is not None}
+        )
+        auto = only_top(
+            {
+                candidate.index: candidate.automatic
+                for candidate in both
+                if candidate.automatic is not None
+            }
+        )
         if human is None or auto is None:
             return
         self.compared += 1

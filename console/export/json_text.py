@@ -27,7 +27,7 @@ def with_texts(value: Any) -> Any:
     if isinstance(value, JsonText):
         return encoded(value.value)
     if isinstance(value, Mapping):
-        return {key: with_texts(one) for key, one in value.items()}
+        return {key: with_texts(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [with_texts(one) for one in value]
+        return [with_texts(item) for item in value]
     return value

@@ -94,8 +94,8 @@ class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scored(self) -> list[ExportedCandidate]:
         """The candidates with a reward, best first; equal rewards in the order of the group."""
-        some = [one for one in self.candidates if one.reward is not None]
-        return sorted(some, key=lambda one: -(one.reward or 0.0))
+        some = [candidate for candidate in self.candidates if candidate.reward is not None]
+        return sorted(some, key=lambda candidate: -(candidate.reward or 0.0))
 
 
 Runs = Mapping[tuple[str, int], tuple[str, str]]
@@ -127,7 +127,7 @@ class RecordBuilder:
                 case GroupOpened():
                     opened = event
                 case CandidatesAnswered():
-                    answers |= {one.index: one for one in event.candidates}
+                    answers |= {candidate.index: candidate for candidate in event.candidates}
                 case GroupRated():
                     vote = event
                 case RatingUndone():
@@ -176,34 +176,40 @@ class RecordBuilder:
             if settled:
                 rewards, gains = list(votes), advantages_of(votes, group.damping)
         candidates = []
-        for one in group.candidates:
-            answer = answers.get(one.index)
-            if answer is None or not one.has_answer:
+        for candidate in group.candidates:
+            answer = answers.get(candidate.index)
+            if answer is None or not candidate.has_answer:
                 continue
             candidates.append(
                 ExportedCandidate(
-                    index=one.index,
+                    index=candidate.index,
                     message=answer.message,
                     finish_reason=answer.finish_reason,
                     seconds=answer.seconds,
                     prompt_tokens=answer.prompt_tokens,
                     completion_tokens=answer.completion_tokens,
-                    reward=rewards[one.index],
-                    automatic=one.auto_reward,
-                    human=votes[one.index] if votes else None,
-                    advantage=gains[one.index],
-                    parts=one.parts,
-                    weights=self._weights(group, one.index),
+                    reward=rewards[candidate.index],
+                    automatic=candidate.auto_reward,
+                    human=votes[candidate.index] if votes else None,
+                    advantage=gains[candidate.index],
+                    parts=candidate.parts,
+                    weights=self._weights(group, candidate.index),
                 )
             )
         return candidates
 
     def _weights(self, group: Group, index: int) -> str:
-        one = group.candidates[index]
-        run, step = (group.run, group.step) if one.step is None else (one.run, one.step)
+        candidate = group.candidates[index]
+        run, step = (
+            (group.run, group.step) if candidate.step is None else (candidate.run, candidate.step)
+        )
         name, start = self._runs.get((group.server, run), (str(run) if run else "", ""))
         version = WeightVersion(
-            server=group.server, run=name, step=step, later_step=one.later_step, checkpoint=start
+            server=group.server,
+            run=name,
+            step=step,
+            later_step=candidate.later_step,
+            checkpoint=start,
         )
         return version.text
 
@@ -216,18 +222,18 @@ def _several_votes(
     decision: DisagreementSettled | None = None
     for event in events:
         if isinstance(event, VoteCast | VoteWithdrawn):
-            votes = [one for one in votes if not _same_rater(one, event)]
+            votes = [vote for vote in votes if not _same_rater(vote, event)]
             votes += [event] if isinstance(event, VoteCast) else []
         elif isinstance(event, DisagreementSettled):
             decision = event
     return votes, decision
 
 
-def _same_rater(one: VoteCast, other: VoteCast | VoteWithdrawn) -> bool:
+def _same_rater(vote: VoteCast, other: VoteCast | VoteWithdrawn) -> bool:
     """Return whether two events are of the same rater, as in `core.state.Rating.by`."""
-    if one.rater and other.rater:
-        return one.rater == other.rater
-    return one.holder == other.holder
+    if vote.rater and other.rater:
+        return vote.rater == other.rater
+    return vote.holder == other.holder
 
 
 def _as_rating(decision: DisagreementSettled) -> GroupRated:
@@ -238,7 +244,7 @@ def _as_rating(decision: DisagreementSettled) -> GroupRated:
 
 def _messages(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list of a request; none for anything else."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def utc(at: float) -> str:
@@ -262,7 +268,7 @@ def rater_hash(name: str) -> str:
 def rater_text(vote: VoteEvent, *, names: bool) -> str:
     """Return the rater of a vote, or the raters of a mean: their names or pseudonyms."""
     raters = vote.raters if isinstance(vote, GroupRated) and vote.raters else (vote.rater,)
-    return ", ".join(one if names else rater_hash(one) for one in raters)
+    return ", ".join(rater if names else rater_hash(rater) for rater in raters)
 
 
 def provenance(
@@ -279,8 +285,8 @@ def provenance(
     rater = rater_text(vote, names=names) if vote is not None else ""
     return {
         "group": record.group.group_id,
-        "candidates": [one.index for one in candidates],
-        "weights": ", ".join(dict.fromkeys(one.weights for one in candidates)),
+        "candidates": [candidate.index for candidate in candidates],
+        "weights": ", ".join(dict.fromkeys(candidate.weights for candidate in candidates)),
         "reward_version": record.group.version,
         "mode": record.mode,
         "blind": vote.blind if vote is not None else False,

@@ -39,9 +39,9 @@ class Split:
         if len(self.shares) == 1:
             return self.names[0]
         texts = [
-            " ".join(content_text(one.get("content")).casefold().split())
-            for one in prompt
-            if one.get("role") == "user"
+            " ".join(content_text(message.get("content")).casefold().split())
+            for message in prompt
+            if message.get("role") == "user"
         ]
         digest = hashlib.blake2b("\n".join(texts).encode(errors="replace"), digest_size=8).digest()
         place = int.from_bytes(digest, "big") / 2.0**64

@@ -32,9 +32,9 @@ CONFIRMED_ARGUMENTS: Mapping[str, frozenset[str]] = {
 """Arguments that run code or write files: a command with one needs a token, too."""
 
 
-def needs_confirmation(one: Plan) -> bool:
+def needs_confirmation(plan: Plan) -> bool:
     """Return whether a plan runs code, or reads or writes files, of the agent's choice."""
-    return one.confirm or bool(CONFIRMED_ARGUMENTS.get(one.command, frozenset()) & set(one.args))
+    return plan.confirm or bool(CONFIRMED_ARGUMENTS.get(plan.command, frozenset()) & set(plan.args))
 
 
 class Confirmations:
@@ -51,18 +51,18 @@ class Confirmations:
         self._clock = clock
         self._issued: dict[str, _Issued] = {}
 
-    def issue(self, one: Plan) -> str:
+    def issue(self, plan: Plan) -> str:
         """Return a token for a plan."""
         now = self._clock()
         valid = [(token, old) for token, old in self._issued.items() if old.until > now]
         self._issued = dict(valid[-(_MOST - 1) :])
         token = secrets.token_urlsafe(18)
         self._issued[token] = _Issued(
-            one.command, _canonical(one), one.targets, now + VALID_SECONDS
+            plan.command, _canonical(plan), plan.targets, now + VALID_SECONDS
         )
         return token
 
-    def redeem(self, token: object, one: Plan) -> None:
+    def redeem(self, token: object, plan: Plan) -> None:
         """Use a token up for a plan; a token that does not fit is used up, too.
 
         Raises:
@@ -73,12 +73,12 @@ class Confirmations:
             raise UsageError("this confirmation token is unknown, or was used already", todo=_TODO)
         if issued.until <= self._clock():
             raise UsageError("this confirmation token has expired", todo=_TODO)
-        if (issued.command, issued.args) != (one.command, _canonical(one)):
+        if (issued.command, issued.args) != (plan.command, _canonical(plan)):
             what = "this confirmation token is for another command or for other arguments"
             raise UsageError(what, todo=_TODO)
-        if issued.targets != one.targets:
+        if issued.targets != plan.targets:
             raise UsageError("the state has changed since the dry run", todo=_TODO)
 
 
-def _canonical(one: Plan) -> bytes:
-    return msgspec.json.encode(one.args, order="deterministic")
+def _canonical(plan: Plan) -> bytes:
+    return msgspec.json.encode(plan.args, order="deterministic")

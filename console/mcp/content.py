@@ -37,7 +37,7 @@ class ContentPolicy:
         if isinstance(value, str):
             return self.mark(value)
         if isinstance(value, dict):
-            return {key: self.marked(one) for key, one in value.items()}
+            return {key: self.marked(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.marked(one) for one in value]
+            return [self.marked(item) for item in value]
         return value

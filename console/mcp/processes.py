@@ -94,20 +94,20 @@ class Processes:
         path = named if named.exists() else own / named
         return not path.resolve().is_relative_to(own.resolve())
 
-    async def execute(self, one: Plan, snapshot: Snapshot) -> str:
+    async def execute(self, plan: Plan, snapshot: Snapshot) -> str:
         """Execute a plan and return a message.
 
         Args:
-            one: The plan.
+            plan: The plan.
             snapshot: Returns the state of the proxy, to which a started mock user reports.
 
         Raises:
             AjetError: the process cannot be started, or fails at once.
         """
-        if one.command == "mock.start":
-            await self._supervisor.start("mock", mock_args(one.args))
+        if plan.command == "mock.start":
+            await self._supervisor.start("mock", mock_args(plan.args))
             return await self._first_state(snapshot)
-        role = _ROLES[one.command]
+        role = _ROLES[plan.command]
         await self._supervisor.restart(role)
         info = await self._supervisor.wait_ready(role)
         return f"the {role} runs again, pid {info.pid}"
@@ -140,7 +140,7 @@ class Processes:
             raise AjetError(what, todo="`ajet-console mock --dry-run` shows why") from None
         if fields.error is not None:
             raise AjetError(fields.error.message, fields.error.where, fields.error.todo)
-        return "; ".join(one.message for one in fields.steps)
+        return "; ".join(step.message for step in fields.steps)
 
     async def _first_state(self, snapshot: Snapshot) -> str:
         """Return the first state of the mock user that was started.

@@ -52,10 +52,10 @@ class Reading:
                 "rating_mode": state.rating_mode,
                 "consoles": state.consoles,
             },
-            "servers": [_server(state, one) for one in state.servers.values()],
+            "servers": [_server(state, server) for server in state.servers.values()],
             "groups": {
                 "open": len(state.open_groups()),
-                "waiting_for_a_rating": sum(one.rating is None for one in state.waiting()),
+                "waiting_for_a_rating": sum(group.rating is None for group in state.waiting()),
                 "total": state.totals.groups,
                 "answered": state.totals.answered,
                 "lost": state.totals.lost,
@@ -72,7 +72,7 @@ class Reading:
             if mock is not None
             else None,
             "alerts": [
-                {"key": one.key, "level": one.level} for one in current_alerts(state).values()
+                {"key": alert.key, "level": alert.level} for alert in current_alerts(state).values()
             ],
         }
 
@@ -83,11 +83,11 @@ class Reading:
         if not 1 <= limit <= _MOST_GROUPS:
             raise UsageError(f"`limit` cannot be {limit}", todo=f"From 1 to {_MOST_GROUPS}")
         where = parse(args.get("where") or "")
-        matches = [one for one in reversed(state.groups.values()) if where.matches(one)]
+        matches = [group for group in reversed(state.groups.values()) if where.matches(group)]
         return {
             "matches": len(matches),
             "in_memory": len(state.groups),
-            "groups": [self._summary(one) for one in matches[:limit]],
+            "groups": [self._summary(match) for match in matches[:limit]],
         }
 
     def _summary(self, group: Group) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Reading:
             "episode_type": group.episode_type,
             "opened_at": group.opened_at,
             "candidates": group.n,
-            "automatic_rewards": [one.auto_reward for one in group.candidates],
+            "automatic_rewards": [candidate.auto_reward for candidate in group.candidates],
             "best": group.best,
             "rated": rating.rating if rating is not None else None,
             "rateable": group.rateable,
@@ -130,32 +130,32 @@ class Reading:
             if rating is not None
             else None,
             "leases": len(group.leases),
-            "candidates": [self._candidate(one) for one in group.candidates],
+            "candidates": [self._candidate(candidate) for candidate in group.candidates],
             **self._content.fields(
                 reference=group.reference, cause=group.cause, abstained=group.abstained
             ),
         }
 
-    def _candidate(self, one: Candidate) -> dict[str, Any]:
+    def _candidate(self, candidate: Candidate) -> dict[str, Any]:
         return {
-            "index": one.index,
-            "phase": one.phase,
-            "automatic_reward": one.auto_reward,
-            "reward_sent": one.reward,
+            "index": candidate.index,
+            "phase": candidate.phase,
+            "automatic_reward": candidate.auto_reward,
+            "reward_sent": candidate.reward,
             "parts": [
                 {"name": part.name, "value": part.value, "weight": part.weight, "gate": part.gate}
-                for part in one.parts
+                for part in candidate.parts
             ],
-            "tokens": one.tokens,
-            "seconds": one.seconds,
-            "finish_reason": one_line(one.finish_reason, 20),
-            "truncated": one.truncated,
-            "failed": bool(one.error),
+            "tokens": candidate.tokens,
+            "seconds": candidate.seconds,
+            "finish_reason": one_line(candidate.finish_reason, 20),
+            "truncated": candidate.truncated,
+            "failed": bool(candidate.error),
             **self._content.fields(
-                text=one.text,
-                reasoning=one.reasoning,
-                tool_calls=one.tool_calls,
-                error=one.error,
+                text=candidate.text,
+                reasoning=candidate.reasoning,
+                tool_calls=candidate.tool_calls,
+                error=candidate.error,
             ),
         }
 
@@ -164,8 +164,8 @@ class Reading:
     def _runs(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         known, now = state.engine_runs, time.time()
         runs = []
-        for one in reversed(known.runs):
-            data = run_data(known, one, now)
+        for run in reversed(known.runs):
+            data = run_data(known, run, now)
             texts = {name: data.pop(name) for name in ("name", "note")}
             runs.append({**data, **self._content.fields(**texts)})
         return {"runs": runs}
@@ -176,7 +176,7 @@ class Reading:
             what = f"there is no server `{one_line(name, 60)}`"
             raise UsageError(what, todo=known_names(name, state.servers))
         shown = [name] if name is not None else list(state.progress)
-        standings = {one: _standing(state, one) for one in shown}
+        standings = {name: _standing(state, name) for name in shown}
         for data in standings.values():
             notes = data.pop("notes")
             if self._content.shown:
@@ -184,15 +184,15 @@ class Reading:
         return {"servers": standings}
 
     def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        return {"alerts": [self._alert(state, one) for one in current_alerts(state).values()]}
+        return {"alerts": [self._alert(state, alert) for alert in current_alerts(state).values()]}
 
-    def _alert(self, state: State, one: AlertRaised) -> dict[str, Any]:
-        cause, todo = alert_text(one, advice_context(watch_only=state.watch_only))
+    def _alert(self, state: State, alert: AlertRaised) -> dict[str, Any]:
+        cause, todo = alert_text(alert, advice_context(watch_only=state.watch_only))
         return {
-            "key": one.key,
-            "level": one.level,
-            "kind": one.alert_kind,
-            "groups": list(one.groups),
+            "key": alert.key,
+            "level": alert.level,
+            "kind": alert.alert_kind,
+            "groups": list(alert.groups),
             **self._content.fields(cause=cause, todo=todo),
         }
 
@@ -200,13 +200,13 @@ class Reading:
         return {
             "tries": [
                 {
-                    "try_id": one.try_id,
-                    "server": one.server,
-                    "over": one.over,
-                    "failed": bool(one.error),
-                    **self._content.fields(prompt=one.prompt, text=one.text, error=one.error),
+                    "try_id": try_.try_id,
+                    "server": try_.server,
+                    "over": try_.over,
+                    "failed": bool(try_.error),
+                    **self._content.fields(prompt=try_.prompt, text=try_.text, error=try_.error),
                 }
-                for one in reversed(state.tries)
+                for try_ in reversed(state.tries)
             ]
         }
 
@@ -232,8 +232,8 @@ def _server(state: State, server: Server) -> dict[str, Any]:
         if pool is not None
         else None,
         "checkpoints": [
-            {"name": one.name, "step": one.step, "damaged": one.damaged}
-            for one in server.checkpoints or ()
+            {"name": checkpoint.name, "step": checkpoint.step, "damaged": checkpoint.damaged}
+            for checkpoint in server.checkpoints or ()
         ],
     }
 

@@ -123,7 +123,7 @@ def tools(role: McpRole, *, content: bool, local: bool) -> Mapping[str, ToolSpec
         local: Whether commands that start or restart processes of this home are offered.
     """
     return {
-        one.name: one for one in (*READING, *(_acting(content, local) if role == "act" else ()))
+        spec.name: spec for spec in (*READING, *(_acting(content, local) if role == "act" else ()))
     }
 
 

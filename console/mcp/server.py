@@ -42,7 +42,7 @@ def make_server(tools: Tools) -> Server[Any]:
             offered = await tools.offered()
         except AjetError as error:
             raise MCPError(types.INVALID_REQUEST, one_line(str(error), 1000)) from error
-        return types.ListToolsResult(tools=[described(one) for one in offered])
+        return types.ListToolsResult(tools=[described(tool) for tool in offered])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -128,16 +128,16 @@ class MessageReader:
         return item
 
 
-def described(one: ToolSpec) -> types.Tool:
+def described(tool: ToolSpec) -> types.Tool:
     """Return a tool as MCP describes it."""
-    command = one.command
+    command = tool.command
     return types.Tool(
-        name=one.name,
-        title=one.title,
-        description=one.about,
-        input_schema=one.schema,
+        name=tool.name,
+        title=tool.title,
+        description=tool.about,
+        input_schema=tool.schema,
         annotations=types.ToolAnnotations(
-            title=one.title,
+            title=tool.title,
             read_only_hint=command is None,
             destructive_hint=command is not None
             and (command.danger or command.name in CONFIRMED_ARGUMENTS),

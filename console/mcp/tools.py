@@ -77,7 +77,7 @@ class Tools:
             if getattr(error, "status", 0) in (401, 403):
                 raise
             return list(self._tools.values())
-        return [one for one in self._tools.values() if identity.permits(one.role)]
+        return [tool for tool in self._tools.values() if identity.permits(tool.role)]
 
     async def call(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a tool and return its result.
@@ -111,16 +111,16 @@ class Tools:
             args.setdefault("rater", RATER)
         if command.where == "console":
             assert self._processes is not None
-            one = await self._processes.plan(command.name, args, self._snapshot)
-            if (planned := self._planned(spec, one, dry_run, token)) is not None:
+            plan = await self._processes.plan(command.name, args, self._snapshot)
+            if (planned := self._planned(spec, plan, dry_run, token)) is not None:
                 return planned
-            message = await self._processes.execute(one, self._snapshot)
+            message = await self._processes.execute(plan, self._snapshot)
             return {"done": command.name, "message": one_line(message, 1000)}
         async with self._connect() as client:
-            one = await client.plan(command.name, args)
-            if (planned := self._planned(spec, one, dry_run, token)) is not None:
+            plan = await client.plan(command.name, args)
+            if (planned := self._planned(spec, plan, dry_run, token)) is not None:
                 return planned
-            reply = await client.command(command.name, one.args)
+            reply = await client.command(command.name, plan.args)
         result: dict[str, Any] = {"done": command.name, "message": one_line(reply.message, 1000)}
         if reply.result and self._content.shown:
             result["result"] = self._content.marked(dict(reply.result))
@@ -131,7 +131,7 @@ class Tools:
             return await client.snapshot()
 
     def _planned(
-        self, spec: ToolSpec, one: Plan, dry_run: bool | None, token: object
+        self, spec: ToolSpec, plan: Plan, dry_run: bool | None, token: object
     ) -> dict[str, Any] | None:
         """Return the result of a dry run; None if the command is to be executed.
 
@@ -139,22 +139,22 @@ class Tools:
             UsageError: the token is not valid for the plan.
         """
         assert spec.command is not None
-        danger = spec.command.danger or needs_confirmation(one)
+        danger = spec.command.danger or needs_confirmation(plan)
         if not dry_run and (token is not None or not danger):
             if danger:
-                self._confirmations.redeem(token, one)
+                self._confirmations.redeem(token, plan)
             return None
         planned: dict[str, Any] = {
             "dry_run": True,
-            "command": one.command,
-            "args": shown_args(one.args),
-            "would": one.message,
+            "command": plan.command,
+            "args": shown_args(plan.args),
+            "would": plan.message,
         }
-        if one.loses:
-            planned["loses"] = one.loses
+        if plan.loses:
+            planned["loses"] = plan.loses
         if danger:
             planned["confirmation"] = {
-                "token": self._confirmations.issue(one),
+                "token": self._confirmations.issue(plan),
                 "valid_seconds": VALID_SECONDS,
             }
         return planned

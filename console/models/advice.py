@@ -91,7 +91,7 @@ def _shown(keys: str) -> str:
         key = _character(key) or key.capitalize()
     if modifiers and len(key) == 1:
         key = key.upper()
-    return "+".join([*(one.capitalize() for one in modifiers), key])
+    return "+".join([*(modifier.capitalize() for modifier in modifiers), key])
 
 
 def _character(name: str) -> str:

@@ -116,15 +116,15 @@ def alerts_by_urgency(session: Session) -> list[AlertRaised]:
     A server that does not answer because its process ended is left out.
     """
     explained = {
-        f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)
+        f"lost:{server.name}" for server in session.state.servers.values() if ended(server, session)
     }
     alerts = current_alerts(session.state)
-    raised = (one for key, one in alerts.items() if key not in explained)
+    raised = (alert for key, alert in alerts.items() if key not in explained)
     since = session.state.alerts_since
     aged = (structs.replace(alert, at=since.get(alert.key, alert.at)) for alert in raised)
     ordered = sorted(aged, key=lambda alert: (alert.level != "error", -alert.at))
     context = context_of(session)
-    return [*crash_alerts(session), *(in_words(one, context) for one in ordered)]
+    return [*crash_alerts(session), *(in_words(alert, context) for alert in ordered)]
 
 
 # --- what open ratings hold up -------------------------------------------------------------------

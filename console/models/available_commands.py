@@ -51,7 +51,9 @@ def available_commands(
     """
     if session.observing:
         return []
-    return [one for one in _all(session, group_id, server) if session.allows(one.command)]
+    return [
+        command for command in _all(session, group_id, server) if session.allows(command.command)
+    ]
 
 
 def _all(session: Session, group_id: str | None, server: str | None) -> list[AvailableCommand]:
@@ -60,9 +62,9 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     if group is not None:
         commands += _group(session, group)
     if session.seen:
-        for one in _servers(session, server):
-            commands += _engine(session, one)
-            commands += _progress(session, one)
+        for choice in _servers(session, server):
+            commands += _engine(session, choice)
+            commands += _progress(session, choice)
         commands += _several_servers(session)
         commands += _modes(session)
         commands += _stalls(session)
@@ -115,7 +117,7 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
     if session.observing or not session.seen:
         return
     group = session.state.groups.get(group_id) if group_id else None
-    offered = {one.command for one in available_commands(session, group_id, None)}
+    offered = {command.command for command in available_commands(session, group_id, None)}
     for verb in _GROUP_VERBS:
         name = f"group.{verb}"
         if name not in offered and session.allows(name):
@@ -170,7 +172,9 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
             yield _offer(name, where, args=args)
     saved = server.checkpoints or ()
     named = [checkpoint for checkpoint in saved if not checkpoint.kept]
-    newest = next((one.name for one in (*named, *saved) if not one.damaged), "base")
+    newest = next(
+        (checkpoint.name for checkpoint in (*named, *saved) if not checkpoint.damaged), "base"
+    )
     asked = {"engine.save": ("name", save_name(server))}
     if saved:
         asked |= {"engine.restore": ("name", newest), "engine.reset": ("", "")}
@@ -223,7 +227,10 @@ def _servers_text(names: tuple[str, ...], of: int) -> str:
 
 def save_name(server: Server) -> str:
     """Return a name for a new checkpoint: `hand-000012`."""
-    latest = next((one.step for one in server.checkpoints or () if one.name == "latest"), None)
+    latest = next(
+        (checkpoint.step for checkpoint in server.checkpoints or () if checkpoint.name == "latest"),
+        None,
+    )
     if latest is not None and latest >= 0:
         return f"hand-{latest:06}"
     return f"hand-{max(0, (server.step or 1) - 1):06}"

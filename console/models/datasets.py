@@ -72,7 +72,9 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
     choices = [DatasetChoice("", "the shipped questions", "shipped")]
     seen: set[Path] = set()
     for folder, where in ((root / FOLDER, "home"), (here, "here")):
-        inside = sorted(_candidates(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
+        inside = sorted(
+            _candidates(folder), key=lambda candidate: (-candidate[1].st_mtime, candidate[0].name)
+        )
         for path, stat in inside[:MAX_DATASETS]:
             real = path.resolve()
             if real in seen:
@@ -108,7 +110,7 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _suggestion(home: Home, text: str) -> str:
-    names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
+    names = [dataset.name for dataset in datasets(home.root, Path.cwd()) if dataset.path]
     matches = closest(text, names, cutoff=0.5)
     return f"`{matches[0]}`" if matches else ""
 

@@ -124,7 +124,9 @@ class RowModel:
             if evicted and self.plain:
                 # The oldest groups in memory may be open ones that stayed while newer ones were
                 # evicted: they are listed at their place between those of the journal.
-                first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+                first_open = next(
+                    (at for at, group in enumerate(groups.values()) if not group.open), 0
+                )
                 older = evicted + first_open
                 fresh = newest_first[: len(newest_first) - first_open]
         else:
@@ -157,7 +159,7 @@ class RowModel:
     def _newest(self) -> int:
         """Return how many groups of state are newer than any group that was evicted."""
         groups = self._groups
-        first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+        first_open = next((at for at, group in enumerate(groups.values()) if not group.open), 0)
         return len(groups) - first_open
 
     def _sorted(self, ids: list[str], now: float) -> list[str]:
@@ -170,7 +172,7 @@ class RowModel:
                 without.append(key)
             else:
                 valued.append((value, key))
-        valued.sort(key=lambda one: one[0], reverse=not self.upward)
+        valued.sort(key=lambda pair: pair[0], reverse=not self.upward)
         return [*(key for _, key in valued), *without]
 
     # --- rows ---------------------------------------------------------------------------------

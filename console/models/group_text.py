@@ -47,8 +47,8 @@ def copy_text(group: Group, index: int, whole: str = "") -> str:
     """Return the text that `copy` puts on the clipboard: one candidate's answer, unformatted."""
     if not 0 <= index < len(group.candidates):
         return ""
-    one = group.candidates[index]
-    return whole or one.text or one.tool_calls
+    candidate = group.candidates[index]
+    return whole or candidate.text or candidate.tool_calls
 
 
 def abort_question(session: Session, group: Group, details: str) -> str:

@@ -136,13 +136,15 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     if not running:
         return []
     differences = changes(load_job(running), load_job(text))
-    differences = [one for one in differences if not _is_completion(one)]
+    differences = [change for change in differences if not _is_completion(change)]
     if not whole:
         differences = [
-            one for one in differences if one.before is not MISSING and one.after is not MISSING
+            change
+            for change in differences
+            if change.before is not MISSING and change.after is not MISSING
         ]
     order = {field.path: place for place, field in enumerate(FIELDS)}
-    return sorted(differences, key=lambda one: order.get(one.path, len(order)))
+    return sorted(differences, key=lambda change: order.get(change.path, len(order)))
 
 
 def _is_completion(change: Change) -> bool:
@@ -159,8 +161,8 @@ def change_words(change: Change) -> tuple[str, str, str]:
     path = secret_part(change.path) or change.path
     name = field.label if field is not None else path.removeprefix("ajet.")
     before, after = (
-        _value(one if one is MISSING else without_secrets(one, path))
-        for one in (change.before, change.after)
+        _value(missing if missing is MISSING else without_secrets(missing, path))
+        for missing in (change.before, change.after)
     )
     return name, before, f"{after} (changed)" if before == after else after
 

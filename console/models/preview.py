@@ -174,5 +174,5 @@ def _fault(dataset: Dataset, values: dict[str, Any], rows_read: _RowsRead, posit
 def _parts(columns: Columns, column_names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     parts_by_name = {name: part for part, name in columns.parts(column_names).items()}
     order = list(ALIASES)
-    named = sorted(parts_by_name.items(), key=lambda one: order.index(one[1]))
+    named = sorted(parts_by_name.items(), key=lambda item: order.index(item[1]))
     return (*named, *((name, "") for name in column_names if name not in parts_by_name))

@@ -17,25 +17,25 @@ WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
 def model_pieces(state: State) -> list[Line]:
     """Return gates, weighted parts and disabled parts; empty for a hook folder alone."""
     parts = state.rewards.parts
-    gates = [_name(one) for one in parts if one.enabled and one.gate]
-    sums = [_name(one) for one in parts if one.enabled and not one.gate]
-    off = [_name(one) for one in parts if not one.enabled]
+    gates = [_name(part) for part in parts if part.enabled and part.gate]
+    sums = [_name(part) for part in parts if part.enabled and not part.gate]
+    off = [_name(part) for part in parts if not part.enabled]
     if len(parts) < 2:
         return []
     named: list[Line] = []
     if gates:
         named.append((("gates ", "$muted"), (" × ".join(gates), "")))
     if sums:
-        weighed = [_weighed(one) for one in _sums(parts)]
+        weighed = [_weighed(part) for part in _sums(parts)]
         named.append((("weights ", "$muted"), (weighed[0], "")))
-        named += [((one, ""),) for one in weighed[1:]]
+        named += [((text, ""),) for text in weighed[1:]]
     if off:
         named.append((("off ", "$muted"), (", ".join(off), "$muted")))
     return named
 
 
 def _sums(parts: tuple[RewardPart, ...]) -> list[RewardPart]:
-    return [one for one in parts if one.enabled and not one.gate]
+    return [part for part in parts if part.enabled and not part.gate]
 
 
 def _name(part: RewardPart) -> str:
@@ -49,7 +49,7 @@ def _weighed(part: RewardPart) -> str:
 
 def find_part(state: State, name: str) -> RewardPart | None:
     """Return the part of the model with that name; None for a value recorded by a hook."""
-    return next((one for one in state.rewards.parts if one.name == name), None)
+    return next((part for part in state.rewards.parts if part.name == name), None)
 
 
 def may(app: AppHost, command: str, name: str) -> bool:

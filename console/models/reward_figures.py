@@ -122,14 +122,18 @@ class Digest:
 
 def digest(group: Group) -> Digest:
     """Return the digest of `group` by the state now."""
-    parts_by_index = {one.index: one.parts for one in group.candidates if one.parts}
-    automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
+    parts_by_index = {
+        candidate.index: candidate.parts for candidate in group.candidates if candidate.parts
+    }
+    automatic = {
+        candidate.index: candidate.auto_reward for candidate in group.candidates if candidate.parts
+    }
     distinct = not is_dead([value for value in automatic.values() if value is not None])
     by_hand = group.source == "human"
-    rewards = [_automatic(one, by_hand) for one in group.candidates]
+    rewards = [_automatic(candidate, by_hand) for candidate in group.candidates]
     paired = [
-        (one, reward)
-        for one, reward in zip(group.candidates, rewards, strict=False)
+        (candidate, reward)
+        for candidate, reward in zip(group.candidates, rewards, strict=False)
         if reward is not None
     ]
     over = group.phase in ("ABORTED", "FAILED") or group.discarded
@@ -150,15 +154,21 @@ def digest(group: Group) -> Digest:
         lost=_lost(group) if over else "",
         abstained=group.abstained,
         rewards=tuple(reward for _, reward in paired),
-        tokens=tuple((one.tokens, reward) for one, reward in paired if one.tokens),
-        characters=tuple((len(one.text), reward) for one, reward in paired if not one.cut),
+        tokens=tuple(
+            (candidate.tokens, reward) for candidate, reward in paired if candidate.tokens
+        ),
+        characters=tuple(
+            (len(candidate.text), reward) for candidate, reward in paired if not candidate.cut
+        ),
         parts=_parts(parts_by_index, distinct, _ranks(group.candidates, rewards)),
     )
 
 
-def _automatic(one: Candidate, by_hand: bool) -> float | None:
+def _automatic(candidate: Candidate, by_hand: bool) -> float | None:
     """Return the automatic reward of a candidate, else the reward that was sent."""
-    return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
+    return (
+        candidate.reward if candidate.auto_reward is None and not by_hand else candidate.auto_reward
+    )
 
 
 def _lost(group: Group) -> str:
@@ -173,13 +183,13 @@ def _lost(group: Group) -> str:
 def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
     """Return the rank by reward of each candidate that has one; empty where they are equal."""
     known = [
-        (one.index, reward)
-        for one, reward in zip(candidates, rewards, strict=False)
+        (candidate.index, reward)
+        for candidate, reward in zip(candidates, rewards, strict=False)
         if reward is not None
     ]
     if is_dead([reward for _, reward in known]):
         return {}
-    known.sort(key=lambda one: (-one[1], one[0]))
+    known.sort(key=lambda alert: (-alert[1], alert[0]))
     return {index: place for place, (index, _) in enumerate(known, 1)}
 
 
@@ -330,25 +340,25 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         digests: Oldest first.
         version: Version of the active rewards.
     """
-    scored = [one for one in digests if one.scored]
-    rewards = [reward for one in digests for reward in one.rewards]
-    scores = [one.hand for one in digests if one.hand is not None]
-    settled = [one for one in digests if one.settled]
-    dead = Counter(one.dead for one in settled if one.dead)
-    lost = Counter(one.lost for one in settled if one.lost)
-    abstained = Counter(one.abstained for one in digests if one.abstained)
-    by_tokens = any(one.tokens for one in digests)
-    pairs = [one.tokens if by_tokens else one.characters for one in digests]
+    scored = [summary for summary in digests if summary.scored]
+    rewards = [reward for summary in digests for reward in summary.rewards]
+    scores = [summary.hand for summary in digests if summary.hand is not None]
+    settled = [summary for summary in digests if summary.settled]
+    dead = Counter(summary.dead for summary in settled if summary.dead)
+    lost = Counter(summary.lost for summary in settled if summary.lost)
+    abstained = Counter(summary.abstained for summary in digests if summary.abstained)
+    by_tokens = any(summary.tokens for summary in digests)
+    pairs = [summary.tokens if by_tokens else summary.characters for summary in digests]
     correlation, paired = correlated(pairs)
     return RewardFigures(
         groups=len(digests),
         scored=len(scored),
-        by_hand=sum(one.by_hand for one in digests),
+        by_hand=sum(summary.by_hand for summary in digests),
         hand=statistics.fmean(scores) if scores else None,
-        present=sum(one.version == version for one in scored),
+        present=sum(summary.version == version for summary in scored),
         reward=spread_of(rewards) if rewards else None,
         settled=len(settled),
-        sent=sum(one.sent for one in settled),
+        sent=sum(summary.sent for summary in settled),
         dead=dead.total(),
         causes=tuple(dead.most_common()),
         lost=lost.total(),
@@ -364,15 +374,15 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
 
 def part_names(scored: Sequence[Digest]) -> list[str]:
     """Return the names of all parts: those of the newest group, then those of older ones."""
-    return list(dict.fromkeys(name for one in reversed(scored) for name in one.parts))
+    return list(dict.fromkeys(name for summary in reversed(scored) for name in summary.parts))
 
 
 def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
-    having = [one for one in scored if name in one.parts]
-    part_digests = [one.parts[name] for one in having]
+    having = [summary for summary in scored if name in summary.parts]
+    part_digests = [summary.parts[name] for summary in having]
     newest = part_digests[-1]
-    values = [value for one in part_digests for value in one.values]
-    weights = [one.weight for one in part_digests]
+    values = [value for part_digest in part_digests for value in part_digest.values]
+    weights = [part_digest.weight for part_digest in part_digests]
     kind = "gate" if newest.gate else "weighted" if any(weights) else "noted"
     return PartFigures(
         name=name,
@@ -382,9 +392,9 @@ def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
         groups=len(part_digests),
         spread=spread_of(values),
         closed=sum(value < 1 for value in values) if newest.gate else 0,
-        decided=sum(one.decided for one in part_digests),
-        decidable=sum(one.distinct for one in having),
-        trace=tuple(one.mean for one in part_digests),
+        decided=sum(part_digest.decided for part_digest in part_digests),
+        decidable=sum(state.distinct for state in having),
+        trace=tuple(part_digest.mean for part_digest in part_digests),
     )
 
 
@@ -399,15 +409,15 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
     for pairs in groups:
         if len(pairs) < 2:
             continue
-        left = sum(one for one, _ in pairs) / len(pairs)
+        left = sum(score for score, _ in pairs) / len(pairs)
         right = sum(two for _, two in pairs) / len(pairs)
-        lefts += [one - left for one, _ in pairs]
+        lefts += [score - left for score, _ in pairs]
         rights += [two - right for _, two in pairs]
-    across = math.sqrt(math.fsum(one * one for one in lefts))
+    across = math.sqrt(math.fsum(left * left for left in lefts))
     up = math.sqrt(math.fsum(two * two for two in rights))
     if len(lefts) < 3 or across < 1e-9 or up < 1e-9:
         return None, len(lefts)
-    both = math.fsum(one * two for one, two in zip(lefts, rights, strict=True))
+    both = math.fsum(left * two for left, two in zip(lefts, rights, strict=True))
     return max(-1.0, min(1.0, both / across / up)), len(lefts)
 
 
@@ -416,12 +426,12 @@ def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
 
     Steps that a later engine run repeats are taken from that run only.
     """
-    having = [one for one in digests if name in one.parts and one.step is not None]
+    having = [summary for summary in digests if name in summary.parts and summary.step is not None]
     by_run: dict[int, dict[int, list[float]]] = {}
-    for one in having:
-        if one.server == having[-1].server and one.step is not None:
-            of_run = by_run.setdefault(one.engine_run, {})
-            of_run.setdefault(one.step, []).extend(one.parts[name].values)
+    for summary in having:
+        if summary.server == having[-1].server and summary.step is not None:
+            of_run = by_run.setdefault(summary.engine_run, {})
+            of_run.setdefault(summary.step, []).extend(summary.parts[name].values)
     points: list[Point] = []
     for run, steps in sorted(by_run.items()):
         first = min(steps)

@@ -75,7 +75,7 @@ def _window(points: Sequence[RunPoint], most: int) -> Sequence[RunPoint]:
 
 def _mean(points: Sequence[RunPoint]) -> tuple[float, float]:
     """Return the mean by step and its standard error; a mean of n steps varies 1/n as much."""
-    steps = sum(one.steps for one in points)
-    mean = math.fsum(one.steps * one.mean for one in points) / steps
-    spread = math.fsum(one.steps * (one.mean - mean) ** 2 for one in points)
+    steps = sum(point.steps for point in points)
+    mean = math.fsum(point.steps * point.mean for point in points) / steps
+    spread = math.fsum(point.steps * (point.mean - mean) ** 2 for point in points)
     return mean, math.sqrt(spread / (len(points) - 1) / steps)

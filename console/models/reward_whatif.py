@@ -46,7 +46,7 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult
     needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
     results: list[Rescored] = []
     missing = 0
-    digests = [one for one in Digests().last(state, last) if one.scored]
+    digests = [digest for digest in Digests().last(state, last) if digest.scored]
     # A part of the model that scored a group has no value there if it does not apply to its query.
     had: dict[str, set[str]] = defaultdict(set)
     for digest in digests:
@@ -84,20 +84,30 @@ def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "
     from proxy.rewards.rescore.results import Case, Rescored
     from proxy.rewards.source import Abstention, GroupContext
 
-    scored = [one for one in group.candidates if one.parts]
+    scored = [candidate for candidate in group.candidates if candidate.parts]
     part_values = [
-        {part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored
+        {part.name: PartValue(part.value, part.reason) for part in candidate.parts}
+        for candidate in scored
     ]
     columns = []
     for spec in specs:
-        column = [one.get(spec.name) for one in part_values]
+        column = [part_value.get(spec.name) for part_value in part_values]
         columns.append(column if any(value is not None for value in column) else None)
     human = group.source == "human"
-    sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
+    sent = {
+        candidate.index: candidate.reward
+        for candidate in group.candidates
+        if candidate.reward is not None
+    }
     before = {
-        one.index: value
-        for one in group.candidates
-        if (value := one.auto_reward if human else sent.get(one.index, one.auto_reward)) is not None
+        candidate.index: value
+        for candidate in group.candidates
+        if (
+            value := candidate.auto_reward
+            if human
+            else sent.get(candidate.index, candidate.auto_reward)
+        )
+        is not None
     }
     context = GroupContext(group.group_id, "", "", group.query, (), {}, None, ())
     case = Case(context, before, sent if human else {}, source=group.source)
@@ -135,7 +145,7 @@ def summary_lines(
     if not summary.compared:
         left = f": {plural(missing, 'group')} of older rewards" if missing else ""
         text = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
-        return [((one, "$muted"),) for one in wrapped(text, width)]
+        return [((line, "$muted"),) for line in wrapped(text, width)]
     lines: list[Line] = [
         (
             ("winner flips ", "$muted"),
@@ -174,18 +184,18 @@ def summary_lines(
             f"{plural(missing, 'group')} of older rewards left out"
             + (f": {remedy}" if remedy else "")
         )
-    return [*lines, *flow([((one, "$muted"),) for one in more], width)]
+    return [*lines, *flow([((text, "$muted"),) for text in more], width)]
 
 
-def group_lines(one: TrialGroup, width: int) -> tuple[Line, ...]:
+def group_lines(trial: TrialGroup, width: int) -> tuple[Line, ...]:
     """Return a group that changes: its query, then each reward before and after."""
-    rows = zip(one.before, one.after, strict=False)
+    rows = zip(trial.before, trial.after, strict=False)
     moves = "   ".join(f"{number(before)} to {number(after)}" for before, after in rows)
     winner = ""
-    if one.winner_before != one.winner_after:
-        winner = f"   winner {_place(one.winner_before)} to {_place(one.winner_after)}"
+    if trial.winner_before != trial.winner_after:
+        winner = f"   winner {_place(trial.winner_before)} to {_place(trial.winner_after)}"
     return (
-        ((f" {fit(one_line(one.query, 200), max(10, width - 2))}", "bold"),),
+        ((f" {fit(one_line(trial.query, 200), max(10, width - 2))}", "bold"),),
         ((f"   {fit(moves + winner, max(10, width - 4))}", "$muted"),),
     )
 

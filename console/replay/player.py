@@ -202,13 +202,13 @@ class Replay(_WithoutProxy):
 
     def faster(self) -> None:
         """Change to the next higher speed."""
-        more = [one for one in SPEEDS if one > self.tempo.speed]
+        more = [speed for speed in SPEEDS if speed > self.tempo.speed]
         self.tempo.set(speed=more[0] if more else None)
         self._changed()
 
     def slower(self) -> None:
         """Change to the next lower speed."""
-        less = [one for one in SPEEDS if one < self.tempo.speed]
+        less = [speed for speed in SPEEDS if speed < self.tempo.speed]
         self.tempo.set(speed=less[-1] if less else None)
         self._changed()
 
@@ -249,7 +249,7 @@ class Replay(_WithoutProxy):
         state = await self._reading.state(position)
         ended = await asyncio.to_thread(self.file.last_at, position) if position else 0.0
         if not ended:  # before the first event: start the clock at its time
-            ended = next((one.at for one in await _page(self.file, 0, 1)), 0.0)
+            ended = next((event.at for event in await _page(self.file, 0, 1)), 0.0)
         self.tempo.set(ended, running=self._play and not self.at_end)
         await self._log.add_past(position)
         return state
@@ -380,7 +380,7 @@ class _EventLog:
         after = max(self._last, position - _LOG_TAIL)
         while after < position:
             page = await asyncio.to_thread(self._file.events, after, _PAGE)
-            events = [one for one in page if one.seq <= position]
+            events = [event for event in page if event.seq <= position]
             if not events:
                 return
             self.add(events)

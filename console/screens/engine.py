@@ -259,7 +259,7 @@ class EngineScreen(ConsoleScreen):
 
         The key that restarts the crashed process then comes first in the footer.
         """
-        crashed = [f"restart({one.role!r})" for one in self.session.crashed]
+        crashed = [f"restart({child.role!r})" for child in self.session.crashed]
         words = dict.fromkeys(crashed, "Resume")
         if words != self.footer_words:
             self.first_keys, self.footer_words = tuple(crashed), words
@@ -334,7 +334,9 @@ class EngineScreen(ConsoleScreen):
 
     def _for_all(self, name: str) -> AvailableCommand | None:
         commands = available_commands(self.session, None, None)
-        return next((one for one in commands if one.command == name and one.servers), None)
+        return next(
+            (command for command in commands if command.command == name and command.servers), None
+        )
 
     def action_everywhere(self, name: str) -> None:
         """Send the same command to every server it applies to."""
@@ -359,9 +361,9 @@ class EngineScreen(ConsoleScreen):
         if panel is None and name not in ANYWHERE:
             return None
         commands = [
-            one
-            for one in available_commands(self.session, None, self.target_server)
-            if one.command == name
+            command
+            for command in available_commands(self.session, None, self.target_server)
+            if command.command == name
         ]
         if not commands:
             return None

@@ -26,10 +26,10 @@ _COMMON = frozenset(
 """The keys of every screen."""
 
 
-def _is_listed(one: ActiveBinding) -> bool:
+def _is_listed(binding: ActiveBinding) -> bool:
     """Return whether to list a key; scroll keys need no explanation."""
-    scrolls = one.binding.action.startswith(("scroll_", "page_")) and not one.binding.id
-    return not scrolls and not type(one.node).__module__.startswith("textual.")
+    scrolls = binding.binding.action.startswith(("scroll_", "page_")) and not binding.binding.id
+    return not scrolls and not type(binding.node).__module__.startswith("textual.")
 
 
 class HelpScreen(ModalScreen[None]):
@@ -64,19 +64,24 @@ class HelpScreen(ModalScreen[None]):
                 yield Static(f"This screen: {self._area}", markup=False, classes="dialog-heading")
                 yield Static(plain(self._text), markup=False)
             here = [
-                one
-                for one in self._active
-                if one.node not in (self.app, self._focused) and _is_listed(one)
+                active_binding
+                for active_binding in self._active
+                if active_binding.node not in (self.app, self._focused)
+                and _is_listed(active_binding)
             ]
             # the keys of every screen come first, then those of its areas from the inside out
-            here.sort(key=lambda one: one.binding.key not in _COMMON)
+            here.sort(key=lambda active_binding: active_binding.binding.key not in _COMMON)
             yield Static("Here", markup=False, classes="dialog-heading")
             yield Static(self._keys(here), markup=False)
             yield Static("Esc closes", markup=False, classes="dialog-hint")
 
     def _about_focus(self) -> ComposeResult:
         name, text = about(self._focused)
-        keys = [one for one in self._active if one.node is self._focused and _is_listed(one)]
+        keys = [
+            active_binding
+            for active_binding in self._active
+            if active_binding.node is self._focused and _is_listed(active_binding)
+        ]
         if not name and not keys:
             return
         yield Static(f"In focus: {name or 'this part'}", markup=False, classes="dialog-heading")
@@ -91,12 +96,14 @@ class HelpScreen(ModalScreen[None]):
 
     def _global_keys(self) -> Content:
         """Return the global keys on few lines, so that they are always visible."""
-        active = [one for one in self._active if one.node is self.app]
+        active = [
+            active_binding for active_binding in self._active if active_binding.node is self.app
+        ]
         rows: dict[str, list[str]] = {}
-        for one in active:
-            if not one.binding.system and one.binding.description:
-                key = self.app.get_key_display(one.binding)
-                rows.setdefault(one.binding.description, []).append(key)
+        for active_binding in active:
+            if not active_binding.binding.system and active_binding.binding.description:
+                key = self.app.get_key_display(active_binding.binding)
+                rows.setdefault(active_binding.binding.description, []).append(key)
         room = min(_WIDTH, int(0.94 * self.app.size.width)) - _FRAME
         rows_shown = [Content.styled("Everywhere", "bold $heading")]
         for description, keys in rows.items():
@@ -109,11 +116,11 @@ class HelpScreen(ModalScreen[None]):
 
     def _keys(self, active: list[ActiveBinding]) -> Content:
         rows: dict[tuple[str, str], list[str]] = {}
-        for one in active:
-            if one.binding.system or not one.binding.description:
+        for binding in active:
+            if binding.binding.system or not binding.binding.description:
                 continue
-            words = (one.binding.description, one.tooltip or one.binding.tooltip)
-            rows.setdefault(words, []).append(self.app.get_key_display(one.binding))
+            words = (binding.binding.description, binding.tooltip or binding.binding.tooltip)
+            rows.setdefault(words, []).append(self.app.get_key_display(binding.binding))
         lines = []
         for (description, tooltip), keys in rows.items():
             more = f"  {tooltip}" if tooltip and tooltip != description else ""

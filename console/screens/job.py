@@ -81,7 +81,9 @@ class JobEditor(ScreenPart):
         self.paint_head()
         draft = self.draft
         field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
-        self.screen.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
+        self.screen.query_one(JobForm).mark(
+            frozenset(change.path for change in draft.changes), field
+        )
         text = f"✖ {draft.error_text}" if draft.error_text else self.about
         tone = "$reward-down" if draft.error_text else "$muted"
         self.screen.query_one("#job-about", TextPane).show(
@@ -341,7 +343,7 @@ class JobScreen(ConsoleScreen):
         body = f"{describe_changes(self.editor.draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]
-        first = any(one is not None and one.job is None for one in known)
+        first = any(server is not None and server.job is None for server in known)
         detail = self.editor.draft.first_job() if first else ""
         if detail:
             from console.models.job_form import first_job_text

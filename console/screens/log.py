@@ -89,14 +89,14 @@ class LogScreen(ConsoleScreen):
         rows_shown = wrapped(text, max(20, self.size.width - 2))
         rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
         if len(rows_shown) > rows:
-            more = sum(len(one) for one in rows_shown[rows - 1 :])
+            more = sum(len(row) for row in rows_shown[rows - 1 :])
             rows_shown = [
                 *rows_shown[: rows - 1],
                 f"… {more} more characters; c copies what is on screen",
             ]
         tone = {"error": "$engine-lost", "warning": "$engine-booting"}.get(line.level, "")
         strip.styles.height = rows + 1
-        strip.update(Content("\n").join(Content.styled(one, tone) for one in rows_shown))
+        strip.update(Content("\n").join(Content.styled(row, tone) for row in rows_shown))
 
     def _head(self, session: Session, room: Room) -> Content:
         view = self.query_one(LogView)

@@ -72,7 +72,7 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
 
     def action_choose(self, key: str) -> None:
         """Choose an action by its key."""
-        verb = next((one for one in self._verbs if one.key == key), None)
+        verb = next((verb for verb in self._verbs if verb.key == key), None)
         if verb is None:
             return
         if self._counts[key]:
@@ -113,9 +113,9 @@ class MarkedActions(ScreenPart):
         """Choose an action, confirm its loss once, then run it group by group."""
         allowed = self.session.allows
         offered = tuple(
-            one
-            for one in verbs(read_only=self.session.read_only)
-            if not one.command or allowed(one.command)
+            verb
+            for verb in verbs(read_only=self.session.read_only)
+            if not verb.command or allowed(verb.command)
         )
         verb = await self.host.push_screen_wait(BulkScreen(self.marked, self.session, offered))
         if verb is None:
@@ -173,7 +173,7 @@ class MarkedActions(ScreenPart):
         if body and not await self.host.confirm(title, body, verb.title):
             return None
         if verb.action == "accept" and any(
-            missing_votes(self.session.state, one) for one in groups
+            missing_votes(self.session.state, group) for group in groups
         ):
             return {"override": True}
         return dict(verb.args)

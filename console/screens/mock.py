@@ -211,8 +211,8 @@ class MockScreen(ConsoleScreen):
         groups = self.session.state.groups
         if row.group_id:
             return row.group_id
-        matches = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
-        return next((one.group_id for one in matches), "")
+        matches = (group for group in reversed(groups.values()) if group.row_id == row.row_id)
+        return next((match.group_id for match in matches), "")
 
     # --- commands ----------------------------------------------------------------------------
 

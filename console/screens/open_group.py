@@ -41,11 +41,11 @@ def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
         return []
     matches: list[IdMatch] = []
     for group in groups:
-        if any(one.lower().startswith(prefix) for one in (group.group_id, group.request_id)):
+        if any(name.lower().startswith(prefix) for name in (group.group_id, group.request_id)):
             matches.append(IdMatch(group))
             continue
-        for index, one in enumerate(group.candidates):
-            if one.episode_uuid.lower().startswith(prefix):
+        for index, candidate in enumerate(group.candidates):
+            if candidate.episode_uuid.lower().startswith(prefix):
                 matches.append(IdMatch(group, index))
                 break
     return matches
@@ -55,7 +55,7 @@ def known_matches(app: AppHost, text: str) -> list[IdMatch]:
     """Return matches among the groups in memory, newest first; a full id is the only match."""
     groups = list(app.session.state.groups.values())
     matches = id_matches(reversed(groups), text)
-    same = [one for one in matches if one.group.group_id == text.strip()]
+    same = [match for match in matches if match.group.group_id == text.strip()]
     return same or matches
 
 
@@ -65,7 +65,7 @@ def open_matches(app: AppHost, matches: Sequence[IdMatch]) -> None:
         group = matches[0].group
         app.push_screen(_screen(app, group, [group.group_id], matches[0].candidate))
     elif matches:
-        list_groups(app, [one.group.group_id for one in matches])
+        list_groups(app, [match.group.group_id for match in matches])
 
 
 def open_groups(app: AppHost, ids: Sequence[str]) -> None:

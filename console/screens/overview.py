@@ -64,10 +64,12 @@ def starting(session: Session, room: Room) -> Content:
             shown += _indented(line, "$muted", room.width)
     if session.trouble:
         shown.append(Content(""))
-        shown += [Content.styled(one, "$engine-booting") for one in _wrapped(session.trouble, room)]
+        shown += [
+            Content.styled(line, "$engine-booting") for line in _wrapped(session.trouble, room)
+        ]
     if session.failed_steps:
         shown.append(Content(""))
-        shown += [Content(one) for one in _wrapped(recovery_hint(session), room)]
+        shown += [Content(line) for line in _wrapped(recovery_hint(session), room)]
     return lines(*shown)
 
 
@@ -85,7 +87,7 @@ def recovery_hint(session: Session) -> str:
 
 def _indented(text: str, color: str, width: int) -> list[Content]:
     return [
-        Content.styled(f"    {one}", color) for one in wrapped(one_line(text, 400), width - 4)[:6]
+        Content.styled(f"    {line}", color) for line in wrapped(one_line(text, 400), width - 4)[:6]
     ]
 
 

@@ -69,7 +69,7 @@ class ProbesScreen(ConsoleScreen):
     def chosen(self) -> Probe | None:
         """The prompt under the cursor."""
         name = self.query_one(ProbeList).cursor
-        return next((one for one in self.session.state.tries if one.try_id == name), None)
+        return next((try_ for try_ in self.session.state.tries if try_.try_id == name), None)
 
     @property
     def target_group(self) -> str | None:
@@ -119,10 +119,10 @@ class ProbesScreen(ConsoleScreen):
         tries = newest_first(state)
 
         def rows(width: int) -> list[ListItem]:
-            return [ListItem(one.try_id, (list_row(one, state, now, width),)) for one in tries]
+            return [ListItem(try_.try_id, (list_row(try_, state, now, width),)) for try_ in tries]
 
         table.show_head("head", list_head)
-        table.show_items(tuple(list_row(one, state, now, 400) for one in tries), rows)
+        table.show_items(tuple(list_row(try_, state, now, 400) for try_ in tries), rows)
         newest = tries[0].try_id if tries else ""
         if tries and not table.keys and self.is_current:  # it has no size yet
             self.call_after_refresh(self._paint)
@@ -137,7 +137,7 @@ class ProbesScreen(ConsoleScreen):
         server = self._next_server()
         name = one_line(server.name, 20) if server is not None else "no server"
         known = self.session.state.servers.values()
-        place = next((index for index, one in enumerate(known) if one is server), 0)
+        place = next((index for index, other in enumerate(known) if other is server), 0)
         return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
 
     def _paint_answers(self) -> None:
@@ -160,8 +160,8 @@ class ProbesScreen(ConsoleScreen):
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Open the group of the prompt."""
-        if (one := self.chosen) is not None:
-            self.host.push_screen(GroupScreen(one.group_id))
+        if (chosen := self.chosen) is not None:
+            self.host.push_screen(GroupScreen(chosen.group_id))
 
     # --- keys --------------------------------------------------------------------------------
 
@@ -171,15 +171,15 @@ class ProbesScreen(ConsoleScreen):
             return False
         if not self.is_mounted:
             return super().check_action(action, parameters)
-        one = self.chosen
+        chosen = self.chosen
         if action == "prompt":
             return not self.query_one("#try-prompt", Input).has_focus
         if action == "cancel":
-            return one is not None and not one.over
+            return chosen is not None and not chosen.over
         if action == "again":
-            return one is not None
+            return chosen is not None
         if action == "copy":
-            return one is not None and bool(one.text or one.tool_calls)
+            return chosen is not None and bool(chosen.text or chosen.tool_calls)
         if action == "server":
             return len(self.session.state.servers) > 1
         return super().check_action(action, parameters)
@@ -215,20 +215,22 @@ class ProbesScreen(ConsoleScreen):
 
     def action_again(self) -> None:
         """Send the same prompt again, to the same server."""
-        one = self.chosen
-        if one is None:
+        chosen = self.chosen
+        if chosen is None:
             return
-        if one.prompt and len(one.prompt) < TEXT_CAP:
-            server = one.server if one.server in self.session.state.servers else self.target_server
-            self._start_sending(one.prompt, server)
+        if chosen.prompt and len(chosen.prompt) < TEXT_CAP:
+            server = (
+                chosen.server if chosen.server in self.session.state.servers else self.target_server
+            )
+            self._start_sending(chosen.prompt, server)
         else:
             message = "This prompt was too long to be stored in full: paste it again"
             self.host.say(message, "warning")
 
     def action_cancel(self) -> None:
         """Cancel the prompt and give its episode back."""
-        if (one := self.chosen) is not None:
-            self.host.run_command("engine.try_stop", try_id=one.try_id)
+        if (chosen := self.chosen) is not None:
+            self.host.run_command("engine.try_stop", try_id=chosen.try_id)
 
     def action_server(self) -> None:
         """Switch to the next server."""
@@ -241,8 +243,8 @@ class ProbesScreen(ConsoleScreen):
 
     def action_copy(self) -> None:
         """Copy the answer under the cursor."""
-        if (one := self.chosen) is not None:
-            self.host.copy(one.text or one.tool_calls, "Copied the answer")
+        if (chosen := self.chosen) is not None:
+            self.host.copy(chosen.text or chosen.tool_calls, "Copied the answer")
 
     def action_scroll_answers(self, rows: int) -> None:
         """Scroll the answers."""

@@ -93,7 +93,11 @@ class ServerDetailScreen(ConsoleScreen):
         """The episode under the cursor."""
         key = self.query_one(EpisodeList).cursor
         details = self._details
-        return next((one for one in details.episodes if one.uuid == key), None) if details else None
+        return (
+            next((episode for episode in details.episodes if episode.uuid == key), None)
+            if details
+            else None
+        )
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -114,7 +118,7 @@ class ServerDetailScreen(ConsoleScreen):
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint the state of the server and the age of the last reading."""
-        if any(one in ("*", "servers", "clock", "link") for one in dirty):
+        if any(mark in ("*", "servers", "clock", "link") for mark in dirty):
             self._paint()
 
     def _paint(self) -> None:
@@ -141,8 +145,8 @@ class ServerDetailScreen(ConsoleScreen):
         table.show_items(
             (episodes, tuple(owners)),
             lambda width: [
-                ListItem(one.uuid, (_row(one, owners.get(one.uuid), ours, width),))
-                for one in episodes
+                ListItem(episode.uuid, (_row(episode, owners.get(episode.uuid), ours, width),))
+                for episode in episodes
             ],
         )
         if episodes and not table.cursor:
@@ -174,23 +178,23 @@ class ServerDetailScreen(ConsoleScreen):
     @work(group="command", exit_on_error=False)
     async def action_abort(self) -> None:
         """Take the episode from its client."""
-        one = self.chosen
-        if one is None:
+        chosen = self.chosen
+        if chosen is None:
             return
         state = self.session.state
-        group = holders(state, self._server).get(one.uuid)
+        group = holders(state, self._server).get(chosen.uuid)
         server = state.servers[self._server]
         reason = await self.host.push_screen_wait(
             EpisodeAbort(
-                f"Abort episode {one.uuid[:8]}?",
-                episode_loss(one, group, state.client_uuid, server.state),
+                f"Abort episode {chosen.uuid[:8]}?",
+                episode_loss(chosen, group, state.client_uuid, server.state),
             )
         )
         if reason is None:
             return
         more = {"reason": reason} if reason else {}
         await self.host.send_command(
-            "engine.abort_episode", server=self._server, episode=one.uuid, **more
+            "engine.abort_episode", server=self._server, episode=chosen.uuid, **more
         )
         self._read()
 
@@ -206,24 +210,24 @@ class ServerDetailScreen(ConsoleScreen):
 def holders(state: State, server: str) -> dict[str, Group]:
     """Return the open group of each of our episodes."""
     return {
-        one.episode_uuid: group
+        candidate.episode_uuid: group
         for group in state.open_groups()
         if group.server == server
-        for one in group.candidates
-        if one.episode_uuid
+        for candidate in group.candidates
+        if candidate.episode_uuid
     }
 
 
-def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
+def episode_loss(episode: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
     """Return the cost of aborting an episode, and who bears it."""
     if group is not None:
         whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
-    elif one.client == ours:
+    elif episode.client == ours:
         whose = "It is yours; no open group holds it any more."
     else:
-        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not consulted."
-    calls = "" if one.calls is None else f", {plural(one.calls, 'call')}"
-    idle = f"Idle {elapsed(one.idle)} of {elapsed(one.limit)}{calls}."
+        whose = f"Client {one_line(episode.client or UNKNOWN, 40)} holds it and is not consulted."
+    calls = "" if episode.calls is None else f", {plural(episode.calls, 'call')}"
+    idle = f"Idle {elapsed(episode.idle)} of {elapsed(episode.limit)}{calls}."
     fate = {
         "ROLLING": "It goes back to the pool.",
         "ROLLING_POST": "It is deleted: the update continues without it.",
@@ -254,20 +258,24 @@ def _head(width: int) -> Line:
     )
 
 
-def _row(one: EpisodeDetails, group: Group | None, ours: str, width: int) -> Line:
-    late = one.idle is not None and one.limit is not None and one.idle > LATE * one.limit
-    idle = f"{duration(one.idle)} / {duration(one.limit)}"
-    calls = UNKNOWN if one.calls is None else str(one.calls)
-    whose = one_line(one.client or UNKNOWN, _WHOSE - 2)
+def _row(episode: EpisodeDetails, group: Group | None, ours: str, width: int) -> Line:
+    late = (
+        episode.idle is not None
+        and episode.limit is not None
+        and episode.idle > LATE * episode.limit
+    )
+    idle = f"{duration(episode.idle)} / {duration(episode.limit)}"
+    calls = UNKNOWN if episode.calls is None else str(episode.calls)
+    whose = one_line(episode.client or UNKNOWN, _WHOSE - 2)
     if group is not None:
         whose = f"us {group.group_id[:10]}"
-    elif one.client == ours:
+    elif episode.client == ours:
         whose = "us"
-    kind = "eval  " if one.kind == "eval" else ""
-    about = group.query if group is not None else one.task
+    kind = "eval  " if episode.kind == "eval" else ""
+    about = group.query if group is not None else episode.task
     room = max(4, width - (_ID + _IDLE + _CALLS + _WHOSE + 4))
     return (
-        (f" {one_line(one.uuid, 8):<{_ID}}", ""),
+        (f" {one_line(episode.uuid, 8):<{_ID}}", ""),
         (f"{idle:<{_IDLE}}", "bold $warning" if late else ""),
         (f"{calls:>{_CALLS}}  ", "$muted"),
         (f"{whose:<{_WHOSE}}", "" if whose.startswith("us") else "$warning"),

@@ -110,21 +110,24 @@ class ServersScreen(ConsoleScreen):
             dirty = frozenset({"*"})
         if not seen:
             self.query_one("#starting", Section).paint(self.session, dirty)
-        elif any(one in ("*", "servers", "clock", "link", "proxy") for one in dirty):
+        elif any(mark in ("*", "servers", "clock", "link", "proxy") for mark in dirty):
             self._paint()
 
     def _paint(self) -> None:
         session = self.session
         table = self.query_one(ServerTable)
         now = session.as_of
-        servers = tuple(as_ended(one, session) for one in session.state.servers.values())
+        servers = tuple(as_ended(server, session) for server in session.state.servers.values())
         table.show_head("head", table_head)
 
         def rows(width: int) -> list[ListItem]:
             numbered = enumerate(servers)
-            return [ListItem(one.name, (table_row(one, at, now, width),)) for at, one in numbered]
+            return [
+                ListItem(server.name, (table_row(server, at, now, width),))
+                for at, server in numbered
+            ]
 
-        made_from = tuple(table_row(one, at, now, 120) for at, one in enumerate(servers))
+        made_from = tuple(table_row(server, at, now, 120) for at, server in enumerate(servers))
         table.show_items(made_from, rows)
         if not table.cursor and servers:
             table.action_edge(0)

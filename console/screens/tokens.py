@@ -90,15 +90,15 @@ class TokensScreen(ConsoleScreen):
 
     def action_read(self) -> None:
         """Read the log, with log-probs by the current policy."""
-        one, group = self.candidate, self.group
+        candidate, group = self.candidate, self.group
         self._tokens = None
-        if one is None or group is None:
+        if candidate is None or group is None:
             self._message = ("This group is no longer in memory", "")
-        elif not one.episode_uuid:
+        elif not candidate.episode_uuid:
             self._message = ("This candidate has no episode: there is nothing to show", "")
         else:
             self._message = ("Reading the token log…", "")
-            self._fetch(one.episode_uuid, group.server)
+            self._fetch(candidate.episode_uuid, group.server)
         self._paint()
 
     @work(group="tokens", exclusive=True, exit_on_error=False)
@@ -118,12 +118,12 @@ class TokensScreen(ConsoleScreen):
             self._paint()
 
     def _paint(self) -> None:
-        one, group = self.candidate, self.group
+        candidate, group = self.candidate, self.group
         count = len(group.candidates) if group is not None else 0
         subject = Subject(
             self._candidate_index,
             count,
-            one.episode_uuid if one is not None else "",
+            candidate.episode_uuid if candidate is not None else "",
             group.query if group is not None else "",
         )
         tokens, unfolded, message = self._tokens, self._unfolded, self._message

@@ -76,10 +76,14 @@ def _values(
     elif name in NUMBERS:
         hint = "a number"
     elif name in known:
-        names = sorted({one_line(one, 60) for one in known[name] if one})
-        options = [f'"{one}"' if " " in one else one for one in names]
+        names = sorted({one_line(value, 60) for value in known[name] if value})
+        options = [f'"{name}"' if " " in name else name for name in names]
     elif name in FIELDS:
         hint = "part of its text"
     prefix = typed.lower()
-    matches = [one for one in options if one.lower().startswith(prefix) and one.lower() != prefix]
+    matches = [
+        option
+        for option in options
+        if option.lower().startswith(prefix) and option.lower() != prefix
+    ]
     return Completion(start, cursor, tuple(matches[:MOST]), hint)

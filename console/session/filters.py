@@ -177,8 +177,8 @@ def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:
 
 
 def _all_text(group: Group) -> str:
-    texts = [group.query, *(one.text for one in group.candidates)]
-    return "\n".join([*texts, *(one.tool_calls for one in group.candidates)])
+    texts = [group.query, *(candidate.text for candidate in group.candidates)]
+    return "\n".join([*texts, *(candidate.tool_calls for candidate in group.candidates)])
 
 
 def _span(begin: float, end: float | None) -> float | None:

@@ -16,17 +16,17 @@ from core.state import Group, Rating, Server, State
 
 def unconfirmed(group: Group) -> list[int]:
     """Return the indices of the candidates whose reward the engine has not confirmed."""
-    return [one.index for one in group.candidates if one.phase == "unknown"]
+    return [candidate.index for candidate in group.candidates if candidate.phase == "unknown"]
 
 
 def known_rewards(group: Group) -> list[float | None]:
     """Return the current reward of each candidate: sealed, else rated, else automatic."""
-    if group.source or any(one.reward is not None for one in group.candidates):
-        return [one.reward for one in group.candidates]
+    if group.source or any(candidate.reward is not None for candidate in group.candidates):
+        return [candidate.reward for candidate in group.candidates]
     rating = group.rating
     if rating is not None and rating.rewards:
         return by_candidate(rating.rewards, group)
-    return [one.auto_reward for one in group.candidates]
+    return [candidate.auto_reward for candidate in group.candidates]
 
 
 def best_reward(group: Group) -> float | None:
@@ -40,7 +40,10 @@ def by_candidate(rewards: Sequence[float], group: Group) -> list[float | None]:
         return list(rewards)
     remaining = iter(rewards)
     rated = set(group.answered)
-    return [next(remaining, None) if one.index in rated else None for one in group.candidates]
+    return [
+        next(remaining, None) if candidate.index in rated else None
+        for candidate in group.candidates
+    ]
 
 
 def spread_of(group: Group) -> float | None:
@@ -73,8 +76,8 @@ def rated_best(group: Group) -> int | None:
 
 def advantages(group: Group) -> list[float | None]:
     """Return the advantages: as sealed, else computed from the current rewards."""
-    if any(one.advantage is not None for one in group.candidates):
-        return [one.advantage for one in group.candidates]
+    if any(candidate.advantage is not None for candidate in group.candidates):
+        return [candidate.advantage for candidate in group.candidates]
     return advantages_of(known_rewards(group), group.damping)
 
 
@@ -154,9 +157,9 @@ def verdict_in(state: State, group: Group) -> Verdict:
     if server is None or group.step is None:
         return _UNKNOWN
     # Its episodes ended under the step that was read last: a sync discards claimed episodes.
-    step = max([group.step, *(one.later_step or 0 for one in group.candidates)])
+    step = max([group.step, *(candidate.later_step or 0 for candidate in group.candidates)])
     result = _fate(server, group, step) or own
-    taken = sum(one.phase == "ended" for one in group.candidates)
+    taken = sum(candidate.phase == "ended" for candidate in group.candidates)
     if result.kind != "train" or result is own:
         return result
     if taken < 2:

@@ -12,7 +12,11 @@ BOOT_SUSPECT_AFTER = 60.0
 
 def ended(server: Server, session: Session) -> bool:
     """Return whether a server does not answer because its process, started here, has crashed."""
-    return server.own and bool(server.lost) and any(one.role == "engine" for one in session.crashed)
+    return (
+        server.own
+        and bool(server.lost)
+        and any(child.role == "engine" for child in session.crashed)
+    )
 
 
 def as_ended(server: Server, session: Session) -> Server:

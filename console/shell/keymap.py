@@ -56,7 +56,13 @@ def key_problems(
         The keys that can be used, and one sentence for each that cannot.
     """
     scopes = _scopes(app, screens)
-    ids = {one.id for chain in scopes for owner in chain for one in _bindings(owner) if one.id}
+    ids = {
+        binding.id
+        for chain in scopes
+        for owner in chain
+        for binding in _bindings(owner)
+        if binding.id
+    }
     problems: list[str] = []
     usable: dict[str, list[str]] = {}
     for name, text in custom.items():
@@ -84,10 +90,10 @@ def clashes(app: type[Any], screens: Sequence[type[Any]]) -> list[str]:
     """
     sentences: list[str] = []
     for chain in _scopes(app, screens):
-        widgets = [one for one in chain if not issubclass(one, Screen) and one is not app]
-        rest = [one for one in chain if one not in widgets]
-        for owners in (rest, *([one, *rest] for one in widgets)):
-            sentences += [f"{_area(chain, app)}: {one}" for one in _taken_twice(owners)]
+        widgets = [node for node in chain if not issubclass(node, Screen) and node is not app]
+        rest = [node for node in chain if node not in widgets]
+        for owners in (rest, *([widget, *rest] for widget in widgets)):
+            sentences += [f"{_area(chain, app)}: {sentence}" for sentence in _taken_twice(owners)]
     return list(dict.fromkeys(sentences))
 
 
@@ -113,9 +119,9 @@ def listing(
     listed: set[tuple[str, str, str]] = set()
     for chain in _scopes(app, screens):
         area = _area(chain, app)
-        owners = chain if chain == [app] else [one for one in chain if one is not app]
+        owners = chain if chain == [app] else [node for node in chain if node is not app]
         rows: dict[tuple[str, str], tuple[dict[str, None], list[str]]] = {}
-        for binding in (one for owner in owners for one in _effective(owner)):
+        for binding in (binding for owner in owners for binding in _effective(owner)):
             if binding.description:
                 row = rows.setdefault((binding.id or "", binding.description), ({}, []))
                 row[0].update(dict.fromkeys(keymap.get(binding.id or "", binding.key).split(",")))
@@ -137,15 +143,15 @@ def _scopes(app: type[Any], screens: Sequence[type[Any]]) -> list[list[type[Any]
     scopes: list[list[type[Any]]] = [[app]]
     seen: set[type[Any]] = set()
     pending = list(screens)
-    dialogs = [one for one in _named_in(app) if issubclass(one, Screen)]
+    dialogs = [node for node in _named_in(app) if issubclass(node, Screen)]
     while pending or dialogs:
         screen = pending.pop(0) if pending else dialogs.pop(0)
         if screen in seen or not _has_keys(screen):
             continue
         seen.add(screen)
         reachable = _reachable(screen)
-        dialogs += [one for one in reachable if issubclass(one, Screen)]
-        widgets = [one for one in reachable if not issubclass(one, Screen)]
+        dialogs += [node for node in reachable if issubclass(node, Screen)]
+        widgets = [node for node in reachable if not issubclass(node, Screen)]
         modal = issubclass(screen, ModalScreen)  # the app's keys do not work there
         scopes.append([*widgets, screen, *(() if modal else (app,))])
     return scopes
@@ -161,12 +167,12 @@ def _reachable(screen: type[Any]) -> list[type[Any]]:
     classes: dict[type[Any], None] = {}
     pending = [screen]
     while pending:
-        for one in _named_in(pending.pop()):
-            if one in classes or one is screen or issubclass(screen, one):
+        for node in _named_in(pending.pop()):
+            if node in classes or node is screen or issubclass(screen, node):
                 continue
-            classes[one] = None
-            if not issubclass(one, Screen):
-                pending.append(one)
+            classes[node] = None
+            if not issubclass(node, Screen):
+                pending.append(node)
     return list(classes)
 
 
@@ -175,18 +181,18 @@ def _named_in(owner: type[Any]) -> list[type[Any]]:
     modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_PACKAGE)]
     classes: dict[type[Any], None] = {}
     for name in modules:  # the loop appends the modules of screen parts
-        for one in vars(sys.modules[name]).values():
-            if not (isinstance(one, type) and one.__module__.startswith(_PACKAGE)):
+        for var in vars(sys.modules[name]).values():
+            if not (isinstance(var, type) and var.__module__.startswith(_PACKAGE)):
                 continue
-            if issubclass(one, Widget):
-                classes[one] = None
-            elif issubclass(one, ScreenPart) and one.__module__ not in modules:
-                modules.append(one.__module__)
+            if issubclass(var, Widget):
+                classes[var] = None
+            elif issubclass(var, ScreenPart) and var.__module__ not in modules:
+                modules.append(var.__module__)
     return list(classes)
 
 
 def _area(chain: Sequence[type[Any]], app: type[Any]) -> str:
-    screen = next((one for one in chain if issubclass(one, Screen)), None)
+    screen = next((node for node in chain if issubclass(node, Screen)), None)
     if screen is None:
         return "Everywhere"
     return str(getattr(screen, "area", "")) or f"Question: {screen.__name__.removesuffix('Screen')}"
@@ -198,7 +204,7 @@ def _clash(
     """Return the first action whose new key is taken in the same scope, and a message."""
     for chain in scopes:
         bindings = [binding for owner in chain for binding in _bindings(owner)]
-        taken: dict[str, Binding] = {one.key: one for one in _TEXTUAL}
+        taken: dict[str, Binding] = {binding.key: binding for binding in _TEXTUAL}
         for binding in bindings:
             if not (binding.id and binding.id in usable):
                 taken.setdefault(binding.key, binding)

@@ -49,7 +49,8 @@ def entries(app: AppHost) -> Iterator[Entry]:
         about = "What the console does, its loop, and the next steps with one key each"
         yield "Console: First steps", about, lambda: app.push_screen(FirstStepsScreen())
     for command in sorted(
-        available_commands(app.session, group, server), key=lambda one: one.danger
+        available_commands(app.session, group, server),
+        key=lambda available_command: available_command.danger,
     ):
         yield command.title, command.help, partial(run_available, app, command)
     if front is not None and app.session.seen:
@@ -124,11 +125,11 @@ class ConsoleCommands(Provider):
                 yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))
         app = cast(AppHost, self.app)
         if len(query.strip()) >= MIN_PREFIX:
-            for one in known_matches(app, query)[:MAX_MATCHES]:
+            for match in known_matches(app, query)[:MAX_MATCHES]:
                 nothing = False
-                about = as_text(one_line(one.group.query, 80))
-                run = partial(open_matches, app, [one])
-                yield Hit(1.0, Content(one.title), run, text=one.title, help=about)
+                about = as_text(one_line(match.group.query, 80))
+                run = partial(open_matches, app, [match])
+                yield Hit(1.0, Content(match.title), run, text=match.title, help=about)
         for title, why in unavailable_commands(app.session, _targets(app.front)[0]):
             if matcher.match(title) > 0:
                 nothing = False

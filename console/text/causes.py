@@ -56,11 +56,12 @@ def cause_words(group: Group | GroupClosed) -> str:
             return f"no episode in time: {_CLAIM_REFUSALS.get(refusal, refusal)}"
         case NoAnswers(errors=errors, unretried=unretried):
             skipped = f"; not retried: {', '.join(unretried)}" if unretried else ""
-            failures = ", ".join(_CHAT_FAILURES.get(one, one) for one in errors)
+            failures = ", ".join(_CHAT_FAILURES.get(error, error) for error in errors)
             return f"no candidate gave an answer: {failures}{skipped}"
         case NotAllTaken(taken=taken, of=of, others=others):
             listed = ", ".join(
-                f"{count} {_SEND_OUTCOMES.get(one, one)}" for one, count in others.items()
+                f"{count} {_SEND_OUTCOMES.get(outcome, outcome)}"
+                for outcome, count in others.items()
             )
             return f"{taken} of {of} rewards taken, {listed}"
         case AllExpired():
@@ -89,10 +90,12 @@ def held_down(parts: Sequence[Part], reward: float | None) -> str:
 
     It is the lowest gate below 1; if no gate is and the reward is 0, the part of greatest weight.
     """
-    limiting = min((one for one in parts if one.gate and one.value < 1), key=_value, default=None)
+    limiting = min(
+        (part for part in parts if part.gate and part.value < 1), key=_value, default=None
+    )
     if limiting is None and reward is not None and abs(reward) < SHOWN_AS_ZERO:
-        weighted = [one for one in parts if not one.gate and one.weight > 0]
-        limiting = max(weighted, key=lambda one: one.weight, default=None)
+        weighted = [part for part in parts if not part.gate and part.weight > 0]
+        limiting = max(weighted, key=lambda part: part.weight, default=None)
     if limiting is None:
         return ""
     name, reason = one_line(limiting.name, 40), one_line(limiting.reason, 200)

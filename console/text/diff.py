@@ -27,11 +27,11 @@ def word_diff(base: str, text: str, width: int) -> tuple[Line, ...]:
     more = max(len(before), len(after)) - WORDS
     before, after = before[:WORDS], after[:WORDS]
     if before == after and more <= 0:
-        return tuple(((one, SHARED),) for one in wrapped("the same text", width))
+        return tuple(((line, SHARED),) for line in wrapped("the same text", width))
     lines: list[Line] = list(wrapped_pieces(_pieces(before, after), width))
     if more > 0:
         note = f"… only the first {WORDS} words are compared"
-        lines += [((one, SHARED),) for one in wrapped(note, width)]
+        lines += [((line, SHARED),) for line in wrapped(note, width)]
     return tuple(lines)
 
 
@@ -42,7 +42,7 @@ def _words(text: str) -> list[str]:
 def _pieces(before: Sequence[str], after: Sequence[str]) -> list[Piece]:
     pieces: list[Piece] = []
     i = j = 0
-    common = matches([one.rstrip() for one in before], [one.rstrip() for one in after])
+    common = matches([line.rstrip() for line in before], [line.rstrip() for line in after])
     for k, m in [*common, (len(before), len(after))]:
         gone = _gone(before[i:k])
         if gone and pieces and not pieces[-1][0].endswith((" ", "\n")):

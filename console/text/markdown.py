@@ -41,7 +41,7 @@ def markdown_lines(text: str, width: int, cap: int = PLAIN_CAP) -> list[Line]:
     rows = safe(text[:cap]).replace("\t", TAB).rstrip().split("\n")
     lines = list(_blocks(rows, width))
     if left_out > 0:
-        lines += [((one, "$muted"),) for one in wrapped(f"… {left_out} more characters", width)]
+        lines += [((line, "$muted"),) for line in wrapped(f"… {left_out} more characters", width)]
     return lines
 
 
@@ -51,7 +51,7 @@ def _blocks(rows: Sequence[str], width: int) -> Iterator[Line]:
         row = rows[at]
         if fence := _FENCE.match(row):
             start, at = at, (yield from _code(rows, at, fence, width, left))
-            left -= sum(len(one) + 1 for one in rows[start + 1 : at])
+            left -= sum(len(row) + 1 for row in rows[start + 1 : at])
         elif _ROW.match(row) and at + 1 < len(rows) and _TABLE_RULE.match(rows[at + 1]):
             at = yield from _table(rows, at, width)
         else:

@@ -24,6 +24,6 @@ def value_words(value: Any, listed: int = 6) -> str:
             more = f" and {len(value) - listed} more" if len(value) > listed else ""
             return " ".join(map(value_words, value[:listed])) + more
         case Mapping():
-            return " ".join(f"{name} {value_words(one)}" for name, one in value.items())
+            return " ".join(f"{name} {value_words(item)}" for name, item in value.items())
         case _:
             return one_line(str(value), 120)

@@ -97,7 +97,9 @@ class Table(Generic[Row]):
 
     def head(self, width: int, without: tuple[str, ...] = ()) -> Line:
         """Return the titles."""
-        titles = [fit(one.title, size, one.right) for one, size in self.fitted(width, without)]
+        titles = [
+            fit(column.title, size, column.right) for column, size in self.fitted(width, without)
+        ]
         return ((self._start + self._gap.join(titles), self._tone),)
 
     def row(self, row: Row, width: int, without: tuple[str, ...] = ()) -> Line:

@@ -76,31 +76,31 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
     best, rated = best_of(group), rated_best(group)
     gone = _gone(group)
     result = []
-    for one in group.candidates:
+    for candidate in group.candidates:
         card = Card(
-            index=one.index,
-            label=str(one.index + 1),
-            text=one.text,
-            reasoning=one.reasoning,
-            tool_calls=one.tool_calls,
-            cut=one.cut,
-            truncated=one.truncated,
-            phase=one.phase,
-            error=candidate_words(one.error, one.failure, one.failure_text),
-            reward=rewards[one.index] if one.index < len(rewards) else None,
-            cause=_cause(group, one),
-            sealed=one.reward is not None,
-            advantage=gains[one.index] if one.index < len(gains) else None,
+            index=candidate.index,
+            label=str(candidate.index + 1),
+            text=candidate.text,
+            reasoning=candidate.reasoning,
+            tool_calls=candidate.tool_calls,
+            cut=candidate.cut,
+            truncated=candidate.truncated,
+            phase=candidate.phase,
+            error=candidate_words(candidate.error, candidate.failure, candidate.failure_text),
+            reward=rewards[candidate.index] if candidate.index < len(rewards) else None,
+            cause=_cause(group, candidate),
+            sealed=candidate.reward is not None,
+            advantage=gains[candidate.index] if candidate.index < len(gains) else None,
             places=places_of(rewards),
-            parts=one.parts,
-            figures=figures(one),
-            winner=one.index == best,
-            returned=one.index == group.returned,
-            rated=one.index == rated,
+            parts=candidate.parts,
+            figures=figures(candidate),
+            winner=candidate.index == best,
+            returned=candidate.index == group.returned,
+            rated=candidate.index == rated,
             gone=gone,
-            uuid=one.episode_uuid,
+            uuid=candidate.episode_uuid,
         )
-        if whole is not None and (full := whole.get(one.index)) is not None:
+        if whole is not None and (full := whole.get(candidate.index)) is not None:
             card = replace(
                 card,
                 text=full.text,
@@ -140,12 +140,12 @@ def compared(cards: Sequence[Card], base: int) -> list[Card]:
     ]
 
 
-def _cause(group: Group, one: Candidate) -> str:
+def _cause(group: Group, candidate: Candidate) -> str:
     """Return the cause of its reward, if something reduces it or a vote replaces it."""
     voted = group.rating is not None and bool(group.rating.rewards) and not group.source
     if group.source == "human" or voted:
         return "human rating"
-    return held_down(one.parts, one.auto_reward)
+    return held_down(candidate.parts, candidate.auto_reward)
 
 
 def _gone(group: Group) -> str:
@@ -155,19 +155,19 @@ def _gone(group: Group) -> str:
     return f"no answer: {group.phase.lower()}{cause}"
 
 
-def figures(one: Candidate) -> str:
+def figures(candidate: Candidate) -> str:
     """Return `stop · 42 tok · 1.3s · 3f9a12cd`."""
     pieces = []
-    if one.finish_reason:
-        pieces.append(one_line(one.finish_reason, 12))
-    if one.tokens:
-        pieces.append(f"{one.tokens} tok")
-    if one.seconds:
-        pieces.append(duration(one.seconds))
-    if one.attempt > 1:
-        pieces.append(f"try {one.attempt}")
-    if one.episode_uuid:
-        pieces.append(one_line(one.episode_uuid, 40)[:8])
+    if candidate.finish_reason:
+        pieces.append(one_line(candidate.finish_reason, 12))
+    if candidate.tokens:
+        pieces.append(f"{candidate.tokens} tok")
+    if candidate.seconds:
+        pieces.append(duration(candidate.seconds))
+    if candidate.attempt > 1:
+        pieces.append(f"try {candidate.attempt}")
+    if candidate.episode_uuid:
+        pieces.append(one_line(candidate.episode_uuid, 40)[:8])
     return " · ".join(pieces)
 
 
@@ -276,7 +276,7 @@ def _compact(card: Card, width: int) -> list[Line]:
     if card.advantage is not None:
         sign = "" if card.sealed else "≈"
         pieces[0] += f"  advantage {sign}{card.advantage:+.{card.places}f}"
-    for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
+    for part in sorted(card.parts, key=lambda part: part.gate and part.value >= 1):
         how = "gate" if part.gate else f"× {part.weight:g}"
         pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
     return [((fit(" · ".join(pieces), width), "$muted"),)]

@@ -21,7 +21,7 @@ _LEGENDS: tuple[Line, ...] = tuple(
 
 def latest(points: Sequence[Point]) -> tuple[Point, str]:
     """Return the newest finished point, else the newest one, and its step in words."""
-    done = next((one for one in reversed(points) if one.finished), None)
+    done = next((point for point in reversed(points) if point.finished), None)
     shown = done or points[-1]
     return shown, f"step {shown.step}" + ("" if shown.finished else " so far")
 
@@ -35,12 +35,12 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
     thinned = []
     for at in range(0, len(older), size):
         part = older[at : at + size]
-        by_hand = [one.hand for one in part if one.hand is not None]
+        by_hand = [point.hand for point in part if point.hand is not None]
         thinned.append(
             Point(
                 part[-1].step,
-                sum(one.mean for one in part) / len(part),
-                sum(one.std for one in part) / len(part),
+                sum(point.mean for point in part) / len(part),
+                sum(point.std for point in part) / len(part),
                 sum(by_hand) / len(by_hand) if by_hand else None,
                 part[-1].engine_run,
                 part[-1].version,
@@ -93,8 +93,8 @@ def _changes(points: Sequence[Point]) -> list[int]:
     """Return the steps at which another known version of the rewards begins."""
     steps = []
     before = points[0].version
-    for one in points:
-        if one.version and before and one.version != before:
-            steps.append(one.step)
-        before = one.version or before
+    for point in points:
+        if point.version and before and point.version != before:
+            steps.append(point.step)
+        before = point.version or before
     return steps

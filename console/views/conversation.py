@@ -45,7 +45,7 @@ def conversation(events: Iterable[Event]) -> list[Entry]:
 
 def entries(body: dict[str, Any]) -> list[Entry]:
     """Return the entries of a chat completion request, tools first; skip what is not a message."""
-    messages = [one for one in _list(body.get("messages")) if isinstance(one, dict)]
+    messages = [message for message in _list(body.get("messages")) if isinstance(message, dict)]
     named = _call_names(messages)
     result = [*_tools(body)]
     for message in messages:
@@ -58,7 +58,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _tools(body: dict[str, Any]) -> Iterator[Entry]:
-    tools = [one for one in _list(body.get("tools")) if isinstance(one, dict)]
+    tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
     if not tools:
         return
     parts = []
@@ -99,7 +99,7 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
         return
     if thought := content_text(message.get("reasoning") or message.get("reasoning_content")):
         yield Entry("reasoning", "assistant, reasoning", thought)
-    calls = [one for one in _list(message.get("tool_calls")) if isinstance(one, dict)]
+    calls = [call for call in _list(message.get("tool_calls")) if isinstance(call, dict)]
     if text or not calls:
         kind = "system" if role in ("system", "developer") else role
         yield Entry(kind if kind in _TONES else "user", role or "(no role)", text)
@@ -116,14 +116,14 @@ def context_words(parts: Sequence[Entry], turns: int) -> str:
         turns: Number of the requested answer in the conversation, from 1; 0 when unknown.
     """
     words = [f"turn {turns}"] if turns else []
-    prompts = [one for one in parts if one.kind == "system"]
+    prompts = [part for part in parts if part.kind == "system"]
     if prompts:
-        count = sum(len(one.text.split()) for one in prompts)
+        count = sum(len(prompt.text.split()) for prompt in prompts)
         words.append(f"system prompt of {plural(count, 'word')}")
     elif parts:
         words.append("no system prompt")
-    words += [one.title for one in parts if one.kind == "tools"]
-    if calls := sum(one.kind == "call" for one in parts):
+    words += [part.title for part in parts if part.kind == "tools"]
+    if calls := sum(part.kind == "call" for part in parts):
         words.append(plural(calls, "tool call"))
     return ", ".join(words)
 
@@ -131,12 +131,12 @@ def context_words(parts: Sequence[Entry], turns: int) -> str:
 def folded_first(parts: Sequence[Entry]) -> set[int]:
     """Return the indices of the entries that start folded."""
     if len(parts) > MANY:
-        users = [place for place, one in enumerate(parts) if one.kind == "user"]
+        users = [place for place, part in enumerate(parts) if part.kind == "user"]
         return set(range(users[-1] if users else len(parts) - 1))
     return {
         place
-        for place, one in enumerate(parts)
-        if one.kind in _ASIDE and (one.text.count("\n") >= SHORT or len(one.text) > SHORT * 80)
+        for place, part in enumerate(parts)
+        if part.kind in _ASIDE and (part.text.count("\n") >= SHORT or len(part.text) > SHORT * 80)
     }
 
 
@@ -165,27 +165,27 @@ def lay_out(
     """
     page = Page([], [], [])
     needle = search.lower()
-    for place, one in enumerate(parts):
+    for place, part in enumerate(parts):
         start = len(page.lines)
         page.heads.append(start)
-        page.lines.append(_head(one, place in folded, place == at, width))
-        rows = [] if place in folded else wrapped(one.text, width - 4)
+        page.lines.append(_head(part, place in folded, place == at, width))
+        rows = [] if place in folded else wrapped(part.text, width - 4)
         hits = [start + 1 + row for row, text in enumerate(rows) if needle in text.lower()]
         page.lines.extend(_marked(f"   {text}", needle) for text in rows)
-        if needle and needle in f"{one.title}\n{one.text}".lower():
+        if needle and needle in f"{part.title}\n{part.text}".lower():
             page.matches.extend(hits or [start])
     return page
 
 
-def _head(one: Entry, folded: bool, here: bool, width: int) -> Line:
+def _head(entry: Entry, folded: bool, here: bool, width: int) -> Line:
     sign = "▸" if folded else "▾"
-    tone = f"bold {_TONES[one.kind]}"
-    title = f" {sign} {one_line(one.title, 60)}  "
-    count = one.text.count("\n") + 1 if one.text else 0
-    about = f"{plural(len(one.text.split()), 'word')}, {plural(count, 'line')}"
+    tone = f"bold {_TONES[entry.kind]}"
+    title = f" {sign} {one_line(entry.title, 60)}  "
+    count = entry.text.count("\n") + 1 if entry.text else 0
+    about = f"{plural(len(entry.text.split()), 'word')}, {plural(count, 'line')}"
     if folded:
-        about += f"  {one_line(one.text, 200)}"
-    elif not one.text:
+        about += f"  {one_line(entry.text, 200)}"
+    elif not entry.text:
         about = "(no text)"
     room = max(0, width - len(title))
     return ((title, f"{tone} reverse" if here else tone), (fit(about, room), "$muted"))

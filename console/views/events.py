@@ -62,9 +62,11 @@ def _answered(event: ev.CandidatesAnswered) -> str:
     if len(event.candidates) == 1:
         numbers = f"candidate {first.index + 1}"
     else:
-        numbers = "candidates " + ", ".join(str(one.index + 1) for one in event.candidates)
+        numbers = "candidates " + ", ".join(
+            str(candidate.index + 1) for candidate in event.candidates
+        )
     text = one_line(content_text(first.message.get("content")), QUERY)
-    return f"{numbers} in {max(one.seconds for one in event.candidates):.1f} s: {text}"
+    return f"{numbers} in {max(candidate.seconds for candidate in event.candidates):.1f} s: {text}"
 
 
 def _failed(event: ev.CandidateFailed) -> EventLine:
@@ -76,11 +78,11 @@ def _failed(event: ev.CandidateFailed) -> EventLine:
 
 
 def _scored(event: ev.GroupScored) -> str:
-    rewards = numbers([one.reward for one in event.scores])
+    rewards = numbers([score.reward for score in event.scores])
     causes = [
-        f"{one.index + 1} {cause}"
-        for one in event.scores
-        if (cause := held_down(one.parts, one.reward))
+        f"{score.index + 1} {cause}"
+        for score in event.scores
+        if (cause := held_down(score.parts, score.reward))
     ]
     reasons = f" ({', '.join(causes)})" if causes else ""
     return f"scored {rewards}, best {event.best + 1}{reasons}"
@@ -98,7 +100,7 @@ def _awaited(event: ev.RatingAwaited) -> str:
 
 def _rated(event: ev.GroupRated | ev.VoteCast) -> str:
     order = " ".join(str(index + 1) for index in event.order)
-    scores = " ".join(f"{one:g}" for one in event.scores)
+    scores = " ".join(f"{score:g}" for score in event.scores)
     by = f" by {event.rater}" if event.rater else ""
     verb = "vote" if isinstance(event, ev.VoteCast) else "rated"
     return f"{verb}{by}: {event.rating} {order or scores}".rstrip()
@@ -117,7 +119,7 @@ def _returned(event: ev.AnswerReturned) -> str:
 
 
 def _sealed(event: ev.GroupSealed) -> str:
-    rewards = numbers([one.reward for one in event.rewards])
+    rewards = numbers([reward.reward for reward in event.rewards])
     fate = f"no signal: {event.dead}" if event.dead else "will train"
     return f"finished {rewards} ({event.source}), {fate}"
 
@@ -246,7 +248,7 @@ def _update(event: ev.UpdateDone) -> EventLine:
 
 
 def _work(event: ev.WorkChanged) -> EventLine:
-    current = next((one.title for one in event.steps if one.phase == "doing"), "")
+    current = next((step.title for step in event.steps if step.phase == "doing"), "")
     text = f"{event.work} {event.phase}: {event.said or current}".rstrip(": ")
     level = "warning" if event.phase == "failed" else "info"
     return EventLine(one_line(event.server, 40), one_line(text), level, "engine")

@@ -84,7 +84,7 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
 
 
 def _goal(session: Session) -> str:
-    observed = any(one.state == "OBSERVING" for one in session.state.servers.values())
+    observed = any(server.state == "OBSERVING" for server in session.state.servers.values())
     return "score answers" if observed else "learn"
 
 
@@ -99,7 +99,7 @@ def may_mock(session: Session) -> bool:
 def ready(session: Session) -> bool:
     """Return whether a server answers requests, or soon does."""
     servers = session.state.servers.values()
-    return any(not one.lost and one.state != "OFFLINE" for one in servers)
+    return any(not server.lost and server.state != "OFFLINE" for server in servers)
 
 
 def to_start(session: Session) -> Server | None:
@@ -108,9 +108,9 @@ def to_start(session: Session) -> Server | None:
         return None
     return next(
         (
-            one
-            for one in session.state.servers.values()
-            if refusal(session, "engine.start", server=one.name) is None
+            server
+            for server in session.state.servers.values()
+            if refusal(session, "engine.start", server=server.name) is None
         ),
         None,
     )
@@ -120,10 +120,10 @@ def content(session: Session, room: Room, client: Client | None = None) -> Conte
     """Return the text, the drawing and the steps."""
     sections: list[Content] = [heading("FIRST STEPS")]
     for text in _about(session):
-        sections += [Content(one) for one in wrapped(text, max(20, room.width))]
+        sections += [Content(line) for line in wrapped(text, max(20, room.width))]
     blank = [Content("")] if room.tall else []
     if not session.state.watch_only:
-        sections += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
+        sections += [*blank, *(Content.styled(text, "$muted") for text in loop(session)), *blank]
     for step in steps(session, client):
         key = (f" {step.key or '·'}  ", "bold $accent")
         sections.append(Content.assemble(key, step.text))
@@ -149,17 +149,17 @@ def _about(session: Session) -> Sequence[str]:
 
 def loop(session: Session) -> list[str]:
     """Return the drawing of the loop."""
-    pools = [one.pool for one in session.state.servers.values() if one.pool is not None]
+    pools = [server.pool for server in session.state.servers.values() if server.pool is not None]
     repeats = str(pools[0].repeats) if pools and pools[0].repeats else "N"
     learns = _goal(session) == "learn"
     end = "update" if learns else "journal"
-    return [one.format(n=repeats[:1], end=end) for one in (LOOP if learns else OBSERVED)]
+    return [step.format(n=repeats[:1], end=end) for step in (LOOP if learns else OBSERVED)]
 
 
 def curl_line(session: Session) -> str:
     """Return a command line that sends one question to the proxy."""
-    one = next(one for one in PROGRAMS if one.name == "curl")
-    return settings_of(one, session).replace("'", '"', 2)
+    client = next(program for program in PROGRAMS if program.name == "curl")
+    return settings_of(client, session).replace("'", '"', 2)
 
 
 def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT) -> str:
@@ -169,7 +169,7 @@ def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT
         context: Tokens of the policy's window.
     """
     url = session.state.proxy_url
-    texts = [fill(one.text, url, KEY, DEFAULT_MODEL, context) for one in client.snippets]
+    texts = [fill(snippet.text, url, KEY, DEFAULT_MODEL, context) for snippet in client.snippets]
     return "\n".join(texts)
 
 
@@ -178,8 +178,8 @@ def installed() -> Client | None:
 
     It reads the disk.
     """
-    return next((one for one in clients.installed() if _is_shell(one)), None)
+    return next((client for client in clients.installed() if _is_shell(client)), None)
 
 
 def _is_shell(client: Client) -> bool:
-    return all(one.language == "sh" and not one.file for one in client.snippets)
+    return all(snippet.language == "sh" and not snippet.file for snippet in client.snippets)

@@ -135,9 +135,11 @@ def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
 def _steps(group: Group) -> str:
     """Return the global steps of its candidates; `7-8` where the step changed meanwhile."""
     steps = [
-        str(one.step) if one.later_step is None else f"{one.step}-{one.later_step}"
-        for one in group.candidates
-        if one.step is not None
+        str(candidate.step)
+        if candidate.later_step is None
+        else f"{candidate.step}-{candidate.later_step}"
+        for candidate in group.candidates
+        if candidate.step is not None
     ]
     return ", ".join(dict.fromkeys(steps)) or (UNKNOWN if group.step is None else str(group.step))
 
@@ -154,7 +156,7 @@ def _latency(group: Group) -> list[Line]:
         pieces.append(_pair("first piece", duration(group.latency["first_piece"])))
     if keepalives := int(group.latency.get("keepalives", 0)):
         pieces.append(((plural(keepalives, "keep-alive"), "$muted"),))
-    slow = max(group.candidates, key=lambda one: one.seconds, default=None)
+    slow = max(group.candidates, key=lambda candidate: candidate.seconds, default=None)
     if slow is not None and slow.seconds and len(group.candidates) > 1:
         pieces.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
     return pieces
@@ -166,7 +168,7 @@ def _trouble(group: Group, now: float, width: int, options: DetailOptions) -> li
         which = ", ".join(f"#{index + 1}" for index in missing)
         text_line = f"≈ {UNCONFIRMED}: {which}"
         lines += [((text, "bold $warning"),) for text in wrapped(text_line, width, 600)]
-    if cut := [one.index for one in group.candidates if one.truncated]:
+    if cut := [candidate.index for candidate in group.candidates if candidate.truncated]:
         which = "" if len(cut) == len(group.candidates) else _numbers(cut)
         text_line = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
         lines += [((text, "$warning"),) for text in wrapped(text_line, width, 600)]

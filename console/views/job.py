@@ -62,7 +62,7 @@ def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
     """Return the pieces in rows, as many in each as fit."""
     rows: list[list[Content]] = [[]]
     for piece in pieces:
-        if rows[-1] and sum(one.cell_length + 3 for one in rows[-1]) + piece.cell_length > width:
+        if rows[-1] and sum(row.cell_length + 3 for row in rows[-1]) + piece.cell_length > width:
             rows.append([])
         rows[-1].append(piece)
     return [Content.assemble("  ", Content("   ").join(row)) for row in rows]
@@ -115,9 +115,9 @@ def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
     if not notices:
         return []
     lines: list[Line] = []
-    for one in notices[:12]:
-        where = f"line {one.line}: " if one.line else ""
-        for place, text in enumerate(wrapped(f"{where}{one_line(one.text, 300)}", width - 2)):
+    for notice in notices[:12]:
+        where = f"line {notice.line}: " if notice.line else ""
+        for place, text in enumerate(wrapped(f"{where}{one_line(notice.text, 300)}", width - 2)):
             lines.append((("! " if not place else "  ", "$warning"), (text, "")))
     if len(notices) > 12:
         lines.append(((f"  and {len(notices) - 12} more", "$muted"),))
@@ -137,7 +137,7 @@ def describe_changes(changes: "Sequence[Change]", width: int = 80) -> str:
         return "The job equals the one on the server."
     changes_text = [
         f"{name} {before} → {after}"
-        for name, before, after in (change_words(one) for one in changes[:5])
+        for name, before, after in (change_words(change) for change in changes[:5])
     ]
     more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
-    return f"Changes: {', '.join(one_line(one, width) for one in changes_text)}{more}."
+    return f"Changes: {', '.join(one_line(change, width) for change in changes_text)}{more}."

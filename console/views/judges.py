@@ -62,14 +62,14 @@ def judges_data(state: State) -> list[dict[str, Any]]:
 
 def judges_of(state: State) -> list[JudgeSpent]:
     """Return the judges in the order of the model, those removed from it last."""
-    order = [one.name for one in state.rewards.parts]
+    order = [part.name for part in state.rewards.parts]
     known = {name: place for place, name in enumerate(order)}
-    return sorted(state.judges.values(), key=lambda one: known.get(one.judge, len(order)))
+    return sorted(state.judges.values(), key=lambda judge: known.get(judge.judge, len(order)))
 
 
 def in_use(state: State, judge: JudgeSpent) -> bool:
     """Return whether the active model uses the judge."""
-    return any(one.name == judge.judge and one.enabled for one in state.rewards.parts)
+    return any(part.name == judge.judge and part.enabled for part in state.rewards.parts)
 
 
 def judge_lines(state: State, width: int) -> list[Line]:
@@ -79,7 +79,7 @@ def judge_lines(state: State, width: int) -> list[Line]:
     trouble = fault.judge if fault is not None and fault.mended_at is None else ""
     lines: list[Line] = []
     for judge in judges:
-        known = any(one.name == judge.judge for one in state.rewards.parts)
+        known = any(part.name == judge.judge for part in state.rewards.parts)
         if known or judge.calls:  # a removed judge stays listed for its cost
             used = in_use(state, judge)
             lines += _judge(judge, used, known, width, judge.judge == trouble)

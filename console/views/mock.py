@@ -224,7 +224,9 @@ def _answered(group: Group | None) -> Candidate | None:
     """Return the candidate the user got."""
     if group is None or group.returned is None:
         return None
-    return next((one for one in group.candidates if one.index == group.returned), None)
+    return next(
+        (candidate for candidate in group.candidates if candidate.index == group.returned), None
+    )
 
 
 def _returned(group: Group | None) -> str:

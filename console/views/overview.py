@@ -65,7 +65,9 @@ def engines(session: Session, room: Room) -> Content:
     if not servers:
         return lines(heading("ENGINE"), _note("No swarm server is known yet"))
     alone = len(servers) == 1 and room.width < WIDE
-    shown = [one for server in servers for one in _engine(server, session, room.width, alone)]
+    shown = [
+        content for server in servers for content in _engine(server, session, room.width, alone)
+    ]
     return lines(*shown)
 
 
@@ -110,7 +112,7 @@ def _step_times(server: Server) -> str:
     seconds = list(step_seconds(server.spans).values())[-3:]
     if not seconds:
         return ""
-    return "steps " + " ".join(duration(one) for one in seconds)
+    return "steps " + " ".join(duration(second) for second in seconds)
 
 
 def _pool(server: Server, width: int, start: str) -> Content:
@@ -171,7 +173,9 @@ def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
 
 
 def _dead(groups: Sequence[Group]) -> Content:
-    ended = [one for one in groups if one.phase not in ("ABORTED", "FAILED") and not one.lost]
+    ended = [
+        group for group in groups if group.phase not in ("ABORTED", "FAILED") and not group.lost
+    ]
     sealed = [group for group in ended if group.sealed_at is not None][-SEALED:]
     if not sealed:
         return Content("")
@@ -242,7 +246,7 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
         return heading("ALERTS", "none")
     shown = [heading("ALERTS", str(len(raised)))]
     most = 6 if room.tall else 2
-    cursor = next((index for index, one in enumerate(raised) if one.key == chosen), 0)
+    cursor = next((index for index, alert in enumerate(raised) if alert.key == chosen), 0)
     first = max(0, min(cursor, len(raised) - most))
     context = context_of(session)
     for index, alert in enumerate(raised[first : first + most]):
@@ -250,13 +254,15 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
         action = action_for(alert, context=context)
         rows_of_alert = _alert(alert, action, session.now(), room.width, rows)
         shown += (
-            [one.stylize("on $band") for one in rows_of_alert]
+            [row.stylize("on $band") for row in rows_of_alert]
             if alert.key == chosen
             else rows_of_alert
         )
         if alert.todo and (room.tall or not index):
             advice = wrapped_within(one_line(f"→ {alert.todo}", 600), room.width - 4, 2)
-            shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
+            shown += [
+                _note(f"  {'' if row == 0 else '  '}{text}") for row, text in enumerate(advice)
+            ]
     if len(raised) > most:
         more = [f"{first} above"] if first else []
         more += [f"{rest} more"] if (rest := len(raised) - first - most) else []
@@ -285,7 +291,7 @@ def _alert(
             (age, "$muted"),
             *(("  ", (keys, "bold $accent")) if keys else ()),
         ),
-        *(Content(f"  {one}") for one in more),
+        *(Content(f"  {text}") for text in more),
     ]
 
 

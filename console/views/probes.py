@@ -29,12 +29,12 @@ def compared(state: State, try_id: str, room: int) -> list[Probe]:
     Earlier answers to the same prompt come first, because they show the effect of training.
     """
     tries = newest_first(state)
-    chosen = next((one for one in tries if one.try_id == try_id), None)
+    chosen = next((try_ for try_ in tries if try_.try_id == try_id), None)
     if chosen is None:
         return []
-    others = [one for one in tries[tries.index(chosen) + 1 :] if one.over]
-    same = [one for one in others if one.prompt == chosen.prompt]
-    return [chosen, *same, *(one for one in others if one not in same)][: max(1, room)]
+    others = [try_ for try_ in tries[tries.index(chosen) + 1 :] if try_.over]
+    same = [other for other in others if other.prompt == chosen.prompt]
+    return [chosen, *same, *(other for other in others if other not in same)][: max(1, room)]
 
 
 def columns(width: int) -> int:
@@ -47,32 +47,32 @@ def list_head(width: int) -> Line:
     return ((f"{'time':<9}{'server':<11}{'step':>5}{'took':>7}  prompt", "$muted"),)
 
 
-def list_row(one: Probe, state: State, now: float, width: int) -> Line:
+def list_row(probe: Probe, state: State, now: float, width: int) -> Line:
     """Return the line of one prompt."""
-    step = UNKNOWN if one.step is None else str(one.step)
-    how, tone = _how(one, state, now)
+    step = UNKNOWN if probe.step is None else str(probe.step)
+    how, tone = _how(probe, state, now)
     return (
-        (f"{clock(one.at):<9}", "$muted"),
-        (fit(one_line(one.server, 20), 10) + " ", ""),
+        (f"{clock(probe.at):<9}", "$muted"),
+        (fit(one_line(probe.server, 20), 10) + " ", ""),
         (f"{step:>5}", ""),
         (fit(how, 7, right=True), tone),
-        ("  " + fit(one_line(one.prompt, 300), max(8, width - 34)), ""),
+        ("  " + fit(one_line(probe.prompt, 300), max(8, width - 34)), ""),
     )
 
 
-def _how(one: Probe, state: State, now: float) -> tuple[str, str]:
-    if not one.over:
-        return elapsed(now - one.at), "bold $engine-syncing"
-    if one.error:
-        return "failed" if one.error != "cancelled" else "cancel.", "$reward-down"
-    return duration(one.seconds), "$muted"
+def _how(probe: Probe, state: State, now: float) -> tuple[str, str]:
+    if not probe.over:
+        return elapsed(now - probe.at), "bold $engine-syncing"
+    if probe.error:
+        return "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
+    return duration(probe.seconds), "$muted"
 
 
-def progress(one: Probe, state: State, now: float) -> str:
+def progress(probe: Probe, state: State, now: float) -> str:
     """Return what a running prompt waits for."""
-    group = state.groups.get(one.group_id)
-    server = state.servers.get(one.server)
-    waited = elapsed(now - one.at)
+    group = state.groups.get(probe.group_id)
+    server = state.servers.get(probe.server)
+    waited = elapsed(now - probe.at)
     where = ""
     if server is not None:
         shown = lost_text(server, now) if server.lost else server.state.replace("_", " ")
@@ -89,7 +89,7 @@ def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> li
     if not probes:
         return [(("Type a prompt above; its answer appears here.", "$muted"),)]
     room = (width - len(_GAP) * (len(probes) - 1)) // len(probes)
-    shown = [_column(one, state, now, room, probes[0]) for one in probes]
+    shown = [_column(probe, state, now, room, probes[0]) for probe in probes]
     height = max(map(len, shown))
     lines: list[Line] = []
     for row in range(height):
@@ -106,40 +106,40 @@ def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> li
 
 
 def _column(
-    one: Probe, state: State, now: float, width: int, chosen: Probe
+    probe: Probe, state: State, now: float, width: int, chosen: Probe
 ) -> list[tuple[str, str]]:
-    step = "step unknown" if one.step is None else f"step {one.step}"
-    server = state.servers.get(one.server)
-    if one.run and server is not None and len(server.runs) > 1:
-        step = f"run {one.run} {step}"  # steps of another run are other weights
-    where = f" · {one_line(one.server, 16)}" if len(state.servers) > 1 else ""
-    shown = [(one_line(f"{step} · {clock(one.at)}{where}", width), "bold $heading")]
-    if one.prompt != chosen.prompt:
-        shown.append((fit(f"prompt: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
-    if not one.over:
-        text = f"◔ {progress(one, state, now)}"
+    step = "step unknown" if probe.step is None else f"step {probe.step}"
+    server = state.servers.get(probe.server)
+    if probe.run and server is not None and len(server.runs) > 1:
+        step = f"run {probe.run} {step}"  # steps of another run are other weights
+    where = f" · {one_line(probe.server, 16)}" if len(state.servers) > 1 else ""
+    shown = [(one_line(f"{step} · {clock(probe.at)}{where}", width), "bold $heading")]
+    if probe.prompt != chosen.prompt:
+        shown.append((fit(f"prompt: {one_line(probe.prompt, 200)}", width).rstrip(), "$muted"))
+    if not probe.over:
+        text = f"◔ {progress(probe, state, now)}"
         return [*shown, *((line, "$engine-syncing") for line in wrapped(text, width))]
-    if one.error:
-        text = f"× no answer: {one.error}"
+    if probe.error:
+        text = f"× no answer: {probe.error}"
         return [*shown, *((line, "$reward-down") for line in wrapped(text, width))]
-    shown.append((fit(_figures(one, state), width).rstrip(), "$muted"))
+    shown.append((fit(_figures(probe, state), width).rstrip(), "$muted"))
     shown.append(("", ""))
-    if one.reasoning:
-        thought = plural(len(one.reasoning.split()), "word")
+    if probe.reasoning:
+        thought = plural(len(probe.reasoning.split()), "word")
         shown.append((fit(f"▸ reasoning, {thought}", width).rstrip(), "$muted"))
-    shown += [(line, "") for line in wrapped(one.text, width)]
-    shown += [(line, "$accent") for line in wrapped(calls_text(one.tool_calls), width)]
-    if not (one.text or one.tool_calls):
+    shown += [(line, "") for line in wrapped(probe.text, width)]
+    shown += [(line, "$accent") for line in wrapped(calls_text(probe.tool_calls), width)]
+    if not (probe.text or probe.tool_calls):
         shown.append(("(an empty answer)", "$muted"))
-    if one.cut:
+    if probe.cut:
         shown.append((fit("… cut here: Enter shows its group", width).rstrip(), "$muted"))
     return shown
 
 
-def _figures(one: Probe, state: State) -> str:
-    how = "" if one.finish_reason == "stop" else one_line(one.finish_reason, 12)
-    facts = [duration(one.seconds), plural(one.tokens, "token"), how]
-    group = state.groups.get(one.group_id)
+def _figures(probe: Probe, state: State) -> str:
+    how = "" if probe.finish_reason == "stop" else one_line(probe.finish_reason, 12)
+    facts = [duration(probe.seconds), plural(probe.tokens, "token"), how]
+    group = state.groups.get(probe.group_id)
     if group is not None and group.candidates:
         reward = group.candidates[0].auto_reward
         if reward is not None:

@@ -157,7 +157,7 @@ def detail(
     """
     lines: list[Line] = list(_facts(server, details, now, width))
     if trouble:
-        lines += [((one, "$engine-lost"),) for one in wrapped(trouble, width)]
+        lines += [((line, "$engine-lost"),) for line in wrapped(trouble, width)]
     lines += _bars(server.pool, width)
     lines += _history(server, _known_at(server, now))
     if details is None:
@@ -169,12 +169,12 @@ def detail(
     lines += _log(details, width)
     if details.missing:
         lines += [*_title("NOT REPORTED")]
-        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in details.missing]
+        lines += [((f"  {one_line(text, width)}", "$muted"),) for text in details.missing]
     return lines
 
 
 def _title(text: str, *more: str) -> list[Line]:
-    notes = "  ".join(one for one in more if one)
+    notes = "  ".join(text for text in more if text)
     return [(), ((text, "bold $heading"), (f"  {notes}" if notes else "", "$muted"))]
 
 
@@ -259,16 +259,19 @@ def _clients(details: ServerDetails, ours: str, width: int) -> list[Line]:
     room = 38 if width >= 100 else 24
     slots = f"{details.claimed} held, {details.free} free" if details.free is not None else ""
     lines = _title("CLIENTS", plural(len(details.clients), "client"), slots)
-    for one in details.clients:
+    for client in details.clients:
         signs = [
-            "this program" if one.name == ours else "",
-            "active" if one.active else "",
-            "agreed to sync" if one.agreed else "",
+            "this program" if client.name == ours else "",
+            "active" if client.active else "",
+            "agreed to sync" if client.agreed else "",
         ]
         lines.append(
             (
-                (f"  {fit(one_line(one.name, 40), room)} ", "bold" if one.name == ours else ""),
-                (fit(plural(one.running, "episode"), 12), ""),
+                (
+                    f"  {fit(one_line(client.name, 40), room)} ",
+                    "bold" if client.name == ours else "",
+                ),
+                (fit(plural(client.running, "episode"), 12), ""),
                 (f"  {', '.join(sign for sign in signs if sign)}", "$muted"),
             )
         )
@@ -279,18 +282,22 @@ def _episodes(episodes: Sequence[EpisodeDetails], width: int) -> list[Line]:
     if not episodes:
         return []
     lines = _title("RUNNING EPISODES", str(len(episodes)), "longest idle first")
-    for one in episodes:
-        late = one.idle is not None and one.limit is not None and one.idle > 0.8 * one.limit
-        idle = f"{duration(one.idle)} / {duration(one.limit)}"
-        calls = UNKNOWN if one.calls is None else plural(one.calls, "call")
-        task = f"  {one_line(one.task, 40)}" if one.task else ""
+    for episode in episodes:
+        late = (
+            episode.idle is not None
+            and episode.limit is not None
+            and episode.idle > 0.8 * episode.limit
+        )
+        idle = f"{duration(episode.idle)} / {duration(episode.limit)}"
+        calls = UNKNOWN if episode.calls is None else plural(episode.calls, "call")
+        task = f"  {one_line(episode.task, 40)}" if episode.task else ""
         lines.append(
             (
-                (f"  {fit(one_line(one.uuid, 40), 12 if width < 100 else 36)} ", ""),
+                (f"  {fit(one_line(episode.uuid, 40), 12 if width < 100 else 36)} ", ""),
                 (fit(f"idle {idle}", 20), "bold $engine-lost" if late else ""),
                 (fit(calls, 9), "$muted"),
-                (fit(one_line(one.client, 40), 16 if width < 100 else 36), "$muted"),
-                (f"  {one.kind}{task}", "$muted"),
+                (fit(one_line(episode.client, 40), 16 if width < 100 else 36), "$muted"),
+                (f"  {episode.kind}{task}", "$muted"),
             )
         )
     return lines
@@ -301,14 +308,14 @@ def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
         return []
     lines = _title("TASKS OF THIS BATCH", str(len(tasks)))
     room = max(12, min(48, width - 34))
-    for one in tasks:
-        known = [value for value in one.rewards if value is not None]
+    for task in tasks:
+        known = [value for value in task.rewards if value is not None]
         rewards = numbers(known[:8])
         equal = "  all equal" if len(known) > 1 and min(known) == max(known) else ""
         lines.append(
             (
-                (f"  {fit(one_line(one.task, 80), room)} ", ""),
-                (fit(plural(one.episodes, "episode"), 12), "bold"),
+                (f"  {fit(one_line(task.task, 80), room)} ", ""),
+                (fit(plural(task.episodes, "episode"), 12), "bold"),
                 (f"  {rewards}", "$reward-up"),
                 (equal, "$dead"),
             )
@@ -321,8 +328,8 @@ def _call(details: ServerDetails, width: int) -> list[Line]:
         return []
     lines = _title("NEWEST CALL", "of any client")
     for label, text in (("asked", details.asked), ("answered", details.answered)):
-        for row, one in enumerate(wrapped(text, width - 12)[:4]):
-            lines.append(((f"  {label if not row else '':<10}", "$muted"), (one, "")))
+        for row, line in enumerate(wrapped(text, width - 12)[:4]):
+            lines.append(((f"  {label if not row else '':<10}", "$muted"), (line, "")))
     return lines
 
 
@@ -330,8 +337,8 @@ def _log(details: ServerDetails, width: int) -> list[Line]:
     if not details.log:
         return []
     lines = _title("SERVER LOG", "last 30 s")
-    for one in details.log[-15:]:
-        at = clock(one.at) if one.at is not None else UNKNOWN
-        text = one_line(f"{one.tag} {one.text}", max(10, width - 12))
+    for line in details.log[-15:]:
+        at = clock(line.at) if line.at is not None else UNKNOWN
+        text = one_line(f"{line.tag} {line.text}", max(10, width - 12))
         lines.append(((f"  {at}  ", "$muted"), (text, "")))
     return lines

@@ -65,16 +65,16 @@ def with_curves(
         return [*text, Content(""), *_below(known, width)]
     height = max(_MIN_LINES, min(_MAX_LINES, len(text) // len(known)))
     drawn = [
-        _curve(one, points, room, height, axis=at == len(known) - 1)
-        for at, (one, points) in enumerate(known)
+        _curve(series, points, room, height, axis=at == len(known) - 1)
+        for at, (series, points) in enumerate(known)
     ]
-    return _beside(text, [line for one in drawn for line in one], width - room - _GAP)
+    return _beside(text, [line for block in drawn for line in block], width - room - _GAP)
 
 
 def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
     """Return the series that have a value for any step, in ascending order of steps."""
     series = []
-    for one in _SERIES:
+    for kind in _SERIES:
         points = [
             Point(
                 step.step,
@@ -84,21 +84,21 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
                 finished=server.is_finished(step),
             )
             for step in server.steps
-            if (value := one.value(step)) is not None
+            if (value := kind.value(step)) is not None
         ]
         if points:
-            series.append((one, points))
+            series.append((kind, points))
     return series
 
 
 def _curve(
-    one: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
+    series: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
 ) -> list[Content]:
     """Return the title, the curve in `height` - 1 lines and, if `axis`, the step numbers."""
     newest, step = latest(points)
     title = Content.assemble(
-        (f"{one.title} ", "bold $heading"),
-        (one.format(newest.mean), "bold $curve"),
+        (f"{series.title} ", "bold $heading"),
+        (series.format(newest.mean), "bold $curve"),
         (f"  {step}", "$muted"),
     )
     plot = [Content.assemble(*line) for line in curve(points, width, height)]
@@ -127,8 +127,8 @@ def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Con
     rows: list[Content] = []
     for start in range(0, len(known), columns):
         block: list[Content] = []
-        for at, (one, points) in enumerate(known[start : start + columns]):
-            drawn = _curve(one, points, size, _MIN_LINES + 1, axis=True)
+        for at, (series, points) in enumerate(known[start : start + columns]):
+            drawn = _curve(series, points, size, _MIN_LINES + 1, axis=True)
             block = _beside(block, drawn, at * (size + _GAP) - _GAP) if at else drawn
         rows += block
     return rows

@@ -69,8 +69,8 @@ def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
 
 def _forget_from(seconds: dict[int, float], step: int) -> None:
     """Drop `step` and later ones: an engine run repeats them."""
-    for one in [one for one in seconds if one >= step]:
-        del seconds[one]
+    for second in [second for second in seconds if second >= step]:
+        del seconds[second]
 
 
 def shares(spans: Sequence[StateSpan]) -> list[tuple[str, float]]:
@@ -80,7 +80,7 @@ def shares(spans: Sequence[StateSpan]) -> list[tuple[str, float]]:
     for stay in spans:
         sums[stay.state] = sums.get(stay.state, 0.0) + stay.seconds
     return sorted(
-        ((state, seconds / total) for state, seconds in sums.items()), key=lambda one: -one[1]
+        ((state, seconds / total) for state, seconds in sums.items()), key=lambda share: -share[1]
     )
 
 
@@ -92,12 +92,12 @@ def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
     """
     spare = width - least * len(seconds)
     total = sum(seconds) or 1.0
-    exact = [one / total * spare for one in seconds]
-    counts = [int(one) for one in exact]
+    exact = [second / total * spare for second in seconds]
+    counts = [int(count) for count in exact]
     by_rest = sorted(range(len(exact)), key=lambda at: counts[at] - exact[at])
     for at in by_rest[: spare - sum(counts)]:
         counts[at] += 1
-    return [least + one for one in counts]
+    return [least + count for count in counts]
 
 
 def newest(server: Server, now: float, width: int) -> list[StateSpan]:
@@ -111,7 +111,9 @@ def timeline(spans: Sequence[StateSpan], width: int) -> Content:
         return Content("")
     pieces: list[tuple[str, str]] = []
     least = max(1, min(WORD_CELLS, width // len(spans)))
-    for stay, room in zip(spans, cells([one.seconds for one in spans], width, least), strict=True):
+    for stay, room in zip(
+        spans, cells([span.seconds for span in spans], width, least), strict=True
+    ):
         shape = state_style(stay.state)
         step = f"{shape.short} {stay.step}" if stay.state == "ROLLING" and stay.step else ""
         label = _fit(

@@ -71,7 +71,7 @@ def head_line(width: int) -> Line:
 def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
     """Return all calls below each other; context tokens are folded."""
     lines: list[Line] = []
-    if any(one.text is None for call in tokens.calls for one in call.tokens):
+    if any(token.text is None for call in tokens.calls for token in call.tokens):
         lines += [((text, "$warning"),) for text in wrapped(_NO_POLICY, width)]
     if not tokens.calls:
         lines.append((("This episode has made no call", "$muted"),))
@@ -83,15 +83,15 @@ def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]
 
 
 def _call_line(place: int, count: int, call: TokenCall) -> Line:
-    trained = [one for one in call.tokens if one.mask]
+    trained = [token for token in call.tokens if token.mask]
     pieces: list[tuple[str, str]] = [(" ", "")]
     if count > 1:
         pieces.append((f"call {place + 1} of {count}  ", "bold $heading"))
     pieces.append((f"{call.prompt_tokens} prompt, {len(trained)} trained", "bold"))
     if call.step is not None:
         pieces.append((f"  sampled after {plural(call.step, 'update')}", "$muted"))
-    then = [one.logprob for one in trained if one.logprob is not None]
-    now = [one.logprob_now for one in trained if one.logprob_now is not None]
+    then = [token.logprob for token in trained if token.logprob is not None]
+    now = [token.logprob_now for token in trained if token.logprob_now is not None]
     if then:
         mean = number(math.fsum(then) / len(then))
         after = f" → {number(math.fsum(now) / len(now))}" if now else ""
@@ -102,50 +102,50 @@ def _call_line(place: int, count: int, call: TokenCall) -> Line:
 def _rows(call: TokenCall, width: int, unfolded: bool) -> list[Line]:
     lines: list[Line] = []
     numbered = list(enumerate(call.tokens, 1))
-    for trained, run in groupby(numbered, key=lambda one: bool(one[1].mask)):
+    for trained, run in groupby(numbered, key=lambda item: bool(item[1].mask)):
         rows = list(run)
         if trained or unfolded:
-            lines += [_row(place, one, width) for place, one in rows]
+            lines += [_row(place, token, width) for place, token in rows]
         else:
-            lines.append(_fold([one for _, one in rows], width))
+            lines.append(_fold([token for _, token in rows], width))
     return lines
 
 
 def _fold(tokens: Sequence[Token], width: int) -> Line:
     head = f"{'▸':>5} {plural(len(tokens), 'token')} read, not trained on  (z unfolds)  "
-    text = "".join(one.text or "" for one in tokens)
+    text = "".join(token.text or "" for token in tokens)
     return ((head, "$muted"), (fit(one_line(text, 400), max(0, width - len(head))), "$faint"))
 
 
-def _row(place: int, one: Token, width: int) -> Line:
+def _row(place: int, token: Token, width: int) -> Line:
     diff = None
-    if one.logprob is not None and one.logprob_now is not None:
-        diff = one.logprob_now - one.logprob
+    if token.logprob is not None and token.logprob_now is not None:
+        diff = token.logprob_now - token.logprob
     tone = _tone(diff)
     pieces: list[tuple[str, str]] = [
         (f"{place:>5}", "$faint"),
-        (f"{one.id:>7}", "$muted"),
-        (f"{one.mask:>6}", "bold" if one.mask else "$muted"),
-        (f"{_logprob(one.logprob):>9}", ""),
-        (f"{_logprob(one.logprob_now):>9}", ""),
+        (f"{token.id:>7}", "$muted"),
+        (f"{token.mask:>6}", "bold" if token.mask else "$muted"),
+        (f"{_logprob(token.logprob):>9}", ""),
+        (f"{_logprob(token.logprob_now):>9}", ""),
         (f"{UNKNOWN if diff is None else _signed(diff):>8}", tone),
     ]
     if width >= WIDE:
-        pieces += _chances(one, diff, tone)
+        pieces += _chances(token, diff, tone)
     used = sum(len(text) for text, _ in pieces) + 2
-    text = UNKNOWN if one.text is None else repr(one.text)
-    pieces += [("  ", ""), (fit(one_line(text, 200), max(0, width - used)), _text_tone(one))]
+    text = UNKNOWN if token.text is None else repr(token.text)
+    pieces += [("  ", ""), (fit(one_line(text, 200), max(0, width - used)), _text_tone(token))]
     return tuple(pieces)
 
 
-def _text_tone(one: Token) -> str:
-    return "bold" if one.mask and one.text is not None else "$muted"
+def _text_tone(token: Token) -> str:
+    return "bold" if token.mask and token.text is not None else "$muted"
 
 
-def _chances(one: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
+def _chances(token: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
     """Return both probabilities, their ratio, and the change as a bar around its middle."""
     ratio = UNKNOWN if diff is None else f"{math.exp(min(diff, 20.0)):.2f}"
-    text = f"{_chance(one.logprob):>8}{_chance(one.logprob_now):>8}{ratio:>8}  "
+    text = f"{_chance(token.logprob):>8}{_chance(token.logprob_now):>8}{ratio:>8}  "
     half = _BAR // 2
     cells = 0 if diff is None else min(half, round(abs(diff) * half))
     if diff is not None and diff < 0:

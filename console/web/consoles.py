@@ -251,7 +251,7 @@ class BrowserConsoles:
     def _check_count(self, identity: Identity) -> None:
         if self.count >= self._most:
             raise Refused(full(self._most))
-        if sum(one.identity.name == identity.name for one in self._open) >= _PER_LINK:
+        if sum(console.identity.name == identity.name for console in self._open) >= _PER_LINK:
             raise Refused(full_of_link(_PER_LINK))
 
     async def moved(self, console: BrowserConsole) -> None:
@@ -268,13 +268,13 @@ class BrowserConsoles:
         """Return name, role, pid, memory and age of each console."""
         return [
             {
-                "name": one.identity.name,
-                "role": one.identity.role,
-                "pid": one.pid,
-                "rss_mb": round(one.rss() / 1e6, 1),
-                "since": one.since,
+                "name": console.identity.name,
+                "role": console.identity.role,
+                "pid": console.pid,
+                "rss_mb": round(console.rss() / 1e6, 1),
+                "since": console.since,
             }
-            for one in sorted(self._open, key=lambda one: one.since)
+            for console in sorted(self._open, key=lambda console: console.since)
         ]
 
     async def open(
@@ -314,8 +314,8 @@ class BrowserConsoles:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the folders of consoles whose server was killed. Blocks on the disk."""
-    for one in folder.glob(f"{FOLDER_PREFIX}*/"):
-        shutil.rmtree(one, ignore_errors=True)
+    for path in folder.glob(f"{FOLDER_PREFIX}*/"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_private(path: Path, text: str) -> None:

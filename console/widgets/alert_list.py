@@ -65,7 +65,7 @@ class AlertList(Section, can_focus=True):
     def chosen(self) -> AlertRaised | None:
         """The alert under the cursor; the first one while the list has no focus."""
         alerts = self._alerts()
-        same = next((one for one in alerts if one.key == self._key), None)
+        same = next((alert for alert in alerts if alert.key == self._key), None)
         return (same if self.has_focus else None) or next(iter(alerts), None)
 
     def _alerts(self) -> list[AlertRaised]:

@@ -50,7 +50,7 @@ class CheckpointPanel(Section, can_focus=True):
     def _update_list(self, saved: tuple[Checkpoint, ...]) -> None:
         """Keep the cursor on its checkpoint, or at the same place when that is gone."""
         self._saved = saved
-        names = [one.name for one in saved]
+        names = [checkpoint.name for checkpoint in saved]
         if self._cursor in names:
             self._place = names.index(self._cursor)
         else:
@@ -98,16 +98,19 @@ class CheckpointPanel(Section, can_focus=True):
         return range(start, min(start + most, count))
 
 
-def checkpoint_line(one: Checkpoint, now: float, width: int, here: bool) -> Content:
+def checkpoint_line(checkpoint: Checkpoint, now: float, width: int, here: bool) -> Content:
     """Return `▸ step-000020          step 20   3m ago   10.9 MB`."""
     room = max(16, min(40, width - 44))
-    step = "✖ damaged" if one.damaged else f"step {one.step}"
-    tone = "$engine-lost" if one.damaged else "bold" if not one.kept else ""
+    step = "✖ damaged" if checkpoint.damaged else f"step {checkpoint.step}"
+    tone = "$engine-lost" if checkpoint.damaged else "bold" if not checkpoint.kept else ""
     return Content.assemble(
         ("▸ " if here else "  ", "bold $accent"),
-        (fit(one_line(one.name, 64), room), "bold reverse" if here else tone),
-        (f"  {step:<11}", "$engine-lost" if one.damaged else ""),
-        (f"{ago(now - one.at):>8}", "$muted"),
-        (f"{one.bytes / 1e6:8.1f} MB", "$muted"),
-        ("  of the engine" if one.kept and not one.damaged and width >= 76 else "", "$faint"),
+        (fit(one_line(checkpoint.name, 64), room), "bold reverse" if here else tone),
+        (f"  {step:<11}", "$engine-lost" if checkpoint.damaged else ""),
+        (f"{ago(now - checkpoint.at):>8}", "$muted"),
+        (f"{checkpoint.bytes / 1e6:8.1f} MB", "$muted"),
+        (
+            "  of the engine" if checkpoint.kept and not checkpoint.damaged and width >= 76 else "",
+            "$faint",
+        ),
     )

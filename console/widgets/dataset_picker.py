@@ -79,7 +79,7 @@ class DatasetPicker(ModalScreen[str | None]):
     def _filter(self) -> None:
         text = self.query_one("#picker-filter", Input).value.strip().lower()
         path = text.startswith(_PATH)
-        self._shown = [] if path else [one for one in self._all if matches(one, text)]
+        self._shown = [] if path else [choice for choice in self._all if matches(choice, text)]
         self._list()
         self._preview()
 
@@ -92,7 +92,7 @@ class DatasetPicker(ModalScreen[str | None]):
         at = 0 if options.highlighted is None else options.highlighted
         options.clear_options()
         width = max(24, options.scrollable_content_region.width - 2)
-        options.add_options([Option(Text(label(one, width))) for one in self._shown])
+        options.add_options([Option(Text(label(choice, width))) for choice in self._shown])
         if self._shown:
             options.highlighted = min(at, len(self._shown) - 1)
 
@@ -168,10 +168,10 @@ class DatasetPicker(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-def matches(one: DatasetChoice, typed: str) -> bool:
+def matches(choice: DatasetChoice, typed: str) -> bool:
     """Return whether the name contains the typed characters in order."""
     at = 0
-    text = f"{one.where} {one.name}".lower()
+    text = f"{choice.where} {choice.name}".lower()
     for letter in typed:
         at = text.find(letter, at) + 1
         if not at:
@@ -179,9 +179,9 @@ def matches(one: DatasetChoice, typed: str) -> bool:
     return True
 
 
-def label(one: DatasetChoice, width: int) -> str:
+def label(choice: DatasetChoice, width: int) -> str:
     """Return name, place and size on one line."""
-    size = "folder" if one.folder else size_text(one.size) if one.size else ""
-    right = "  ".join(part for part in (size, _PLACES.get(one.where, "")) if part)
-    name = fit(one_line(one.name, 200), max(8, width - len(right) - 2))
+    size = "folder" if choice.folder else size_text(choice.size) if choice.size else ""
+    right = "  ".join(part for part in (size, _PLACES.get(choice.where, "")) if part)
+    name = fit(one_line(choice.name, 200), max(8, width - len(right) - 2))
     return name + " " * max(2, width - cell_len(name) - len(right)) + right

@@ -140,7 +140,10 @@ class GroupDetail(Vertical):
         scored = self.screen.has_class("-roomy") and bool(bar_lines(group, width))
         pane.display = scored
         if scored:
-            source = [(one.index, one.auto_reward, one.parts) for one in group.candidates]
+            source = [
+                (candidate.index, candidate.auto_reward, candidate.parts)
+                for candidate in group.candidates
+            ]
             pane.show((*source, group.rating, group.source), lambda room: bar_lines(group, room))
 
     def select(self, place: int) -> None:

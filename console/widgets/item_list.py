@@ -95,7 +95,9 @@ class ItemList(TextPane, can_focus=True):
     def first_rows(self) -> list[tuple[int, int]]:
         """Return the first row and the index of each visible item."""
         head = self._head is not None
-        rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
+        rows = [
+            (span.start - self.scroll_offset.y + head, at) for at, span in enumerate(self._spans)
+        ]
         return [(row, at) for row, at in rows if self._keys[at] and row >= head]
 
     def show_items(self, source: Hashable, build: Callable[[int], Iterable[ListItem]]) -> None:

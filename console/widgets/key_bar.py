@@ -225,18 +225,22 @@ class KeyBar(Widget, can_focus=False):
     ) -> list[ShownKey]:
         """Return the screen's first keys, its others, its spare ones, then help and quit."""
         hidden: dict[str, ActiveBinding] = {}
-        for one in active:
-            if not one.binding.show:
-                hidden.setdefault(one.binding.action, one)
+        for binding in active:
+            if not binding.binding.show:
+                hidden.setdefault(binding.binding.action, binding)
         spare = [
             self._shown_key(hidden[action])
             for action in getattr(self.screen, "spare_keys", ())
             if action in hidden
         ]
         first = getattr(self.screen, "first_keys", ())
-        own = [one for one in shown if one.action not in _ALWAYS]
-        own.sort(key=lambda one: first.index(one.action) if one.action in first else len(first))
-        return [*own, *spare, *(one for one in shown if one.action in _ALWAYS)]
+        own = [key for key in shown if key.action not in _ALWAYS]
+        own.sort(
+            key=lambda binding: (
+                first.index(binding.action) if binding.action in first else len(first)
+            )
+        )
+        return [*own, *spare, *(key for key in shown if key.action in _ALWAYS)]
 
     def _shown_key(self, active: ActiveBinding) -> ShownKey:
         binding = active.binding
@@ -268,13 +272,13 @@ def _cells(key: ShownKey) -> int:
 def _fitting(shown: Sequence[ShownKey], room: int, maximum: int) -> tuple[ShownKey, ...]:
     """Return the keys that fit, at most `maximum`, in order; help and quit take precedence."""
     room += 1  # no separator after the last one
-    actions = {one.action for one in shown if one.action in _ALWAYS}
-    room -= sum(_cells(one) for one in shown if one.action in actions)
-    for one in shown:
-        if one.action in actions:
+    actions = {key.action for key in shown if key.action in _ALWAYS}
+    room -= sum(_cells(key) for key in shown if key.action in actions)
+    for key in shown:
+        if key.action in actions:
             continue
-        room -= _cells(one)
+        room -= _cells(key)
         if room < 0 or len(actions) == maximum:
             break
-        actions.add(one.action)
-    return tuple(one for one in shown if one.action in actions)
+        actions.add(key.action)
+    return tuple(key for key in shown if key.action in actions)

@@ -89,7 +89,7 @@ class LogLines(ScrollView):
             return self._texts[at]
         if not block.folded:
             return f"▾ {self._texts[at]}"
-        raised = next((one for one in reversed(block.lines) if self._texts[one].strip()), at)
+        raised = next((line for line in reversed(block.lines) if self._texts[line].strip()), at)
         return f"▸ {self._texts[raised]}  · {plural(len(block.lines), 'line')}"
 
     def _text(self, text: str, tone: Style) -> Iterable[Segment]:

@@ -155,7 +155,7 @@ class LogView(LogLines, can_focus=True):
         for place in self._rows_in_sight():
             block = self.folds.block(place)
             places = block.lines if block is not None and block.folded else [place]
-            texts += [self.shown[one].text for one in places]
+            texts += [self.shown[place].text for place in places]
         return texts
 
     def _rows_in_sight(self) -> Sequence[int]:
@@ -180,7 +180,7 @@ class LogView(LogLines, can_focus=True):
         """Fold or unfold the traceback under the cursor, else the newest visible one."""
         blocks = [self.folds.block(place) for place in self._rows_in_sight()]
         marked = self.folds.block(self.at) if self.at is not None else None
-        block = marked or next((one for one in reversed(blocks) if one is not None), None)
+        block = marked or next((block for block in reversed(blocks) if block is not None), None)
         if block is not None:
             self._toggle(block)
 

@@ -79,7 +79,7 @@ class Section(FramedWidget, Static):
 
 def _divided(line: Content) -> tuple[Content, Content]:
     """Split a line into its heading and the rest; the heading may be empty."""
-    styled = [one.end for one in line.spans if one.start == 0 and one.style == HEADING]
+    styled = [span.end for span in line.spans if span.start == 0 and span.style == HEADING]
     at = max(styled, default=0)
     rest = line[at:]
     return line[:at], rest[len(rest.plain) - len(rest.plain.lstrip()) :]

@@ -32,7 +32,9 @@ def find_server(state: State, name: str | None, *, trained: bool = False) -> Ser
     """
     servers = state.servers
     if trained:
-        servers = {known: one for known, one in servers.items() if one.state != "OBSERVING"}
+        servers = {
+            known: server for known, server in servers.items() if server.state != "OBSERVING"
+        }
     if name and name not in servers:
         what = f"there is no server `{one_line(name, 60)}`{' that is trained' * trained}"
         raise CommandError(what, todo=known_names(name, servers))
@@ -143,7 +145,10 @@ def _reset(state: State, server: Server, args: Args) -> None:
 
 def _restore(state: State, server: Server, args: Args) -> None:
     _reset(state, server, args)
-    name, saved = args["name"].strip(), {one.name: one for one in server.checkpoints or ()}
+    name, saved = (
+        args["name"].strip(),
+        {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()},
+    )
     if name in saved and saved[name].damaged:
         raise NotNow(
             f"the checkpoint {one_line(name, 80)} is damaged", server.name, "Choose another"

@@ -224,7 +224,7 @@ def _repeat(state: State, group: Group, args: Args, now: float) -> None:
     votes = group.votes or ([] if group.rating is None else [group.rating])
     judges = [vote.rater for vote in votes if vote.rewards]
     if args.get("rater", "") not in judges:
-        names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
+        names = " and ".join(one_line(judge, 40) or "a rater without a name" for judge in judges)
         what = f"the vote on group {group.group_id} that was sent is of {names}"
         raise NotNow(what, todo="A second vote is compared with one's own first vote")
     if group.repeated:
@@ -344,7 +344,9 @@ def abort_consequences(state: State, groups: Sequence[Group], head: str = "") ->
         head: What the first sentence begins with; the number of episodes by default.
     """
     held = episodes(groups)
-    engines = {state.servers[one.server].state for one in groups if one.server in state.servers}
+    engines = {
+        state.servers[group.server].state for group in groups if group.server in state.servers
+    }
     fate = "are given back"
     if engines == {"ROLLING"}:
         fate = "go back to the pool"
@@ -359,7 +361,9 @@ def abort_consequences(state: State, groups: Sequence[Group], head: str = "") ->
     elif not held:
         lines = [f"{count}: no episode is claimed for them now."]
         lines = lines if count else ["No episode is claimed."]
-    if scored := sum(one.auto_reward is not None for group in groups for one in group.candidates):
+    if scored := sum(
+        candidate.auto_reward is not None for group in groups for candidate in group.candidates
+    ):
         lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
     if rated := sum(group.is_rated for group in groups):
         own = f"{plural(rated, 'rating')} of yours dropped."

@@ -70,7 +70,9 @@ class TooFewAnswers(GroupCause, frozen=True):
     of: int
 
 
-CAUSES: Mapping[str, type[GroupCause]] = {one.kind: one for one in GroupCause.__subclasses__()}
+CAUSES: Mapping[str, type[GroupCause]] = {
+    subclass.kind: subclass for subclass in GroupCause.__subclasses__()
+}
 """All kinds by name."""
 
 

@@ -43,7 +43,7 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     def judge_in_trouble(self) -> str:
         """Name of the judge that cannot be reached; empty if the fault is not a judge's."""
         is_judge = self.judge or (
-            (self.part, "judge") in [(one.name, one.kind) for one in self.parts]
+            (self.part, "judge") in [(part.name, part.kind) for part in self.parts]
         )
         return self.part if is_judge else ""
 

@@ -52,7 +52,7 @@ class JournalFile(JournalReader):
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         _check_kind(path)
         beside = [Path(f"{path}{end}") for end in SIBLINGS]
-        still = not any(one.exists() for one in beside)
+        still = not any(path.exists() for path in beside)
         self._uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if still else "")
         try:
             self._check()
@@ -133,11 +133,11 @@ class JournalFile(JournalReader):
                 for event in events_of_kind(db, ProxyStarted)
                 if isinstance(event, ProxyStarted)
             ]
-        starts = [(one.run_id, one.seq, one.at, one.url) for one in started]
+        starts = [(start.run_id, start.seq, start.at, start.url) for start in started]
         state = self.base_state()
         if state is not None and state.run_id and (not starts or starts[0][1] > state.seq + 1):
             starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
-        ends = [one[1] - 1 for one in starts[1:]] + [self.last_seq()]
+        ends = [start[1] - 1 for start in starts[1:]] + [self.last_seq()]
         return [
             JournalRun(run_id, first, end, at, url)
             for (run_id, first, at, url), end in zip(starts, ends, strict=False)
@@ -150,8 +150,8 @@ class JournalFile(JournalReader):
             UsageError: There is none, or there are several.
         """
         runs = self.runs()
-        matches = runs[-1:] if name == "last" else [one for one in runs if one.run_id == name]
-        matches = matches or [one for one in runs if one.run_id.startswith(name)]
+        matches = runs[-1:] if name == "last" else [run for run in runs if run.run_id == name]
+        matches = matches or [run for run in runs if run.run_id.startswith(name)]
         if len(matches) == 1:
             return matches[0]
         what = f"{len(matches)} runs begin" if matches else "no run begins"

@@ -110,9 +110,9 @@ class AccessTokens:
         """Return name and role of a token; None if it is unknown, revoked or expired."""
         self._refresh()
         digest = _hash(token)
-        for known, one in self._by_hash.items():  # few: compare all, each in constant time
+        for known, access in self._by_hash.items():  # few: compare all, each in constant time
             if hmac.compare_digest(known, digest):
-                return None if one.expired(self._clock()) else Identity(one.name, one.role)
+                return None if access.expired(self._clock()) else Identity(access.name, access.role)
         return None
 
     def add(
@@ -139,7 +139,7 @@ class AccessTokens:
         with self._locked():
             now = self._clock()
             tokens = list(self.read())
-            same = next((one for one in tokens if one.name.lower() == name.lower()), None)
+            same = next((token for token in tokens if token.name.lower() == name.lower()), None)
             if same is not None and not same.expired(now):
                 todo = f"Choose another name, or `ajet-console token revoke {same.name}` first"
                 raise UsageError(f"there is a token named {same.name} already", "NAME", todo)
@@ -151,7 +151,7 @@ class AccessTokens:
                 expires=None if seconds is None else now + seconds,
             )
             if not dry:
-                self._write([*(one for one in tokens if one is not same), new])
+                self._write([*(token for token in tokens if token is not same), new])
         return text
 
     def revoke(self, name: str, *, dry: bool = False) -> AccessToken:
@@ -167,12 +167,12 @@ class AccessTokens:
         """
         with self._locked():
             tokens = list(self.read())
-            token = next((one for one in tokens if one.name == name), None)
+            token = next((token for token in tokens if token.name == name), None)
             if token is None:
-                known = ", ".join(one.name for one in tokens) or "none"
+                known = ", ".join(token.name for token in tokens) or "none"
                 raise UsageError(f"there is no token named {name}", "NAME", f"Known: {known}")
             if not dry:
-                self._write([one for one in tokens if one is not token])
+                self._write([access_token for access_token in tokens if access_token is not token])
         return token
 
     def _refresh(self) -> None:
@@ -190,7 +190,7 @@ class AccessTokens:
             log.error("no named token is valid: %s", error)
             tokens, stamp = (), _UNREAD
         self._stamp = stamp
-        self._by_hash = {one.hash: one for one in tokens}
+        self._by_hash = {token.hash: token for token in tokens}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -37,14 +37,14 @@ def combine(votes: Sequence[JudgedVote]) -> Combined:
     Args:
         votes: At least one, of the same candidates.
     """
-    judging = [one for one in votes if one.rewards]
+    judging = [vote for vote in votes if vote.rewards]
     if not judging:
         return Combined("skip", (), (), ())
     first = judging[0]
-    if all((one.rating, one.rewards) == (first.rating, first.rewards) for one in judging):
+    if all((vote.rating, vote.rewards) == (first.rating, first.rewards) for vote in judging):
         return Combined(first.rating, first.order, first.scores, first.rewards)
     mean = tuple(
         sum(rewards) / len(judging)
-        for rewards in zip(*[one.rewards for one in judging], strict=True)
+        for rewards in zip(*[vote.rewards for vote in judging], strict=True)
     )
     return Combined("scores", (), mean, mean)

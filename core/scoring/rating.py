@@ -63,11 +63,11 @@ def rating_rewards(
     match rating.kind:
         case "best":
             best = same[rating.order[0]]
-            return tuple(1.0 if one == best else 0.0 for one in same)
+            return tuple(1.0 if place == best else 0.0 for place in same)
         case "ranking":
             steps = max(n - 1, 1)
             ranked = [1.0 - rating.order.index(index) / steps for index in range(n)]
-            return tuple(_mean(ranked, same, one) for one in same)
+            return tuple(_mean(ranked, same, place) for place in same)
         case "scores":
             return tuple(float(score) for score in rating.scores)
         case "tie":
@@ -80,7 +80,7 @@ def rating_rewards(
 
 def _mean(rewards: Sequence[float], same: Sequence[int], first: int) -> float:
     """Return the mean reward of the candidates whose answer is that of `first`."""
-    equal = [reward for reward, one in zip(rewards, same, strict=True) if one == first]
+    equal = [reward for reward, place in zip(rewards, same, strict=True) if place == first]
     return sum(equal) / len(equal)
 
 

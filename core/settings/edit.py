@@ -105,7 +105,7 @@ def with_comment(text: str, path: Sequence[str], mark: str, comment: str) -> str
     for name in path:
         if not is_mapping(node) or node.flow_style:
             return text
-        key, node = next((one for one in node.value if str(one[0].value) == name), (None, None))
+        key, node = next((pair for pair in node.value if str(pair[0].value) == name), (None, None))
         if key is None:
             return text
     assert key is not None

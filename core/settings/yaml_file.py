@@ -79,7 +79,9 @@ def explained(error: str, value: Any, kind: Any) -> Wrong:
             part = next(str(name) for name, item in value.items() if not _fits(item, kind))
         elif step.startswith("["):
             part = int(step[1:-1])
-            kind = next((get_args(kinds[one])[0] for one in (list, tuple) if one in kinds), None)
+            kind = next(
+                (get_args(kinds[type_])[0] for type_ in (list, tuple) if type_ in kinds), None
+            )
         else:
             kind = _fields(kind).get(step)
         steps.append(part)

@@ -86,12 +86,17 @@ class State(msgspec.Struct, kw_only=True):
         """
         known = self.servers.get(server)
         runs = known.runs if known is not None else ()
-        training_run = next((one for one in reversed(runs) if one.number == run), None)
+        training_run = next((earlier for earlier in reversed(runs) if earlier.number == run), None)
         if training_run is None:
             return WeightVersion(server=server, step=step)
         return WeightVersion(
             server=server, run=training_run.name, step=step, checkpoint=training_run.start
         )
+
+    def run_of(self, server: str) -> int:
+        """Return the number of the training run of a server's weights; 0 if unknown."""
+        known = self.servers.get(server)
+        return 0 if known is None else known.run_number
 
     def current_weights(self, server: Server) -> WeightVersion:
         """Return the version of the weights that a server has now."""
@@ -106,15 +111,15 @@ class State(msgspec.Struct, kw_only=True):
         """
         if index is None or not 0 <= index < len(group.candidates):
             return self.weights(group.server, group.run, group.step)
-        one = group.candidates[index]
-        if one.step is None:  # its episode is not claimed yet
+        candidate = group.candidates[index]
+        if candidate.step is None:  # its episode is not claimed yet
             return self.weights(group.server, group.run, group.step)
-        version = self.weights(group.server, one.run, one.step)
-        return msgspec.structs.replace(version, later_step=one.later_step)
+        version = self.weights(group.server, candidate.run, candidate.step)
+        return msgspec.structs.replace(version, later_step=candidate.later_step)
 
     def weights_text(self, group: Group) -> str:
         """Return the versions of the weights of all candidates of a group."""
-        versions = (self.weights_of(group, one.index).text for one in group.candidates)
+        versions = (self.weights_of(group, candidate.index).text for candidate in group.candidates)
         return ", ".join(dict.fromkeys(versions))
 
     def waiting(self) -> list[Group]:

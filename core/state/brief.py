@@ -33,13 +33,19 @@ def _brief(group: Group) -> Group:
         brief=True,
         query=group.query[:SHORT_QUERY],
         traceback="",
-        candidates=[_brief_candidate(one) for one in group.candidates],
+        candidates=[_brief_candidate(candidate) for candidate in group.candidates],
     )
 
 
-def _brief_candidate(one: Candidate) -> Candidate:
+def _brief_candidate(candidate: Candidate) -> Candidate:
     return msgspec.structs.replace(
-        one, text="", reasoning="", tool_calls="", cut=True, parts=(), error=one.error[:SHORT_QUERY]
+        candidate,
+        text="",
+        reasoning="",
+        tool_calls="",
+        cut=True,
+        parts=(),
+        error=candidate.error[:SHORT_QUERY],
     )
 
 
@@ -60,6 +66,10 @@ def complete(group: Group, whole: Group) -> None:
     """
     group.brief = False
     group.query, group.traceback = whole.query, whole.traceback
-    for one, other in zip(group.candidates, whole.candidates, strict=False):
-        one.text, one.reasoning, one.tool_calls = other.text, other.reasoning, other.tool_calls
-        one.cut, one.parts, one.error = other.cut, other.parts, other.error
+    for candidate, other in zip(group.candidates, whole.candidates, strict=False):
+        candidate.text, candidate.reasoning, candidate.tool_calls = (
+            other.text,
+            other.reasoning,
+            other.tool_calls,
+        )
+        candidate.cut, candidate.parts, candidate.error = other.cut, other.parts, other.error

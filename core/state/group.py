@@ -190,16 +190,18 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             rater: His name; a rater without a name is known by his console.
             holder: His console, as in a lease.
         """
-        return next((one for one in self.votes if one.by(rater, holder)), None)
+        return next((vote for vote in self.votes if vote.by(rater, holder)), None)
 
     def leases_of_others(self, holder: str, now: float) -> list[Lease]:
         """Return the valid leases of consoles other than `holder`."""
-        return [one for one in self.leases if one.of_another(holder, now)]
+        return [lease for lease in self.leases if lease.of_another(holder, now)]
 
     def leases_of_other_raters(self, rater: str, now: float) -> list[Lease]:
         """Return the valid leases that are not of the rater of that name."""
         return [
-            one for one in self.leases if now < one.until and one.rater != rater and not one.shared
+            lease
+            for lease in self.leases
+            if now < lease.until and lease.rater != rater and not lease.shared
         ]
 
     @property
@@ -229,9 +231,9 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         first: dict[tuple[str, str], int] = {}
         places = []
         for place, index in enumerate(indices):
-            one = self.candidates[index]
-            answer = one.text.strip(), one.tool_calls
-            known = any(answer) and not one.cut
+            candidate = self.candidates[index]
+            answer = candidate.text.strip(), candidate.tool_calls
+            known = any(answer) and not candidate.cut
             places.append(first.setdefault(answer, place) if known else place)
         return tuple(places)
 
@@ -248,7 +250,7 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def is_disputed(self) -> bool:
         """Whether several raters judged its answers and do not put the same ones first."""
-        return disagree(one.rewards for one in self.votes)
+        return disagree(vote.rewards for vote in self.votes)
 
     @property
     def discarded(self) -> bool:
@@ -258,7 +260,7 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     @property
     def prompt_cut(self) -> bool:
         """Whether the engine truncated the prompt, dropping its middle."""
-        return any(one.truncated for one in self.candidates)
+        return any(candidate.truncated for candidate in self.candidates)
 
     @property
     def user_waits(self) -> bool:
@@ -338,10 +340,10 @@ def _intended(state: "State", group: Group, event: events.ClaimIntended) -> None
 
 
 def _claimed(state: "State", group: Group, event: events.EpisodesClaimed) -> None:
-    for candidate, one in _places(group, event.episodes):
-        candidate.episode_uuid = one.episode_uuid
+    for candidate, episode in _places(group, event.episodes):
+        candidate.episode_uuid = episode.episode_uuid
         candidate.phase = "claimed"
-        candidate.attempt = one.attempt
+        candidate.attempt = episode.attempt
         candidate.error = candidate.failure = candidate.failure_text = ""
         candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
     group.run = event.run
@@ -365,8 +367,8 @@ def _returned_claims(state: "State", group: Group, event: events.ClaimsReturned)
 
 
 def _answered(state: "State", group: Group, event: events.CandidatesAnswered) -> None:
-    for candidate, one in _places(group, event.candidates):
-        _take_answer(group, candidate, one)
+    for candidate, answered in _places(group, event.candidates):
+        _take_answer(group, candidate, answered)
     _note_answer(group, event.at)
 
 

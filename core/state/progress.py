@@ -49,16 +49,16 @@ class PairRatings(msgspec.Struct, kw_only=True):
     @property
     def skipped(self) -> int:
         """Number of pairs that raters did not judge."""
-        return sum(one.result is None for one in self.pairs)
+        return sum(pair.result is None for pair in self.pairs)
 
     @property
     def figures(self) -> PairFigures | None:
         """Estimates of the share of pairs in which now is better; None before the first rating."""
-        rated = [one for one in self.pairs if one.result is not None]
+        rated = [pair for pair in self.pairs if pair.result is not None]
         return pair_figures(
-            [one.result for one in rated if one.result is not None],
-            [one.automatic for one in rated],
-            [one.parts for one in rated],
+            [pair.result for pair in rated if pair.result is not None],
+            [pair.automatic for pair in rated],
+            [pair.parts for pair in rated],
             (self.counts.before, self.counts.tie, self.counts.now),
         )
 
@@ -91,12 +91,16 @@ class Progress(msgspec.Struct, kw_only=True):
     @property
     def newest(self) -> events.LookEnded | None:
         """The newest complete look that is not a baseline."""
-        return next((one for one in reversed(self.looks) if one.complete and one.baseline_id), None)
+        return next(
+            (look for look in reversed(self.looks) if look.complete and look.baseline_id), None
+        )
 
     @property
     def baseline(self) -> events.LookEnded | None:
         """The baseline in use; None before the first complete one."""
-        baselines = (one for one in reversed(self.looks) if one.complete and one.role == "baseline")
+        baselines = (
+            look for look in reversed(self.looks) if look.complete and look.role == "baseline"
+        )
         return next(baselines, None)
 
     @property
@@ -110,26 +114,26 @@ class Progress(msgspec.Struct, kw_only=True):
         if baseline is None:
             return []
         better = [
-            (one.verdict.low, one.at, one)
-            for one in self.looks
-            if one.complete
-            and one.baseline_id == baseline.look_id
-            and one.verdict is not None
-            and one.verdict.outcome == "better"
+            (look.verdict.low, look.at, look)
+            for look in self.looks
+            if look.complete
+            and look.baseline_id == baseline.look_id
+            and look.verdict is not None
+            and look.verdict.outcome == "better"
         ]
-        better.sort(key=lambda one: one[:2], reverse=True)
-        return [*(one[2] for one in better), baseline]
+        better.sort(key=lambda found: found[:2], reverse=True)
+        return [*(found[2] for found in better), baseline]
 
     @property
     def best(self) -> events.LookEnded | None:
         """The best verified look whose weights were saved: as a checkpoint of the embedded engine,
         or by the job of another server."""
-        return next((one for one in self.verified if one.checkpoint or one.saved_as), None)
+        return next((ended for ended in self.verified if ended.checkpoint or ended.saved_as), None)
 
     @property
     def best_step(self) -> int | None:
         """Global step of the best verified look, saved or not; None without a baseline."""
-        return next((one.step for one in self.verified), None)
+        return next((ended.step for ended in self.verified), None)
 
     @property
     def current(self) -> events.LookEnded | None:
@@ -216,7 +220,7 @@ def _drop_oldest(progress: Progress) -> None:
     retained = (progress.baseline, progress.best, *progress.verified[:1])
     look_ids = {look.look_id for look in retained if look is not None}
     while len(looks) > LOOK_CAP:
-        del looks[next(place for place, one in enumerate(looks) if one.look_id not in look_ids)]
+        del looks[next(place for place, ended in enumerate(looks) if ended.look_id not in look_ids)]
 
 
 def end_looks(state: "State") -> Dirty:

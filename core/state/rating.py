@@ -133,7 +133,7 @@ def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
     if group.vote_of(event.rater, event.holder) is None:
         _note_time(state, event.rater, event.at)
     vote = record_of(Rating, event)
-    others = [one for one in group.votes if not one.by(event.rater, event.holder)]
+    others = [vote for vote in group.votes if not vote.by(event.rater, event.holder)]
     group.votes = [*others, vote]
 
 
@@ -164,11 +164,11 @@ def _leased(state: "State", group: "Group", event: events.GroupLeased) -> None:
     console = state.attached.get(event.holder)
     if console is not None and event.rater:
         console.rater = event.rater
-    old = next((one for one in group.leases if one.holder == event.holder), None)
+    old = next((lease for lease in group.leases if lease.holder == event.holder), None)
     others = [
-        one
-        for one in group.leases_of_others(event.holder, event.at)
-        if not _of(one, event.holder, event.rater)
+        other
+        for other in group.leases_of_others(event.holder, event.at)
+        if not _of(other, event.holder, event.rater)
     ]
     if not event.until:
         group.leases = others
@@ -225,12 +225,12 @@ def count_vote(state: "State", group: "Group", event: events.GroupSealed) -> Non
         _count(state, group, group.rating, sent)
         return
     indices = [candidate.index for candidate in group.candidates if candidate.phase == "answered"]
-    judging = [one for one in group.votes if len(one.rewards) == len(indices)]
+    judging = [vote for vote in group.votes if len(vote.rewards) == len(indices)]
     for vote in judging:
         _count(state, group, vote, dict(zip(indices, vote.rewards, strict=True)))
-    for one, other in combinations(judging, 2):
-        same = agree(dict(enumerate(one.rewards)), dict(enumerate(other.rewards)))
-        for vote in (one, other):
+    for rating, other in combinations(judging, 2):
+        same = agree(dict(enumerate(rating.rewards)), dict(enumerate(other.rewards)))
+        for vote in (rating, other):
             stats = _stats(state, vote.rater)
             stats.compared += 1
             stats.same += same
@@ -266,7 +266,7 @@ def _count(state: "State", group: "Group", rating: Rating, rewards: Mapping[int,
 def _best_by_part(state: "State", group: "Group") -> dict[str, int]:
     """Return the candidate that each reward part puts first; parts without a single best are left
     out."""
-    model = {one.name for one in state.rewards.parts}
+    model = {agreement.name for agreement in state.rewards.parts}
     values: dict[str, dict[int, float]] = {}
     for candidate in group.candidates:
         for part in candidate.parts:

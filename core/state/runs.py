@@ -259,7 +259,7 @@ def _job_key(state: "State", server: "Server") -> str:
 def _drop_oldest(state: "State") -> None:
     """Drop the oldest run that is neither pinned nor in progress, and a job without a run."""
     runs = state.engine_runs
-    unneeded = (at for at, one in enumerate(runs.runs) if not one.pinned and not one.running)
+    unneeded = (at for at, run in enumerate(runs.runs) if not run.pinned and not run.running)
     del runs.runs[next(unneeded, 0)]
     keys = {run.job for run in runs.runs}
     for key in [job for job in runs.jobs if job not in keys]:

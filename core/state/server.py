@@ -139,7 +139,7 @@ class Server(msgspec.Struct, kw_only=True):
     @property
     def last_update(self) -> StepStats | None:
         """The newest step whose update has figures."""
-        return next((one for one in reversed(self.steps) if one.update), None)
+        return next((step for step in reversed(self.steps) if step.update), None)
 
 
 class Probe(msgspec.Struct, kw_only=True):
@@ -249,7 +249,7 @@ def _span(server: Server, event: events.EngineChanged) -> None:
 def _step_on(server: Server, event: events.EngineChanged) -> None:
     """Record a new step within one state: its number came late, or the sync was not observed."""
     *before, span = server.spans
-    if not span.step or any(one.state == "ROLLING" and one.step == span.step for one in before):
+    if not span.step or any(line.state == "ROLLING" and line.step == span.step for line in before):
         span.step = event.step
     else:
         _span(server, event)
@@ -360,7 +360,9 @@ def begin_step(server: Server, step: int) -> None:
     batch that was not trained, are gone.
     """
     server.steps = [
-        one for one in server.steps if one.step < step or one.engine_run == server.engine_run
+        stats
+        for stats in server.steps
+        if stats.step < step or stats.engine_run == server.engine_run
     ]
     step_stats(server, step)
 

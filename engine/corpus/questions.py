@@ -63,7 +63,7 @@ def _mixed(pairs: list[tuple[str, str]], additions: list[tuple[str, str]]) -> li
     """Return both lists as one, each in its order and evenly spread."""
     places = [((place + 0.25) / len(pairs), pair) for place, pair in enumerate(pairs)]
     places += [((place + 0.5) / len(additions), pair) for place, pair in enumerate(additions)]
-    return [pair for _, pair in sorted(places, key=lambda one: one[0])]
+    return [pair for _, pair in sorted(places, key=lambda place: place[0])]
 
 
 def _row(number: int, query: str, answer: str) -> Row:

@@ -129,7 +129,7 @@ class LiveAnswer:
         if self.openings and not self._emitted:
             head = text.lstrip()
             self.silent = head.startswith(self.openings)
-            if self.silent or any(one.startswith(head) for one in self.openings):
+            if self.silent or any(opening.startswith(head) for opening in self.openings):
                 return ""
         for marker in self.markers:
             at = text.find(marker, self._emitted)

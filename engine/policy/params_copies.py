@@ -30,9 +30,9 @@ class ParamsCopies:
         """Return a copy of the present weights."""
         return self._state.params.copy()
 
-    def equal(self, one: Params, other: Params) -> bool:
+    def equal(self, params: Params, other: Params) -> bool:
         """Return whether two copies are of the same weights."""
-        return np.array_equal(one.flat, other.flat)
+        return np.array_equal(params.flat, other.flat)
 
     def sampler(self, copy: Params, requests: Sequence[Request]) -> Sampler:
         """Return the sampler with these weights; there is one, as its cache takes 36 MB."""

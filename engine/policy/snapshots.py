@@ -150,7 +150,7 @@ class LocalSnapshots:
         self, name: str, prompt: Prompt, params: Sequence[SamplingParams]
     ) -> list[Completion]:
         """Sample one answer for each of `params`; see `WeightSnapshots.sample`."""
-        copy = next((one for one in self._copies if one.snapshot.name == name), None)
+        copy = next((copy for copy in self._copies if copy.snapshot.name == name), None)
         if copy is None:
             raise NoSnapshotError(
                 f"There is no snapshot {name!r:.80}: only the newest {MOST} are kept, until the "
@@ -159,7 +159,7 @@ class LocalSnapshots:
             )
         self._check(prompt.tokens)
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
-        call = _Call(copy, [Request(prompt, one) for one in params], future)
+        call = _Call(copy, [Request(prompt, param) for param in params], future)
         with self._wake:
             if self._closing:
                 raise _closed()
@@ -186,9 +186,9 @@ class LocalSnapshots:
     def _copy(self) -> WeightSnapshot:
         """Return the snapshot of the present weights, a new one unless they are kept already."""
         step, weights = self._step(), self._source.copy()
-        for one in self._copies:
-            if one.snapshot.step == step and self._source.equal(one.weights, weights):
-                return one.snapshot
+        for copy in self._copies:
+            if copy.snapshot.step == step and self._source.equal(copy.weights, weights):
+                return copy.snapshot
         made = _Copy(WeightSnapshot(uuid.uuid4().hex, step), weights)
         with self._wake:
             if self._closing:

@@ -162,10 +162,10 @@ def in_use(device: str, uuid: str) -> str:
     if not device.startswith("cuda"):
         return ""
     driver = read_driver()
-    others = [one for one in driver.processes if one.pid != os.getpid()]
+    others = [process for process in driver.processes if process.pid != os.getpid()]
     card = f"GPU-{uuid.removeprefix('GPU-')}"
-    if any(one.uuid == card for one in driver.cards):
-        return processes_text([one for one in others if one.uuid == card])
+    if any(device.uuid == card for device in driver.cards):
+        return processes_text([other for other in others if other.uuid == card])
     text = processes_text(others)
     several = len(driver.cards) > 1
     return f"{text} (on all cards: which of them is {device} is unknown)" if several else text
@@ -174,10 +174,10 @@ def in_use(device: str, uuid: str) -> str:
 def processes_text(processes: Sequence[GpuProcess]) -> str:
     """Return processes in words: `pid 7 python 900 MB`; the first ones when there are many."""
     names = [
-        f"pid {one.pid}"
-        + (f" {one.name}" if one.name else "")
-        + (f" {one.used / 1e6:.0f} MB" if one.used is not None else "")
-        for one in processes[:_SHOWN]
+        f"pid {process.pid}"
+        + (f" {process.name}" if process.name else "")
+        + (f" {process.used / 1e6:.0f} MB" if process.used is not None else "")
+        for process in processes[:_SHOWN]
     ]
     more = f" and {len(processes) - _SHOWN} more" if len(processes) > _SHOWN else ""
     return f"{', '.join(names)}{more}"

@@ -167,7 +167,7 @@ def _put(model: Any, tensors: Mapping[str, Tensor], place: str) -> None:
     import torch
 
     parameters = dict(model.named_parameters())
-    _check(tensors, {name: tuple(one.shape) for name, one in parameters.items()}, place)
+    _check(tensors, {name: tuple(parameter.shape) for name, parameter in parameters.items()}, place)
     with torch.no_grad():
         for name, tensor in tensors.items():
             kind = torch.float16 if tensor.dtype == "F16" else torch.float32
@@ -195,8 +195,8 @@ def _merged(
     _check(
         tensors,
         {
-            name.replace(".default.", "."): tuple(one.shape)
-            for name, one in adapted.named_parameters()
+            name.replace(".default.", "."): tuple(parameter.shape)
+            for name, parameter in adapted.named_parameters()
         },
         place,
     )

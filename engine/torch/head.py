@@ -25,7 +25,9 @@ class OutputHead:
         self._layer = layer
         self._rows = max(16, memory // (BYTES_PER_LOGIT * vocab))
         plain = type(layer) is torch.nn.Linear
-        self._frozen = plain and not any(one.requires_grad for one in layer.parameters())
+        self._frozen = plain and not any(
+            parameter.requires_grad for parameter in layer.parameters()
+        )
 
     def logprobs(self, states: Any, targets: Any) -> tuple[Any, Any]:
         """Return the log-prob of each target and the sum of the entropies.
@@ -48,8 +50,8 @@ class OutputHead:
             checkpoint(self._score, part, ids, True, use_reentrant=False)
             for part, ids in self._parts(states, targets)
         ]
-        entropy = sum((one for _, one in pairs), states.new_zeros((), dtype=torch.float32))
-        return _joined([one for one, _ in pairs], states), entropy
+        entropy = sum((part for _, part in pairs), states.new_zeros((), dtype=torch.float32))
+        return _joined([log_probs for log_probs, _ in pairs], states), entropy
 
     def _parts(self, states: Any, targets: Any) -> Any:
         return zip(states.split(self._rows), targets.split(self._rows), strict=True)

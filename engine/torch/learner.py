@@ -82,11 +82,11 @@ class TorchLearner:
         self._write(self.optimizer.flat)
 
     def _write(self, flat: Any) -> None:
-        parts = flat.split([one.numel() for one in self.trained])
+        parts = flat.split([parameter.numel() for parameter in self.trained])
         with torch.no_grad():
             torch._foreach_copy_(
                 self.trained,
-                [part.view_as(one) for part, one in zip(parts, self.trained, strict=True)],
+                [part.view_as(weights) for part, weights in zip(parts, self.trained, strict=True)],
             )
 
     @contextmanager
@@ -250,10 +250,10 @@ class TorchLearner:
             sums = LossSums()
             targets = _targets(samples)
             total = torch.zeros_like(self.optimizer.flat)
-            ends = np.cumsum([one.numel() for one in self.trained]).tolist()
+            ends = np.cumsum([parameter.numel() for parameter in self.trained]).tolist()
             gradients = [
-                total[end - one.numel() : end].view_as(one)
-                for end, one in zip(ends, self.trained, strict=True)
+                total[end - parameter.numel() : end].view_as(parameter)
+                for end, parameter in zip(ends, self.trained, strict=True)
             ]
             first = list(old)
             for batch in self._batches(samples):
@@ -275,10 +275,10 @@ class TorchLearner:
                 sums.count(losses, float(entropy))
                 slope = torch.from_numpy(losses.slope / targets).to(logprobs)
                 logprobs.backward(slope)
-                for place, one in zip(gradients, self.trained, strict=True):
-                    if one.grad is not None:
-                        place.add_(one.grad)
-                        one.grad = None
+                for gradient, parameter in zip(gradients, self.trained, strict=True):
+                    if parameter.grad is not None:
+                        gradient.add_(parameter.grad)
+                        parameter.grad = None
             old[:] = first
             return sums, total
 
@@ -334,7 +334,9 @@ def _enable_checkpointing(model: Any) -> None:
 
 def _targets(samples: Sequence[TrainSample]) -> int:
     """Return the number of sampled ids."""
-    return sum(len(one.tokens) if one.mask is None else sum(one.mask) for one in samples)
+    return sum(
+        len(sample.tokens) if sample.mask is None else sum(sample.mask) for sample in samples
+    )
 
 
 def _length(sample: TrainSample) -> int:

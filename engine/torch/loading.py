@@ -115,12 +115,16 @@ def load(
         raise _no_space(str(error).split(". ")[0], "", device) from error
     model.eval()
     _check_logits(model, options.model, dtype)
-    names = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    layout = tuple((name.replace(".default.", "."), tuple(one.shape)) for name, one in names)
+    names = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
+    layout = tuple(
+        (name.replace(".default.", "."), tuple(parameter.shape)) for name, parameter in names
+    )
     return Loaded(
         model=model,
         tokenizer=tokenizer,
-        trained=[one for _, one in names],
+        trained=[parameter for _, parameter in names],
         description=ModelDescription(
             base=files.digest(form_text(form.rank, form.alpha, form.targets)),
             base_model=options.model,
@@ -311,9 +315,9 @@ def _sizes(config: Any, form: TrainingForm, context: int, dtype: Any) -> ModelSi
         if form.rank:
             model = _with_lora(model, form)
     heads = config.num_attention_heads
-    count = [one.numel() for one in model.parameters() if one.requires_grad]
+    count = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
     return ModelSizes(
-        params=sum(one.numel() for one in model.parameters()),
+        params=sum(parameter.numel() for parameter in model.parameters()),
         trained=sum(count),
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
@@ -366,7 +370,9 @@ def _check_lora(model: Any, form: TrainingForm) -> None:
             "Give a rank from 8 to 64, or train all weights with --full",
         )
     linear = {
-        name for name, one in model.named_modules() if type(one).__name__ in ("Linear", "Conv1D")
+        name
+        for name, module in model.named_modules()
+        if type(module).__name__ in ("Linear", "Conv1D")
     }
     wrong = [
         target
@@ -386,4 +392,4 @@ def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
     """Return the ids that end an answer."""
     ids = model.generation_config.eos_token_id
     ends = ids if isinstance(ids, list) else [ids]
-    return frozenset(one for one in (*ends, tokenizer.eos_token_id) if one is not None)
+    return frozenset(end for end in (*ends, tokenizer.eos_token_id) if end is not None)

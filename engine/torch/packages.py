@@ -127,4 +127,4 @@ def _extra(lines: list[str] | tuple[()]) -> Iterator[tuple[str, list[tuple[str, 
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in re.findall(r"\d+", text)[:3])
+    return tuple(int(digits) for digits in re.findall(r"\d+", text)[:3])

@@ -165,7 +165,7 @@ class TorchPolicy(LocalPolicy):
     def _state(self) -> TorchState:
         optimizer = self._learner.optimizer
         flat, m, v = (
-            one.cpu().numpy().copy() for one in (optimizer.flat, optimizer.m, optimizer.v)
+            array.cpu().numpy().copy() for array in (optimizer.flat, optimizer.m, optimizer.v)
         )
         return TorchState(flat, m, v, optimizer.t, self._step)
 

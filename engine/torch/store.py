@@ -207,8 +207,8 @@ def _file_parts(
         "size": int(state.flat.size),
         "run": run,
     }
-    arrays = [np.ascontiguousarray(one, "<f4") for one in (state.flat, state.m, state.v)]
-    if {one.shape for one in arrays} != {(description.size,)}:
-        shapes = ", ".join(str(one.shape) for one in arrays)
+    arrays = [np.ascontiguousarray(array, "<f4") for array in (state.flat, state.m, state.v)]
+    if {array.shape for array in arrays} != {(description.size,)}:
+        shapes = ", ".join(str(array.shape) for array in arrays)
         raise ValueError(f"the arrays have {shapes}, the layout has {description.size}")
-    return checkpoint_files.file_parts(header, [one.view(np.uint8).data for one in arrays])
+    return checkpoint_files.file_parts(header, [array.view(np.uint8).data for array in arrays])

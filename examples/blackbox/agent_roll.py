@@ -101,8 +101,8 @@ def main() -> int:
             for at in range(0, len(items), BATCH_SIZE):
                 batch = items[at : at + BATCH_SIZE]
                 # The same item in two epochs must become two groups.
-                tasks = [replace(one, task_id=f"{one.task_id}@{epoch}") for one in batch]
-                repeated = [one for one in tasks for _ in range(NUM_REPEAT)]
+                tasks = [replace(item, task_id=f"{item.task_id}@{epoch}") for item in batch]
+                repeated = [task for task in tasks for _ in range(NUM_REPEAT)]
                 results: list[Result[Task, float]] = run_episodes(
                     repeated, run, max_workers=MAX_PARALLEL, retry=Retry(tries=2)
                 )
@@ -117,9 +117,10 @@ def main() -> int:
 
 def report(results: list[Result[Task, float]], step: int, failed: int) -> int:
     """Print the result of a batch; return the number of batches in a row without rewards."""
-    rewards = [one.value for one in results if one.value is not None]
-    errors = [one.error for one in results if one.error is not None]
-    errors = [one for one in errors if not isinstance(one, TrainingFinished)]  # raised by the next
+    rewards = [result.value for result in results if result.value is not None]
+    errors = [result.error for result in results if result.error is not None]
+    # the next batch raises this one
+    errors = [error for error in errors if not isinstance(error, TrainingFinished)]
     shown = f"{mean(rewards):.2f}" if rewards else "none"
     say(f"step {step}: mean reward {shown} of {len(rewards)} episodes")
     if errors:

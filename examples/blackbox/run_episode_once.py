@@ -85,11 +85,8 @@ def run_agent(query: str, base_url: str, api_key: str) -> str:
         raise RuntimeError(f"the agent was still running after {AGENT_SECONDS:g} s") from None
     finally:
         kill(agent)
-        agent.wait()
-        RUNNING.discard(agent)
-        for pipe in (agent.stdin, agent.stdout, agent.stderr):
-            if pipe is not None:
-                pipe.close()
+        with agent:  # waits, and closes the pipes
+            RUNNING.discard(agent)
     if agent.returncode:
         raise RuntimeError(f"the agent ended with {agent.returncode}:\n{err[-2000:]}")
     return out.strip()
@@ -151,23 +148,10 @@ def main() -> int:
     """Run one episode; the exit code is 1 without a reward and 2 for wrong use."""
     env = os.environ.get
     parser = argparse.ArgumentParser(prog="run_episode_once.py", allow_abbrev=False)
-    parser.add_argument(
-        "--item",
-        required=True,
-        help="a JSON object with `main_query` or `question`; else an id or a place in the dataset",
-    )
-    parser.add_argument(
-        "--base-url",
-        default=env("OPENAI_BASE_URL", ""),
-        metavar="URL",
-        help="OpenAI endpoint that the agent calls (else OPENAI_BASE_URL)",
-    )
-    parser.add_argument(
-        "--api-key",
-        default=env("OPENAI_API_KEY") or "none",
-        metavar="KEY",
-        help="its key (else OPENAI_API_KEY, else `none`)",
-    )
+    add, url, key = parser.add_argument, env("OPENAI_BASE_URL", ""), env("OPENAI_API_KEY")
+    add("--item", required=True, help="a JSON object, or an id or a place in the dataset")
+    add("--base-url", default=url, metavar="URL", help="OpenAI endpoint (else OPENAI_BASE_URL)")
+    add("--api-key", default=key or "none", metavar="KEY", help="its key (else OPENAI_API_KEY)")
     args = parser.parse_args()
     if not args.base_url:
         parser.error("give --base-url URL, or set OPENAI_BASE_URL")

@@ -16,19 +16,10 @@ from statistics import mean
 from typing import Any
 
 from ajet_swarm import SwarmClient
-from ajet_swarm.common.errors import AjetError
+from examples.clients import read_diary, start_client
 from examples.cocktail.kinds import KINDS
-from examples.stage import Stage, StageError, error_text, say
-from examples.swarming import (
-    Pace,
-    engine_of,
-    flags,
-    job_of,
-    left_claimed,
-    pace_of,
-    read_diary,
-    until,
-)
+from examples.stage import Stage, StageError, on_stage, say
+from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
 
 BATCH, REPEATS = 10, 4
 FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
@@ -41,25 +32,15 @@ IDLE = 15.0
 
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    parser = flags("cocktail", 12)
+    parser = flags("cocktail", 12, least=4)
     parser.add_argument(
         "--no-throttle", dest="throttle", action="store_false", help="see what comes without shares"
     )
     args = parser.parse_args(argv)
-    if args.updates < 4:
-        sys.stderr.write("cocktail: give at least 4 updates\n")
-        return 2
-    try:
-        with Stage(args.keep) as stage:
-            return _run(stage, args)
-    except KeyboardInterrupt:
-        return 130
-    except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"cocktail: {error_text(error)}\n")
-        return 1
+    return on_stage("cocktail", args.keep, lambda stage: _run(stage, args))
 
 
-def _run(stage: Stage, args: argparse.Namespace) -> int:
+def _run(stage: Stage, args: argparse.Namespace) -> None:
     pace = pace_of(args, IDLE)
     url = engine_of(stage)
     mix, diary = stage.folder / "mix.json", stage.folder / "diary.jsonl"
@@ -72,12 +53,10 @@ def _run(stage: Stage, args: argparse.Namespace) -> int:
         last = first + args.updates - 1
         half = first + args.updates // 2
         _write(mix, FIRST)
+        more = [] if args.throttle else ["--no-throttle"]
         for kind in KINDS:
-            command = [sys.executable, "-m", "examples.cocktail.client", "--kind", kind]
-            command += ["--swarm-url", url, "--mix", str(mix), "--diary", str(diary)]
-            command += ["--batch", str(BATCH), "--repeats", str(REPEATS), "--until", str(last)]
-            command += ["--idle", str(pace.idle)]
-            stage.start(kind, *command, *([] if args.throttle else ["--no-throttle"]))
+            own = ["--kind", kind, "--mix", str(mix), *more]
+            start_client(stage, kind, "cocktail", url, (BATCH, REPEATS, last), pace, *own)
         _reach(client, half, diary, pace)
         _write(mix, THEN)
         say(f"-- shares are now {_shown({k: 100 * v for k, v in THEN.items()})}")
@@ -85,12 +64,11 @@ def _run(stage: Stage, args: argparse.Namespace) -> int:
         until("the last claims are given back", pace.idle + 45, lambda: not left_claimed(client))
     ended = read_diary(diary)
     # What was begun under the old shares is in the step of the change: it is left out.
-    before = _report("before", [one for one in ended if one["step"] < half], FIRST)
-    after = _report("after", [one for one in ended if half < one["step"] <= last], THEN)
+    before = _report("before", [line for line in ended if line["step"] < half], FIRST)
+    after = _report("after", [line for line in ended if half < line["step"] <= last], THEN)
     say("claims left 0")
     if args.throttle and max(before, after) > POINTS:
         raise StageError(f"the mix is {max(before, after):.1f} points off")
-    return 0
 
 
 def _write(path: Path, shares: Mapping[str, float]) -> None:
@@ -103,18 +81,18 @@ def _reach(client: SwarmClient, step: int, diary: Path, pace: Pace) -> None:
     """Wait for a step; print each completed one."""
     while (now := client.get_global_step()) < step:
         until(f"step {now + 1}", pace.patience, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
-        lines = [one for one in read_diary(diary) if one["step"] == now]
+        lines = [line for line in read_diary(diary) if line["step"] == now]
         say(f"step {now}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
 
 
 def _mix(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the share of each kind among episodes, in percent."""
-    count = Counter(one["kind"] for one in lines)
+    count = Counter(line["kind"] for line in lines)
     return {kind: 100 * count[kind] / max(count.total(), 1) for kind in KINDS}
 
 
 def _reward(lines: Sequence[Mapping[str, Any]]) -> str:
-    return f"{mean(one['reward'] for one in lines):.2f}" if lines else "-"
+    return f"{mean(line['reward'] for line in lines):.2f}" if lines else "-"
 
 
 def _shown(mix: Mapping[str, float]) -> str:

@@ -71,7 +71,7 @@ def terminal_reward(question: Question, answer: str) -> float:
     with tempfile.TemporaryDirectory(prefix="cocktail-") as folder:
         if run(["/bin/sh", "-s"], Path(folder), commands) is None:
             return 0.0
-        files = sum(one.is_file() for one in Path(folder).iterdir())
+        files = sum(file.is_file() for file in Path(folder).iterdir())
     return float(files == value_of(question.wanted))
 
 

@@ -60,6 +60,6 @@ def _end_escaped(first: int, home: str) -> None:
     for pid in psutil.pids():
         if pid > first:
             with contextlib.suppress(psutil.Error):
-                one = psutil.Process(pid)
-                if one.environ().get("HOME") == home:
-                    one.kill()
+                process = psutil.Process(pid)
+                if process.environ().get("HOME") == home:
+                    process.kill()

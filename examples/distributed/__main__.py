@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,18 +19,9 @@ from typing import Any
 
 from ajet_swarm import SwarmClient
 from ajet_swarm.common.errors import AjetError
-from examples.stage import Stage, StageError, error_text, say
-from examples.swarming import (
-    Pace,
-    engine_of,
-    flags,
-    job_of,
-    left_claimed,
-    pace_of,
-    read_diary,
-    until,
-    updates,
-)
+from examples.clients import read_diary, start_client
+from examples.stage import Stage, StageError, on_stage, say
+from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until, updates
 
 BATCH, REPEATS = 8, 4
 IDLE = 6.0
@@ -57,16 +47,9 @@ class Run:
 
     def begin(self, name: str) -> None:
         """Start a client process."""
-        module = [sys.executable, "-m", "examples.distributed.client", "--swarm-url", self.url]
-        numbers = {
-            "--batch": BATCH,
-            "--repeats": REPEATS,
-            "--until": self.last,
-            "--idle": self.pace.idle,
-        }
-        more = [text for pair in numbers.items() for text in map(str, pair)]
-        self.children[name] = self.stage.start(
-            name, *module, "--name", name, "--diary", str(self.diary), *more
+        job = BATCH, REPEATS, self.last
+        self.children[name] = start_client(
+            self.stage, name, "distributed", self.url, job, self.pace, "--name", name
         )
 
     def lines(self, what: str) -> list[dict[str, Any]]:
@@ -87,21 +70,11 @@ class Run:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    args = flags("distributed", 6).parse_args(argv)
-    if args.updates < 3:
-        sys.stderr.write("distributed: give at least 3 updates\n")
-        return 2
-    try:
-        with Stage(args.keep) as stage:
-            return _run(stage, args)
-    except KeyboardInterrupt:
-        return 130
-    except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"distributed: {error_text(error)}\n")
-        return 1
+    args = flags("distributed", 6, least=3).parse_args(argv)
+    return on_stage("distributed", args.keep, lambda stage: _run(stage, args))
 
 
-def _run(stage: Stage, args: argparse.Namespace) -> int:
+def _run(stage: Stage, args: argparse.Namespace) -> None:
     pace = pace_of(args, IDLE)
     url = engine_of(stage)
     with SwarmClient(url) as client:
@@ -119,7 +92,7 @@ def _run(stage: Stage, args: argparse.Namespace) -> int:
             _kill(run, "bob")
             run.begin("joe")  # it is there before this step ends: that waits for bob's episodes
             run.reach(last + 1)
-            return _report(run, first)
+            _report(run, first)
         except BaseException:
             _give_back(run)
             raise
@@ -136,7 +109,7 @@ def _kill(run: Run, name: str) -> None:
 
     def left_over() -> int:
         buffer = run.client.get_episode_buffer()
-        return sum(one.claimed and one.client_uuid == uuid for one in buffer)
+        return sum(record.claimed and record.client_uuid == uuid for record in buffer)
 
     def stopped() -> bool:
         if not (run.client.get_rollout_stat().state.rolling and left_over()):
@@ -168,17 +141,17 @@ def _give_back(run: Run) -> None:
         return
     with suppress(AjetError), SwarmClient(run.url, client_uuid=run.killed) as heir:
         for pause in (0.5, 0.0):
-            for one in heir.get_episode_buffer():
-                if one.claimed and one.client_uuid == run.killed:
+            for record in heir.get_episode_buffer():
+                if record.claimed and record.client_uuid == run.killed:
                     with suppress(AjetError):  # the others go back all the same
-                        heir.abort_episode(one.episode_uuid)
+                        heir.abort_episode(record.episode_uuid)
             time.sleep(pause)
 
 
-def _report(run: Run, first: int) -> int:
-    """Check and print the figures; return the exit code."""
+def _report(run: Run, first: int) -> None:
+    """Check and print the figures."""
     ended, ending = run.lines("ended"), run.lines("ending")
-    done = {one["step"]: one for one in updates(run.url, first - 1)}
+    done = {update["step"]: update for update in updates(run.url, first - 1)}
     per: dict[int, Counter[str]] = defaultdict(Counter)
     for line in ended:
         per[line["step"]][line["who"]] += 1
@@ -193,15 +166,16 @@ def _report(run: Run, first: int) -> int:
             wrong.append(f"step {step}: {trained} trained, {who.total()} ended")
         if len({r["task"] for r in ended if r["step"] == step}) < BATCH:
             wrong.append(f"step {step}: fewer than {BATCH} tasks")
-        summary = _figures(figures)
-        say(f"| {step} | {shares} | {trained} | {summary} |")
+        seconds = figures and figures["step_seconds"]  # from the update before: none of the first
+        time_shown = f"{seconds:.1f}" if seconds else "-"
+        reward = f"{figures['reward_mean']:.2f}" if figures else ""
+        say(f"| {step} | {shares} | {trained} | {reward} | {time_shown} |")
     twice = [uuid for uuid, n in Counter(r["episode"] for r in ended).items() if n > 1]
     wrong += [f"{len(twice)} episodes ended twice"] if twice else []
-    until(
-        "the last claims are given back",
-        run.pace.idle + 2 * SWEEP,
-        lambda: not left_claimed(run.client),
-    )
+    limit = run.pace.idle + 2 * SWEEP
+    until("the last claims are given back", limit, lambda: not left_claimed(run.client))
+    if all(line["who"] != "joe" for line in ended):
+        wrong.append("joe was not used")
     steps = run.last - first + 1
     if wrong:
         say(f"\nsteps {steps}; samples {len(ended)}; claims left 0")
@@ -209,28 +183,6 @@ def _report(run: Run, first: int) -> int:
     say(f"\nsteps {steps}, none lost; samples {len(ended)}, each once; claims left 0")
     if not done:
         say("by the clients' own count: this server does not tell what it trained on")
-    say(f"joe: first sample {_first(run, 'joe'):.2f} s after it came")
-    return 0
-
-
-def _figures(one: Mapping[str, Any] | None) -> str:
-    if one is None:
-        return " | "
-    seconds = one["step_seconds"]  # from the update before: none of the first
-    return f"{one['reward_mean']:.2f} | {'-' if seconds is None else f'{seconds:.1f}'}"
-
-
-def _first(run: Run, name: str) -> float:
-    """Return the seconds from a client's start to its first sample.
-
-    Raises:
-        StageError: it was never used.
-    """
-    came = next(line["at"] for line in run.lines("hello") if line["who"] == name)
-    for line in run.lines("ended"):
-        if line["who"] == name:
-            return float(line["at"] - came)
-    raise StageError(f"{name} was not used")
 
 
 if __name__ == "__main__":

@@ -13,17 +13,16 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
 from ajet_swarm import OpenaiBaseUrlAndApiKey, Retry, SwarmClient, Task, run_episodes
-from ajet_swarm.common.errors import AjetError
 from examples import picture
 from examples.ask import Asker, last_number
 from examples.cocktail.symbols import value_of
-from examples.stage import Stage, StageError, error_text, say
-from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
+from examples.lesson import lesson_flags
+from examples.stage import Stage, on_stage, say
+from examples.swarming import Pace, engine_of, job_of, left_claimed, pace_of, until, values_of
 
 BATCH, REPEATS = 8, 4
 THREADS = 8
@@ -160,10 +159,9 @@ class Lesson:
             tasks = self._draw.sample(self._drill, BATCH)
             tried = self._run([task for task in tasks for _ in range(REPEATS)], "train")
             number = self.done
-            self.rewards[number] = reward = mean(one.right for one in tried)
-            calls = mean(one.called for one in tried)
-            bar = "#" * round(20 * reward)
-            say(f"update {number:3}  mean reward {reward:5.2f} {bar:20}  right calls {calls:.2f}")
+            self.rewards[number] = reward = mean(result.right for result in tried)
+            calls = mean(result.called for result in tried)
+            say(picture.update_line(number, reward, f"right calls {calls:.2f}"))
             if number >= goal:
                 return
 
@@ -171,7 +169,7 @@ class Lesson:
         """Evaluate, and add the result to the curve."""
         tried = self.look()
         number = self.done
-        self.curve[number] = mean(one.right for one in tried)
+        self.curve[number] = mean(result.right for result in tried)
         say(f"held out after {number:3} updates: right {self.curve[number]:.2f}")
         return tried
 
@@ -185,34 +183,18 @@ class Lesson:
                 held.end(float(tried.right))
             return tried
 
-        done = run_episodes(tasks, episode, max_workers=THREADS, retry=Retry(tries=3))
-        scores = [one.value for one in done if one.value is not None]
-        if not scores:
-            raise StageError("a batch without one episode", str(done[0].error))
-        return scores
+        retry = Retry(tries=3)
+        return values_of(run_episodes(tasks, episode, max_workers=THREADS, retry=retry))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    parser = flags("math --tool", 25)
-    parser.add_argument("--held-out", type=int, default=64, metavar="N", help="products to ask")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
-    )
+    parser = lesson_flags("math --tool", 25, idle=True)
     args = parser.parse_args(argv)
     most = len(products(held_out=True))
-    if args.updates < 1 or not 1 <= args.held_out <= most:
-        parser.error(f"give at least 1 update, and 1 to {most} held-out products")
-    try:
-        with Stage(args.keep) as stage:
-            _run(stage, args)
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted; all processes are ended\n")
-        return 130
-    except (AjetError, ExceptionGroup, OSError) as error:
-        sys.stderr.write(f"math: {error_text(error)}\n")
-        return 1
-    return 0
+    if not 1 <= args.held_out <= most:
+        parser.error(f"give 1 to {most} held-out products")
+    return on_stage("math", args.keep, lambda stage: _run(stage, args))
 
 
 def _run(stage: Stage, args: argparse.Namespace) -> None:
@@ -227,25 +209,15 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
         while lesson.done < args.updates:
             lesson.train(min(LEG, args.updates - lesson.done))
             after = lesson.note()
-        _report(lesson, {"no tool": without, "before": before, "after": after}, args.out)
+        looks = {"no tool": without, "before": before, "after": after}
+        rows = {
+            "right answers": [mean(result.right for result in tried) for tried in looks.values()],
+            "right calls": [mean(result.called for result in tried) for tried in looks.values()],
+        }
+        lines, title = picture.table("held-out products", looks, rows), "math with a tool: right"
+        picture.write(args.out, "math-tool", title, lines, lesson.curve, lesson.rewards)
         until("nothing is claimed", 30, lambda: not left_claimed(client))
         say("claims left 0")
-
-
-def _report(lesson: Lesson, looks: Mapping[str, Sequence[Tried]], out: Path) -> None:
-    rows = {
-        "right answers": [mean(one.right for one in tried) for tried in looks.values()],
-        "right calls": [mean(one.called for one in tried) for tried in looks.values()],
-    }
-    lines = [f"| held-out products | {' | '.join(looks)} |", "|---" * (len(looks) + 1) + "|"]
-    for name, shares in rows.items():
-        lines.append(f"| {name} | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
-    say("\n" + "\n".join(lines) + "\n")
-    say("\n".join(picture.text(lesson.curve)))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "math-tool.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    plot = picture.svg("math with a tool: right answers", lesson.curve, lesson.rewards)
-    (out / "math-tool.svg").write_text(plot, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,26 +2,21 @@
 
     python -m examples.werewolves
 
-Without an address an embedded engine and a scripted model are started; a scripted model that dies
-is started again.
+Without an address an embedded engine is started, and a scripted model plays the others.
 """
 
 import argparse
 import logging
 import os
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from subprocess import Popen
 
 from ajet_swarm import SwarmClient, TrainingFinished
-from ajet_swarm.common.errors import AjetError
-from examples.stage import Stage, error_text, say
-from examples.swarming import add_pace, engine_of, is_embedded, pace_of, until
+from examples.stage import Stage, error_text, on_stage, say
+from examples.swarming import engine_of, flags, is_embedded, pace_of, until
 from examples.werewolves.agents import Model
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import Settings, load
@@ -32,22 +27,9 @@ HERE = Path(__file__).resolve().parent
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the example; return the exit code."""
     args = _parsed(argv)
-    logging.getLogger("ajet_swarm.runs.retry").setLevel(
-        logging.ERROR
-    )  # a game that is played again needs no line
-    try:
-        config = args.config or _config(args.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
-        settings = load(config, args.updates, args.train, args.idle)
-        pace = pace_of(args, settings.idle, args.swarm_url)
-        idle = args.idle or max(settings.idle, pace.idle)
-        settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
-        with Stage(args.keep) as stage:
-            return _run(stage, settings, args)
-    except KeyboardInterrupt:
-        return 130
-    except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"werewolves: {error_text(error)}\n")
-        return 1
+    # a game that is played again needs no line
+    logging.getLogger("ajet_swarm.runs.retry").setLevel(logging.ERROR)
+    return on_stage("werewolves", args.keep, lambda stage: _run(stage, args))
 
 
 def _config(url: str) -> Path:
@@ -61,27 +43,29 @@ def _config(url: str) -> Path:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     env = os.environ.get
-    parser = argparse.ArgumentParser(prog="python -m examples.werewolves")
+    parser = flags("werewolves", None)
     add = parser.add_argument
     add("--config", type=Path, metavar="YAML", help="else small.yaml; werewolves.yaml on AgentJet")
-    add("--updates", type=int, metavar="N", help="total_training_steps")
     add("--train", default="", metavar="ROLES", help="trainable_targets: werewolf,seer")
-    add_pace(parser)
     add("--swarm-url", default="", metavar="URL", help="else AJET_SWARM_URL, else embedded")
     add("--static-url", default=env("STATIC_URL", ""), metavar="URL", help="else scripted")
     add("--static-model", default=env("STATIC_MODEL", "scripted"), metavar="NAME")
-    add("--keep", type=Path, metavar="DIR", help="keep the processes' folder, with logs, here")
     return parser.parse_args(argv)
 
 
-def _run(stage: Stage, settings: Settings, args: argparse.Namespace) -> int:
-    url = engine_of(stage, swarm_url=args.swarm_url)
-    with scripted(stage, args.static_url) as address, SwarmClient(url) as client:
-        key = os.environ.get("STATIC_API_KEY", "none")
-        tokens = max(settings.answer_tokens, 64)  # the window of another model
-        static = Model(address, key, args.static_model, tokens, settings.static_limits)
-        say(f"{', '.join(settings.trainable)} at {url}; the others: {static.name} at {address}")
-        done = []
+def _run(stage: Stage, args: argparse.Namespace) -> None:
+    config = args.config or _config(args.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
+    settings = load(config, args.updates, args.train, args.idle)
+    pace = pace_of(args, settings.idle, args.swarm_url)
+    idle = args.idle or max(settings.idle, pace.idle)
+    settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
+    url, rules, done = engine_of(stage, swarm_url=args.swarm_url), settings.own, []
+    tokens = max(rules.answer_tokens, 64)  # the window of another model
+    key = os.environ.get("STATIC_API_KEY", "none")
+    static = Model(args.static_url, key, args.static_model, tokens, rules.static_prompt)
+    roles = ", ".join(rules.trainable_targets)
+    say(f"{roles} at {url}; the others: {static.name} {static.base_url}")
+    with SwarmClient(url) as client:
         try:
             client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
             for batch in Roll(client, settings, static).batches():
@@ -94,46 +78,18 @@ def _run(stage: Stage, settings: Settings, args: argparse.Namespace) -> int:
         until("nothing is claimed", settings.idle + 30, lambda: not _held(client))
     if done:
         _report(done, settings)
-    return 0
 
 
 def _held(client: SwarmClient) -> int:
     """Return the number of our episodes; other clients may continue."""
     records = client.get_episode_buffer()
-    return sum(one.claimed and one.client_uuid == client.client_uuid for one in records)
-
-
-@contextmanager
-def scripted(stage: Stage, url: str = "") -> Iterator[str]:
-    """Yield the static model's address: the named one, else that of a scripted server."""
-    if url:
-        yield url
-        return
-    command = [sys.executable, "-m", "examples.werewolves.static", "--with-parent", "--port"]
-    child = stage.start("static", *command, "0")
-    address = stage.wait("static", child, lambda: stage.log("static").partition("\n")[0])
-    port = address.rpartition(":")[2].removesuffix("/v1")
-    over = threading.Event()
-
-    def keep(child: Popen[bytes]) -> None:
-        while not over.wait(0.2):
-            if child.poll() is not None:
-                say("the scripted model's server died: it is started again")
-                child = stage.start("static", *command, port)
-
-    keeper = threading.Thread(target=keep, args=(child,), name="keeper")
-    keeper.start()
-    try:
-        yield address
-    finally:
-        over.set()
-        keeper.join()
+    return sum(record.claimed and record.client_uuid == client.client_uuid for record in records)
 
 
 def _summary(batch: Batch, settings: Settings) -> str:
     won = "  ".join(f"{side} win {batch.won(side):.2f}" for side in settings.sides)
-    read = "  ".join(f"{role} {batch.read(role):.2f}" for role in settings.trainable)
-    days = mean(one.days for one in batch.games) if batch.games else 0
+    read = "  ".join(f"{role} {batch.read(role):.2f}" for role in settings.own.trainable_targets)
+    days = mean(game.days for game in batch.games) if batch.games else 0
     return f"{won} of {len(batch.games)} games, {days:.1f} days; moves read: {read}"
 
 
@@ -142,10 +98,10 @@ def _report(done: Sequence[Batch], settings: Settings) -> None:
     first, last = done[:shown], done[-shown:]
     say(f"\n| {len(done)} batches | first {shown} | last {shown} |\n|---|---|---|")
     for side in settings.sides:
-        low, high = (mean(one.won(side) for one in part) for part in (first, last))
+        low, high = (mean(batch.won(side) for batch in part) for part in (first, last))
         say(f"| {side} win | {low:.2f} | {high:.2f} |")
-    for role in settings.trainable:
-        low, high = (mean(one.read(role) for one in part) for part in (first, last))
+    for role in settings.own.trainable_targets:
+        low, high = (mean(batch.read(role) for batch in part) for part in (first, last))
         say(f"| moves read, {role} | {low:.2f} | {high:.2f} |")
     say("claims left 0")
 

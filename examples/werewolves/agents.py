@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from ajet_swarm.common.errors import AjetError
+from examples.werewolves import static
 from examples.werewolves.game import Ask, Game, Move
 from examples.werewolves.prompts import Limits, Messages, messages, read
 
@@ -24,13 +25,14 @@ class Model:
     """An OpenAI endpoint and its request parameters.
 
     Attributes:
+        base_url: Empty for the scripted model of this process.
         answer_tokens: Longest answer that is asked for.
         limits: Of its prompts: windows differ.
         seconds: One answer may take so long.
     """
 
-    base_url: str
-    api_key: str = field(repr=False)
+    base_url: str = ""
+    api_key: str = field(default="none", repr=False)
     name: str = "policy"
     answer_tokens: int = 24
     limits: Limits = field(default_factory=Limits)
@@ -42,6 +44,8 @@ class Model:
         Raises:
             NoAnswerError: there was none.
         """
+        if not self.base_url:
+            return static.answer(asked[0]["content"], asked[1]["content"])
         body = {"model": self.name, "messages": asked, "max_tokens": self.answer_tokens}
         try:
             reply = await http.post(
@@ -103,7 +107,10 @@ async def play(game: Game, models: Mapping[str, Model], seconds: float) -> Playe
     course = game.play()
     moves: list[Move] | None = None
     try:
-        async with asyncio.timeout(seconds), _http() as http:
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(trust_env=False, verify=_tls()) as http,
+        ):
             while True:
                 try:
                     asks = next(course) if moves is None else course.send(moves)
@@ -118,14 +125,10 @@ async def _together(turns: Sequence[Coroutine[Any, Any, Move]]) -> list[Move]:
     """Run all concurrently; the first error cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in turns]
+            tasks = [group.create_task(turn) for turn in turns]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-def _http() -> httpx.AsyncClient:
-    return httpx.AsyncClient(trust_env=False, verify=_tls())
 
 
 @cache

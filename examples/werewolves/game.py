@@ -119,7 +119,9 @@ class Game:
             alive=tuple(self.alive),
             pack=tuple(self.all_of(WOLF)) if role == WOLF else (),
             potions=tuple(self.potions) if role == WITCH else (),
-            events=tuple(one for one in self.events if one.only is None or player in one.only),
+            events=tuple(
+                event for event in self.events if event.only is None or player in event.only
+            ),
         )
 
     def all_of(self, role: str) -> list[int]:
@@ -228,8 +230,8 @@ class Game:
         """Exclude the player with the most votes; a second ballot decides a tie."""
         tied: tuple[int, ...] = tuple(self.alive)
         for ballot in (1, 2):
-            voters = [one for one in self.alive if set(tied) - {one}]
-            asks = [self._ask(one, "vote", self._others(one, tied)) for one in voters]
+            voters = [player for player in self.alive if set(tied) - {player}]
+            asks = [self._ask(player, "vote", self._others(player, tied)) for player in voters]
             moves = yield asks
             named = [m.to if m.to in ask.targets else 0 for ask, m in zip(asks, moves, strict=True)]
             for player, to in zip(voters, named, strict=True):
@@ -250,7 +252,7 @@ class Game:
         return [player for player in self.alive if self.roles[player] == role]
 
     def _others(self, player: int, among: Iterable[int] | None = None) -> tuple[int, ...]:
-        return tuple(one for one in (among or self.alive) if one != player)
+        return tuple(other for other in (among or self.alive) if other != player)
 
     def _ask(self, player: int, kind: str, targets: tuple[int, ...], victim: int = 0) -> Ask:
         shown = victim if kind == "potion" and HEAL in self.potions else 0

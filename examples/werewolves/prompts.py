@@ -5,7 +5,10 @@ Nothing here knows the game, only the view: what a prompt says, its player may k
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from examples.werewolves.game import HEAL, POISON, Ask, Event, Move, View
 
@@ -25,15 +28,12 @@ RULES = (
     "they are no fewer than the others, the village when no werewolf is left. Answer with the "
     "number of one player, or `pass`; speak in at most two sentences."
 )
-SPEECH = 48
-"""Maximum size of a speech in bytes."""
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _PASS = re.compile(r"\b(pass|nobody|no one|abstain)\b", re.IGNORECASE)
 Messages = list[dict[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of a prompt's length.
 
     Attributes:
@@ -42,9 +42,9 @@ class Limits:
         speech: Bytes kept of a speech.
     """
 
-    digest: int = 420
+    digest: Annotated[int, Meta(ge=0)] = 420
     rules: bool = False
-    speech: int = SPEECH
+    speech: Annotated[int, Meta(ge=0)] = 48
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -101,18 +101,20 @@ def digest(view: View, limits: Limits) -> list[str]:
 def _known(view: View) -> Iterator[str]:
     """Yield the player's secrets and all deaths, one line each, about 200 bytes at most."""
     for kind, label in (("checked", "Checked"), ("healed", "Healed"), ("poisoned", "Poisoned")):
-        matching = [one for one in view.events if one.kind == kind]
+        matching = [event for event in view.events if event.kind == kind]
         if matching:
-            yield f"{label}: {', '.join(f'{one.to} {one.text}'.strip() for one in matching)}."
+            yield f"{label}: {', '.join(f'{event.to} {event.text}'.strip() for event in matching)}."
     if view.potions:
         yield f"Potions: {', '.join(view.potions)}."
-    now = [one for one in view.events if one.kind == "named" and one.day == view.day and view.night]
-    if now:
-        yield f"Named tonight: {_pairs(now)}."
-    dead = [f"{one.to} night {one.day}" for one in view.events if one.kind == "died"]
-    out = [f"{one.to} day {one.day}" for one in view.events if one.kind == "out" and one.to]
-    shot = [f"{one.to} by {one.by}" for one in view.events if one.kind == "shot"]
-    for name, deaths in (("Died", dead), ("Voted out", out), ("Shot", shot)):
+    named = [event for event in view.events if event.kind == "named" and event.day == view.day]
+    if named and view.night:
+        yield f"Named tonight: {_pairs(named)}."
+    for name, kind, form in (
+        ("Died", "died", "{0.to} night {0.day}"),
+        ("Voted out", "out", "{0.to} day {0.day}"),
+        ("Shot", "shot", "{0.to} by {0.by}"),
+    ):
+        deaths = [form.format(event) for event in view.events if event.kind == kind and event.to]
         if deaths:
             yield f"{name}: {', '.join(deaths)}."
 
@@ -133,7 +135,7 @@ def _talk(view: View, speech: int) -> Iterator[str]:
 
 
 def _pairs(events: list[Event]) -> str:
-    return " ".join(f"{one.by}>{one.to or '-'}" for one in events)
+    return " ".join(f"{event.by}>{event.to or '-'}" for event in events)
 
 
 def _numbers(players: tuple[int, ...]) -> str:
@@ -170,8 +172,8 @@ def read(ask: Ask, answer: str, limits: Limits) -> Move | None:
 
 def accused(text: str, players: tuple[int, ...]) -> int:
     """Return the last number in a speech that is one of `players`; 0 without one."""
-    named = [int(one) for one in re.findall(r"\b\d\b", text)]
-    return next((one for one in reversed(named) if one in players), 0)
+    named = map(int, reversed(re.findall(r"\b\d\b", text)))
+    return next((player for player in named if player in players), 0)
 
 
 def bounded(text: str, room: int) -> str:

@@ -32,12 +32,12 @@ class Batch:
 
     def won(self, side: str) -> float:
         """Return the share of won games, the mean reward of this side."""
-        return sum(one.winner == side for one in self.games) / max(len(self.games), 1)
+        return sum(game.winner == side for game in self.games) / max(len(self.games), 1)
 
     def read(self, role: str) -> float:
         """Return the share of a role's readable moves; 1 without a move."""
-        asked = sum((one.asked for one in self.games), Counter[str]())[role]
-        return 1.0 - sum(one.unread[role] for one in self.games) / max(asked, 1)
+        asked = sum((game.asked for game in self.games), Counter[str]())[role]
+        return 1.0 - sum(game.unread[role] for game in self.games) / max(asked, 1)
 
 
 class Roll:
@@ -55,14 +55,17 @@ class Roll:
 
     def game(self, task: Task) -> Played:
         """Play one game: one episode per trained side, claimed and ended together."""
-        own = self._settings
+        own, rules = self._settings, self._settings.own
         with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             models = {role: self._static for role in set(Game(0).roles.values())}
             for side, part in episode.parts.items():
                 part.task = f"{task.task_id}/{side}"  # a group for each side: rewards are opposite
-                policy = Model(part.base_url, part.api_key, "policy", own.answer_tokens, own.limits)
-                models |= {role: policy for role in own.trainable if side_of(role) == side}
-            game = Game(task.metadata["seed"], own.days)
+                key, tokens = part.api_key, rules.answer_tokens
+                policy = Model(part.base_url, key, "policy", tokens, rules.prompt)
+                models |= {
+                    role: policy for role in rules.trainable_targets if side_of(role) == side
+                }
+            game = Game(task.metadata["seed"], rules.days)
             played = asyncio.run(play(game, models, own.idle))
             episode.end({side: _output(played, side) for side in episode.parts})
         return played
@@ -81,8 +84,8 @@ class Roll:
             tasks = self.tasks(number)
             repeated = [task for task in tasks for _ in range(int(own.job.num_repeat))]
             results = run_episodes(repeated, self.game, max_workers=own.games, retry=AGAIN)
-            batch = Batch(step, [one.value for one in results if one.value is not None])
-            batch.errors = [one.error for one in results if one.error is not None]
+            batch = Batch(step, [result.value for result in results if result.value is not None])
+            batch.errors = [result.error for result in results if result.error is not None]
             failed, number = 0 if batch.games else failed + 1, number + 1
             updated = self._updated(step)
             yield batch
@@ -98,8 +101,8 @@ class Roll:
     def _task(self, batch: int, place: int) -> Task:
         """Return a deal, either new or one of a few that are repeated."""
         seed = batch * self._settings.seeds + place
-        if self._settings.deals:
-            seed %= self._settings.deals
+        if self._settings.own.deals:
+            seed %= self._settings.own.deals
         # Two tasks of a batch may have the same deal, but each is a group of its own.
         return Task(task_id=f"batch-{batch}-task-{place}-deal-{seed}", metadata={"seed": seed})
 

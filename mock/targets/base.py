@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import content_text
-from mock.targets.openai import Question
+from mock.targets.question import Question
 from mock.targets.spec import Spec
 
 log = logging.getLogger("mock")
@@ -32,6 +32,7 @@ class ModelEndpoint:
     api_key: str = ""
     model: str = "ajet"
     cert: str = ""
+    """File with the server's certificate, when it is not publicly trusted."""
     sessions: bool = True
     """Whether the address is a proxy's, which serves `/sessions/ID/v1`."""
 

@@ -92,10 +92,10 @@ class JobStore:
     def _texts(self, first: str) -> Iterator[str]:
         """Yield the saved jobs, the server's own first; an empty text for an unreadable one."""
         file = self.path(first)
-        others = [one for one in sorted(self.folder.glob("*.yaml")) if one != file]
-        for one in (file, *others):
+        others = [path for path in sorted(self.folder.glob("*.yaml")) if path != file]
+        for other in (file, *others):
             try:
-                yield one.read_text(encoding="utf-8")
+                yield other.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError):
                 yield ""
 

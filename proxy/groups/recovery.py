@@ -145,7 +145,7 @@ class Recovery:
             if ends.holdings.by_uuid.get(uuid) is self._holdings.get((name, uuid))
         }
         owners = await asyncio.to_thread(self._owners, groups)
-        known = {one.episode_uuid for group in groups for one in group.candidates}
+        known = {candidate.episode_uuid for group in groups for candidate in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
             ends.lost.search_soon()
@@ -170,12 +170,15 @@ class Recovery:
         A record keeps its uuid when the server reclaims it, and another group may get it.
         """
         counted = Counter(
-            one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
+            candidate.episode_uuid
+            for group in groups
+            for candidate in group.candidates
+            if candidate.episode_uuid
         )
         shared = {uuid for uuid, count in counted.items() if count > 1}
         last: dict[str, tuple[int, str]] = {}
         for group in groups:
-            if shared.isdisjoint(one.episode_uuid for one in group.candidates):
+            if shared.isdisjoint(candidate.episode_uuid for candidate in group.candidates):
                 continue
             for event in self.context.journal.group_events(group.group_id):
                 if not isinstance(event, EpisodesClaimed):
@@ -191,53 +194,57 @@ class Recovery:
         server = facts.server
         mine = _unfinished(group)
         if group.sealed_at is None:
-            live = held if server.intent_is_durable else {one.episode_uuid for one in mine}
+            live = (
+                held if server.intent_is_durable else {candidate.episode_uuid for candidate in mine}
+            )
             if group.rating is None and group.votes:  # its time has ended: these votes count
                 event = combined_event(server.name, group.group_id, group.votes)
                 self.context.bus.publish(event)
             if (seal := sealed_by_vote(group, live)) is not None:
                 await self.context.bus.publish_durable(seal)
         sealed = group.sealed_at is not None
-        ended = any(one.phase in SENT for one in group.candidates)
+        ended = any(candidate.phase in SENT for candidate in group.candidates)
         cleanups = []
-        for one in mine:
-            if sealed and one.reward is not None and one.phase != "failed":
-                cleanups.append(self._end(facts, group, one, one.reward, held))
+        for other in mine:
+            if sealed and other.reward is not None and other.phase != "failed":
+                cleanups.append(self._end(facts, group, other, other.reward, held))
             else:
-                cleanups.append(self._abort(facts, group, one, held))
+                cleanups.append(self._abort(facts, group, other, held))
         outcomes = await asyncio.gather(*cleanups)
         counts.update(outcomes)
         sent = ended or not {*SENT, "unknown"}.isdisjoint(outcomes)
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
-        self, facts: ServerFacts, group: Group, one: Candidate, reward: float, held: set[str]
+        self, facts: ServerFacts, group: Group, candidate: Candidate, reward: float, held: set[str]
     ) -> str:
-        server, uuid = facts.server, one.episode_uuid
+        server, uuid = facts.server, candidate.episode_uuid
         holding = self._holdings[server.name, uuid]
         if holding.superseded:
             outcome, text = named(GRANTED_AGAIN)
-        elif one.episode_uuid in held or not server.intent_is_durable:
+        elif candidate.episode_uuid in held or not server.intent_is_durable:
             metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
             output, ends = WireOutput(reward=reward, metadata=metadata), server.claimer.ends
             outcome, text = named(await ends.end(holding, group.task_id, output, sent_before=True))
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
-        ended = EndedEpisode(one.index, outcome, text)
+        ended = EndedEpisode(candidate.index, outcome, text)
         self.context.bus.publish(
             EpisodesEnded(server=server.name, group_id=group.group_id, episodes=(ended,))
         )
         return outcome
 
-    async def _abort(self, facts: ServerFacts, group: Group, one: Candidate, held: set[str]) -> str:
+    async def _abort(
+        self, facts: ServerFacts, group: Group, candidate: Candidate, held: set[str]
+    ) -> str:
         server, reason, outcome = facts.server, CAUSE, "given back"
-        holding = self._holdings[server.name, one.episode_uuid]
-        ours = one.episode_uuid in held and not holding.superseded
+        holding = self._holdings[server.name, candidate.episode_uuid]
+        ours = candidate.episode_uuid in held and not holding.superseded
         scored = group.scored_at is not None and not group.abstained
         if ours and scored and group.episode_type == "eval":
             # Its end was sent and may still be processed; a second return may hit another client.
             # What we still hold later is another claim of the killed proxy, or the end was lost.
-            server.claimer.ends.holdings.set_aside(one.episode_uuid, END_IN_FLIGHT)
+            server.claimer.ends.holdings.set_aside(candidate.episode_uuid, END_IN_FLIGHT)
             reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
         elif ours:
             await server.claimer.ends.abort([holding], CAUSE)
@@ -247,8 +254,8 @@ class Recovery:
             EpisodeAborted(
                 server=server.name,
                 group_id=group.group_id,
-                index=one.index,
-                episode_uuid=one.episode_uuid,
+                index=candidate.index,
+                episode_uuid=candidate.episode_uuid,
                 reason=reason,
             )
         )
@@ -297,9 +304,9 @@ def _unfinished(group: Group) -> list[Candidate]:
 def _lost_votes(groups: Sequence[Group]) -> list[str]:
     """Return the committed votes of groups whose episodes could not be ended."""
     return [
-        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_text(one.rating)})"
-        for one in groups
-        if one.rating is not None and one.rating.rewards and one.source != "human"
+        f"{group.rating.rater or 'somebody'} on {group.group_id} ({vote_text(group.rating)})"
+        for group in groups
+        if group.rating is not None and group.rating.rewards and group.source != "human"
     ]
 
 

@@ -14,7 +14,7 @@ from ajet_swarm.common.text import content_text
 
 def input_messages(messages: Iterable[Any]) -> str:
     """Return the messages of a request as JSON; those that are no objects are left out."""
-    return _json([_message(one) for one in messages if isinstance(one, Mapping)])
+    return _json([_message(message) for message in messages if isinstance(message, Mapping)])
 
 
 def output_messages(message: Mapping[str, Any], finish_reason: str) -> str:

@@ -60,7 +60,7 @@ class FigureSource:
         if server is None:
             return None
         if isinstance(event, UpdateDone):
-            stats = next((one for one in reversed(server.steps) if one.step == event.step), None)
+            stats = next((step for step in reversed(server.steps) if step.step == event.step), None)
             values = {} if stats is None else dict(_step_values(stats))
             counts = self._counts.get(event.server, {}).pop(event.step, None)
             if counts is not None:
@@ -74,7 +74,7 @@ class FigureSource:
 def _figures(
     server: Server, at: float, step: int, run: int, values: dict[str, float]
 ) -> StepFigures:
-    name = next((one.name for one in reversed(server.runs) if one.number == run), "")
+    name = next((earlier.name for earlier in reversed(server.runs) if earlier.number == run), "")
     return StepFigures(server.name, name, step, at, values)
 
 

@@ -49,7 +49,9 @@ class TensorBoardSink:
     def _open(self, figures: StepFigures) -> "SummaryWriter":
         if (last := self._writers.pop(figures.server, None)) is not None:
             last[1].close()
-        path = self._folder.joinpath(*(_name(one) for one in (figures.server, figures.run) if one))
+        path = self._folder.joinpath(
+            *(_name(part) for part in (figures.server, figures.run) if part)
+        )
         path.mkdir(parents=True, exist_ok=True)
         # Without a suffix, a file of the same run and second would be overwritten.
         suffix = f".{self._opened}" if self._opened else ""

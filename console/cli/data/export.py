@@ -178,7 +178,7 @@ def _print(args: argparse.Namespace, report: "ExportReport") -> None:
     for path, rows in report.files.items():
         say(f"{path}: {rows} {'row' if rows == 1 else 'rows'}")
     say(f"{report.card}: dataset card")
-    for cause, number in sorted(report.left_out.items(), key=lambda one: -one[1]):
+    for cause, number in sorted(report.left_out.items(), key=lambda item: -item[1]):
         say(f"  left out: {number} {cause}")
     if report.redacted:
         say(f"  redacted: {redacted_text(report.redacted)}")

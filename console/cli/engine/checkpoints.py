@@ -56,29 +56,33 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs of `checkpoints` and their arguments."""
     parser.set_defaults(handler=checkpoints, verb="list")
     _add_common(parser)
-    for verb, one in add_verbs(parser, _VERBS):
-        _add_common(one, verb, default=argparse.SUPPRESS)
+    for verb, subparser in add_verbs(parser, _VERBS):
+        _add_common(subparser, verb, default=argparse.SUPPRESS)
         if verb in ("save", "restore", "import"):
-            one.add_argument("name", metavar="NAME")
+            subparser.add_argument("name", metavar="NAME")
         if verb == "export":
-            one.add_argument("name", metavar="NAME|STEP", help="a checkpoint, or its global step")
+            subparser.add_argument(
+                "name", metavar="NAME|STEP", help="a checkpoint, or its global step"
+            )
         if verb == "import":
-            one.add_argument("file", type=Path, metavar="FILE")
+            subparser.add_argument("file", type=Path, metavar="FILE")
         if verb == "export":
-            one.add_argument(
+            subparser.add_argument(
                 "file",
                 type=Path,
                 metavar="FILE|DIR",
                 help="new file; a new folder with the torch backend",
             )
-            one.add_argument("--half", action="store_true", help="float16: half the size")
-            one.add_argument(
+            subparser.add_argument("--half", action="store_true", help="float16: half the size")
+            subparser.add_argument(
                 "--merge",
                 action="store_true",
                 help="torch backend: the whole model instead of the adapter; needs its base here",
             )
         if verb == "prune":
-            one.add_argument("keep", type=int, metavar="KEEP", help="number of checkpoints to keep")
+            subparser.add_argument(
+                "keep", type=int, metavar="KEEP", help="number of checkpoints to keep"
+            )
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +127,7 @@ def checkpoints(args: argparse.Namespace) -> int:
     known = _servers(args, home)
     every = getattr(args, "all", False)
     chosen = known.items() if every else [choose(known, args)]
-    engines = [_Engine(*one, None if args.swarm_url else home) for one in chosen]
+    engines = [_Engine(*server, None if args.swarm_url else home) for server in chosen]
     verb: str = args.verb
     if every and (args.server or verb in _OF_ONE_SERVER):
         raise UsageError("--all is not possible here", "checkpoints", "Choose one server")

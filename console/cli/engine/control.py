@@ -127,7 +127,7 @@ async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
     home = aim.home
     async with ControlClient(aim.proxy, token_of(args, home), cert=cert_of(home)) as client:
         details = await client.server_details(aim.targets[0].name)
-    uuids = [one.uuid for one in details.episodes]
+    uuids = [episode.uuid for episode in details.episodes]
     matches = [uuid for uuid in uuids if uuid.startswith(args.episode)]
     if len(matches) == 1 or len(uuids) >= DETAILS_CAP:
         return

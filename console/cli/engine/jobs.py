@@ -163,7 +163,7 @@ def _show_running(args: argparse.Namespace, aim: Aim) -> int:
             continue
         text = asyncio.run(requested_job(args, aim, target, needed=True))
         changes = difference(info.running, text, info.whole)
-        rows = [change_words(one) for one in changes]
+        rows = [change_words(change) for change in changes]
         if args.json:
             say_json({"server": info.server, "source": info.source, "changes": rows})
             continue

@@ -90,14 +90,14 @@ async def _try(args: argparse.Namespace, prompt: str) -> int:
                 say(reply.message)
                 return 0
             async with asyncio.timeout(args.timeout):
-                state, one = await _wait_finished(client, try_id, quiet=args.json)
+                state, probe = await _wait_finished(client, try_id, quiet=args.json)
         except (TimeoutError, asyncio.CancelledError) as error:
             await _cancel(client, try_id)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            state, one = await _wait_cancelled(client, try_id)
-    _show(args, state, one)
-    return 1 if one.error else 0
+            state, probe = await _wait_cancelled(client, try_id)
+    _show(args, state, probe)
+    return 1 if probe.error else 0
 
 
 async def _cancel(client: ControlClient, try_id: str) -> None:
@@ -130,47 +130,47 @@ async def _wait_finished(client: ControlClient, try_id: str, *, quiet: bool) -> 
     pause = 0.1
     while True:
         state = await client.snapshot()
-        one = next((one for one in state.tries if one.try_id == try_id), None)
-        if one is not None and one.over:
+        probe = next((try_ for try_ in state.tries if try_.try_id == try_id), None)
+        if probe is not None and probe.over:
             if terminal:
                 sys.stderr.write("\r\x1b[K")
-            return state, one
-        if terminal and one is not None:
-            sys.stderr.write(f"\r\x1b[K{progress(one, state, time.time())}")
+            return state, probe
+        if terminal and probe is not None:
+            sys.stderr.write(f"\r\x1b[K{progress(probe, state, time.time())}")
             sys.stderr.flush()
         elif not terminal and time.monotonic() >= next_line:
             next_line += PROGRESS_EVERY
-            text = progress(one, state, time.time()) if one is not None else "sent to the proxy"
+            text = progress(probe, state, time.time()) if probe is not None else "sent to the proxy"
             sys.stderr.write(f"try: {text}\n")
             sys.stderr.flush()
         await asyncio.sleep(pause)
         pause = min(1.0, pause * 1.3)
 
 
-def _show(args: argparse.Namespace, state: State, one: Probe) -> None:
-    shown = compared(state, one.try_id, 1 + args.last)
+def _show(args: argparse.Namespace, state: State, probe: Probe) -> None:
+    shown = compared(state, probe.try_id, 1 + args.last)
     if args.json:
-        say_json({"try": one, "last": shown[1:]})
+        say_json({"try": probe, "last": shown[1:]})
         return
-    for line in _lines(one, None):
+    for line in _lines(probe, None):
         say(line)
     for earlier in shown[1:]:
         say("")
-        for line in _lines(earlier, one):
+        for line in _lines(earlier, probe):
             say(line)
 
 
-def _lines(one: Probe, beside: Probe | None) -> list[str]:
+def _lines(probe: Probe, beside: Probe | None) -> list[str]:
     """Format a try as text; an earlier try's prompt is shown only when it differs."""
-    step = "step unknown" if one.step is None else f"step {one.step}"
-    head = f"{clock(one.at)}  {one_line(one.server, 30)}  {step}  {duration(one.seconds)}"
-    if beside is not None and one.prompt != beside.prompt:
-        head += f"  prompt: {one_line(one.prompt, 60)}"
+    step = "step unknown" if probe.step is None else f"step {probe.step}"
+    head = f"{clock(probe.at)}  {one_line(probe.server, 30)}  {step}  {duration(probe.seconds)}"
+    if beside is not None and probe.prompt != beside.prompt:
+        head += f"  prompt: {one_line(probe.prompt, 60)}"
     lines = [f"--- {head}"]
-    if one.error:
-        return [*lines, f"no answer: {one_line(one.error, 300)}"]
-    if one.text or not one.tool_calls:
-        lines.append(plain(one.text) or "(an empty answer)")
-    if one.tool_calls:
-        lines.append(plain(one.tool_calls))
+    if probe.error:
+        return [*lines, f"no answer: {one_line(probe.error, 300)}"]
+    if probe.text or not probe.tool_calls:
+        lines.append(plain(probe.text) or "(an empty answer)")
+    if probe.tool_calls:
+        lines.append(plain(probe.tool_calls))
     return lines

@@ -36,16 +36,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=runs, verb="list")
     _add_common(parser)
-    for verb, one in add_verbs(parser, _VERBS):
-        _add_common(one, default=argparse.SUPPRESS)
+    for verb, subparser in add_verbs(parser, _VERBS):
+        _add_common(subparser, default=argparse.SUPPRESS)
         if verb != "list":
-            one.add_argument("number", type=int, metavar="N", help="number of the run")
+            subparser.add_argument("number", type=int, metavar="N", help="number of the run")
         if verb == "compare":
-            one.add_argument("other", type=int, metavar="M", help="number of the other run")
+            subparser.add_argument("other", type=int, metavar="M", help="number of the other run")
         elif verb in ("name", "note"):
-            one.add_argument("text", metavar="TEXT", help=f"the {verb}")
+            subparser.add_argument("text", metavar="TEXT", help=f"the {verb}")
         elif verb == "pin":
-            one.add_argument(
+            subparser.add_argument(
                 "pinned",
                 nargs="?",
                 choices=("on", "off"),
@@ -72,7 +72,7 @@ def runs(args: argparse.Namespace) -> int:
         return send(args, home, f"run.{args.verb}", values)
     state, live = state_now(args, home)
     known = state.engine_runs
-    now = time.time() if live else max((one.active for one in known.runs), default=0.0)
+    now = time.time() if live else max((run.active for run in known.runs), default=0.0)
     if args.verb == "compare":
         if args.number == args.other:
             raise UsageError(f"run {args.number} cannot be compared with itself", "runs compare")
@@ -84,7 +84,7 @@ def runs(args: argparse.Namespace) -> int:
         lines = detail(known, run, now, _WIDTH, _HEIGHT, live=live)
         _print(args, run_data(known, run, now), lines)
     else:
-        data = {"runs": [run_data(known, one, now) for one in reversed(known.runs)]}
+        data = {"runs": [run_data(known, run, now) for run in reversed(known.runs)]}
         _print(args, data, _list(known, now))
     if not live and not args.json:
         say("No proxy runs: this is the state at the end of the journal")
@@ -115,10 +115,10 @@ def _print(args: argparse.Namespace, data: dict[str, Any], lines: Sequence[Line]
 def _list(known: EngineRuns, now: float) -> list[Line]:
     if not known.runs:
         return [(("No engine has run yet: `ajet-console engine-start` starts one", ""),)]
-    several = len({one.server for one in known.runs}) > 1
-    rows = [row_of(known, one, now) for one in reversed(known.runs)]
+    several = len({run.server for run in known.runs}) > 1
+    rows = [row_of(known, run, now) for run in reversed(known.runs)]
     head = table_head(_WIDTH, several=several)
-    return [head, *(table_row(one, _WIDTH, several=several) for one in rows)]
+    return [head, *(table_row(row, _WIDTH, several=several) for row in rows)]
 
 
 def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> dict[str, Any]:

@@ -56,16 +56,16 @@ def show_first_jobs(args: argparse.Namespace, aim: Aim, *, keeps: bool = True) -
     from console.models.job_form import needs_text
 
     first = asyncio.run(_first_starts(args, aim, keeps))
-    for one in first:
+    for start in first:
         sys.stderr.write(
-            f"# to {one_line(one.target.name, 40)}: {needs_text(one.text)}\n{one.text}"
+            f"# to {one_line(start.target.name, 40)}: {needs_text(start.text)}\n{start.text}"
         )
-    return ", ".join(one_line(one.target.name, 40) for one in first)
+    return ", ".join(one_line(start.target.name, 40) for start in first)
 
 
 async def _first_starts(args: argparse.Namespace, aim: Aim, keeps: bool) -> Sequence[FirstStart]:
-    starts = [await _first_start(args, aim, one, keeps) for one in aim.targets]
-    return [one for one in starts if one is not None]
+    starts = [await _first_start(args, aim, target, keeps) for target in aim.targets]
+    return [start for start in starts if start is not None]
 
 
 async def _first_start(

@@ -102,14 +102,14 @@ def aimed(args: argparse.Namespace, *, with_state: bool = False, proxy: str | No
         return Aim(home, proxy, [Target(args.server or "")])
     if proxy:
         state = asyncio.run(snapshot(args, home, proxy))
-        known = {one.name: one.url for one in state.servers.values()}
+        known = {server.name: server.url for server in state.servers.values()}
     else:
         state = None
         known = addresses(settings_of(home, args.swarm_url), home)
     if not known:
         raise AjetError("the proxy knows no swarm server", proxy)
     if every:
-        return Aim(home, proxy, [Target(*one) for one in known.items()], state)
+        return Aim(home, proxy, [Target(*item) for item in known.items()], state)
     return Aim(home, proxy, [Target(*choose(known, args))], state)
 
 

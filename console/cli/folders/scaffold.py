@@ -215,4 +215,4 @@ def _whole_number(flag: int | None, ask: bool, what: str, default: int, least: i
 
 def known(kind: str) -> Mapping[str, Path]:
     """Return the templates of a kind by the name of the file they become."""
-    return {one.name.removesuffix(SUFFIX): one for one in (TEMPLATES / kind).glob(f"*{SUFFIX}")}
+    return {path.name.removesuffix(SUFFIX): path for path in (TEMPLATES / kind).glob(f"*{SUFFIX}")}

@@ -34,17 +34,17 @@ def _files(folder: Path) -> Iterator[Path]:
     while waiting:
         here = waiting.pop(0)
         try:
-            inside = sorted(os.scandir(here), key=lambda one: one.name)
+            inside = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError:
             continue
-        for one in inside:
-            if one.name.startswith(".") or one.name.endswith(_TEMPORARY):
+        for entry in inside:
+            if entry.name.startswith(".") or entry.name.endswith(_TEMPORARY):
                 continue
-            if one.is_dir(follow_symlinks=False):
-                if one.name not in SKIPPED:
-                    waiting.append(Path(one.path))
-            elif one.is_file():
-                yield Path(one.path)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in SKIPPED:
+                    waiting.append(Path(entry.path))
+            elif entry.is_file():
+                yield Path(entry.path)
 
 
 class FolderWatch:
@@ -85,4 +85,4 @@ class FolderWatch:
         return self._without_own(current) != self._without_own(self._known)
 
     def _without_own(self, files: Stamps) -> dict[str, tuple[int, int]]:
-        return {name: one for name, one in files.items() if name not in self._own}
+        return {name: file for name, file in files.items() if name not in self._own}

@@ -20,6 +20,8 @@ async def order(client: "ControlClient", name: str, args: Mapping[str, Any]) -> 
     from core.commands.plan import shown_args
     from proxy.control.client import CommandReply
 
-    one = await client.plan(name, args)
-    message = output().plan(one.message, command=name, args=shown_args(one.args), loses=one.loses)
+    plan = await client.plan(name, args)
+    message = output().plan(
+        plan.message, command=name, args=shown_args(plan.args), loses=plan.loses
+    )
     return CommandReply(True, message)

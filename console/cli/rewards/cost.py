@@ -67,10 +67,10 @@ def _cost(spec: "PartSpec", cases: "Sequence[Case]") -> JudgeCost:
     for case in cases:
         context = case.context
         case_calls, times = _calls(setting("mode"), len(context.answers))
-        talk = sum(len(str(one.get("content") or "")) for one in context.messages)
+        talk = sum(len(str(message.get("content") or "")) for message in context.messages)
         answers = sum(
-            min(len(str(one.message.get("content") or "")), setting("answer_chars"))
-            for one in context.answers
+            min(len(str(answer.message.get("content") or "")), setting("answer_chars"))
+            for answer in context.answers
         )
         calls += case_calls
         chars += (

@@ -73,7 +73,7 @@ def debug(home: Home, settings: Settings, choice: RewardChoice, case: Case) -> i
     try:
         if folder is not None:
             values = _hook(debugger, folder, case.context)
-            rewards = " ".join(f"{one:g}" for one in values)
+            rewards = " ".join(f"{value:g}" for value in values)
         else:
             rewards = _model(debugger, home, settings, choice, case.context)
     except bdb.BdbQuit:
@@ -106,10 +106,10 @@ def _hook(debugger: Debugger, folder: Path, context: GroupContext) -> list[float
 async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
     assert hooks.reward is not None
     results = [
-        EpisodeResult(one.episode_uuid, dict(one.completion), context.query)
-        for one in context.answers
+        EpisodeResult(answer.episode_uuid, dict(answer.completion), context.query)
+        for answer in context.answers
     ]
-    answers = [dict(one.message) for one in context.answers]
+    answers = [dict(answer.message) for answer in context.answers]
     value = hooks.reward(results, answers, context.query)
     if inspect.isawaitable(value):
         value = await value
@@ -121,15 +121,15 @@ def _model(
 ) -> str:
     """Score all parts in turn; stop in the custom parts, or in every part when none is custom."""
     model, folder = model_of(home, settings, choice)
-    readings = [read(one) for one in context.answers]
+    readings = [read(answer) for answer in context.answers]
     part_input = PartInput(context, readings, content_stems(context.query))
-    custom = {one.name for one in model.active if _is_custom(one)}
+    custom = {part.name for part in model.active if _is_custom(part)}
     columns: list[Column] = []
     for spec in model.active:
         column: Column
         if spec.kind == "hook":
             values = _hook(debugger, folder / str(spec.settings["folder"]), context)
-            column = [PartValue(one) for one in values]
+            column = [PartValue(value) for value in values]
         else:
             part = make(spec, model, folder)
             if isinstance(part, NeedsEnvironment):
@@ -139,9 +139,9 @@ def _model(
             column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         sys.stdout.write(f"{spec.name}: {_values(column)}\n")
-    indices = [one.index for one in context.answers]
+    indices = [answer.index for answer in context.answers]
     scores = Weigher(model.active).scores(indices, columns)
-    return " ".join(f"{one.reward:g}" for one in scores)
+    return " ".join(f"{score.reward:g}" for score in scores)
 
 
 def _is_custom(spec: PartSpec) -> bool:
@@ -169,4 +169,4 @@ async def _score_slow(part: SlowPart, part_input: PartInput) -> PartValues:
 def _values(column: Sequence[PartValue | None] | None) -> str:
     if column is None:
         return "does not apply"
-    return " ".join("-" if one is None else f"{one.value:g}" for one in column)
+    return " ".join("-" if value is None else f"{value.value:g}" for value in column)

@@ -60,11 +60,11 @@ def _agreement(state: State) -> dict[str, PartAgreement]:
     """Return the agreement of each part with human ratings, summed over all raters."""
     totals: dict[str, PartAgreement] = {}
     for rater in state.raters.values():
-        for name, one in rater.parts.items():
+        for name, part in rater.parts.items():
             total = totals.setdefault(name, PartAgreement())
-            total.judged += one.judged
-            total.agreed += one.agreed
-            total.chance += one.chance
+            total.judged += part.judged
+            total.agreed += part.agreed
+            total.chance += part.chance
     return totals
 
 

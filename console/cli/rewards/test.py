@@ -182,7 +182,7 @@ def _print(args: argparse.Namespace, results: "list[Rescored]", used: "Rescorer"
     if args.json:
         data = {
             "summary": summary,
-            "groups": [_data(one) for one in results],
+            "groups": [_data(result) for result in results],
             "judges": list(used.spent.values()),
         }
         say_json(data)
@@ -205,54 +205,55 @@ def _print(args: argparse.Namespace, results: "list[Rescored]", used: "Rescorer"
     return 1 if summary.abstained else 0
 
 
-def _data(one: "Rescored") -> dict[str, Any]:
-    before, after = one.dead
-    case, why = one.case, one.abstention
+def _data(rescored: "Rescored") -> dict[str, Any]:
+    before, after = rescored.dead
+    case, why = rescored.case, rescored.abstention
     return {
-        "group_id": one.group_id,
+        "group_id": rescored.group_id,
         "query": case.context.query,
-        "answers": _texts(one),
+        "answers": _texts(rescored),
         "before": case.before,
         "hand": case.hand,
         "parts_before": case.parts,
         "source": case.source,
         "version_before": case.version,
-        "after": one.after,
+        "after": rescored.after,
         "abstained": why.cause if why else "",
         "part": why.part if why else "",
         "traceback": why.traceback if why else "",
         "file": why.file if why else "",
         "line": why.line if why else 0,
-        "seconds": one.seconds,
+        "seconds": rescored.seconds,
         "note": case.note,
-        "winner_before": one.winners[0],
-        "winner_after": one.winners[1],
-        "flip": one.flipped,
-        "dead_before": before if one.compared else None,
-        "dead_after": after if one.compared else None,
-        "change": one.change,
+        "winner_before": rescored.winners[0],
+        "winner_after": rescored.winners[1],
+        "flip": rescored.flipped,
+        "dead_before": before if rescored.compared else None,
+        "dead_after": after if rescored.compared else None,
+        "change": rescored.change,
     }
 
 
-def _texts(one: "Rescored") -> list[str]:
-    return [str(answer.message.get("content") or "") for answer in one.case.context.answers]
+def _texts(rescored: "Rescored") -> list[str]:
+    return [str(answer.message.get("content") or "") for answer in rescored.case.context.answers]
 
 
 def _table(results: "list[Rescored]", every: bool) -> Iterator[str]:
     """Yield a line for each group that changes; for every group when `every` is True."""
-    shown = [one for one in results if every or not one.compared or sign(one)]
+    shown = [result for result in results if every or not result.compared or sign(result)]
     head = f"{'group':<20}  {'query':<{_QUERY}}  {'before':<24}  {'now':<24}     s"
     if shown:
         yield head
-    for one in shown if every else shown[:SHOWN]:
-        query = one_line(one.case.context.query, _QUERY)
-        now = "?" if one.abstention else _numbers(one.rewards)
+    for rescored in shown if every else shown[:SHOWN]:
+        query = one_line(rescored.case.context.query, _QUERY)
+        now = "?" if rescored.abstention else _numbers(rescored.rewards)
         line = (
-            f"{one_line(one.group_id, 20):<20}  {query:<{_QUERY}}  {_numbers(one.case.before):<24}"
-            f"  {now:<24}  {one.seconds:.3f}  {sign(one)}"
+            f"{one_line(rescored.group_id, 20):<20}  {query:<{_QUERY}}  "
+            f"{_numbers(rescored.case.before):<24}  {now:<24}  {rescored.seconds:.3f}  "
+            f"{sign(rescored)}"
         )
         yield line.rstrip()
-        for score in one.after:
+        for score in rescored.after:
             if abs(score.reward) < SHOWN_AS_ZERO and (
                 cause := held_down(score.parts, score.reward)
             ):
@@ -263,19 +264,19 @@ def _table(results: "list[Rescored]", every: bool) -> Iterator[str]:
         yield ""
 
 
-def sign(one: "Rescored") -> str:
+def sign(rescored: "Rescored") -> str:
     """Describe what changes for a group; empty when nothing does."""
-    if one.abstention is not None:
-        return f"abstains: {one_line(one.abstention.cause, 70)}"
-    before, after = one.dead
-    if not one.compared:
+    if rescored.abstention is not None:
+        return f"abstains: {one_line(rescored.abstention.cause, 70)}"
+    before, after = rescored.dead
+    if not rescored.compared:
         return ""
     if after and not before:
         return "dead now"
     if before and not after:
         return "trains now"
-    winner, now = one.winners
-    return f"winner {_place(winner)} to {_place(now)}" if one.flipped else ""
+    winner, now = rescored.winners
+    return f"winner {_place(winner)} to {_place(now)}" if rescored.flipped else ""
 
 
 def _place(index: int | None) -> str:
@@ -286,21 +287,21 @@ def _numbers(rewards: Mapping[int, float]) -> str:
     return one_line(" ".join(f"{rewards[index]:.3g}" for index in sorted(rewards)), 24) or "-"
 
 
-def parts_table(one: "Rescored") -> Iterator[str]:
+def parts_table(rescored: "Rescored") -> Iterator[str]:
     """Yield one group in full: each answer with its parts, before and now."""
-    yield f"group {one_line(one.group_id, 60)}: {one_line(one.case.context.query, 100)}"
-    if one.case.note:
-        yield f"  ({one.case.note})"
-    if (why := one.abstention) is not None:
+    yield f"group {one_line(rescored.group_id, 60)}: {one_line(rescored.case.context.query, 100)}"
+    if rescored.case.note:
+        yield f"  ({rescored.case.note})"
+    if (why := rescored.abstention) is not None:
         yield f"  abstains: {one_line(why.part, 40)}: {one_line(why.cause, 300)}"
-    texts = _texts(one)
-    for place, score in enumerate(one.after):
-        then = _earlier(one, score.index)
+    texts = _texts(rescored)
+    for place, score in enumerate(rescored.after):
+        then = _earlier(rescored, score.index)
         cause = held_down(score.parts, score.reward)
         low = f"  {one_line(cause, 80)}" if cause else ""
         yield f"  answer {score.index + 1}: {score.reward:.4g}{then}{low}"
         yield f"    {one_line(texts[place], 100)}"
-        old = {part.name: part.value for part in one.case.parts.get(score.index, ())}
+        old = {part.name: part.value for part in rescored.case.parts.get(score.index, ())}
         for part in score.parts:
             kind = "gate" if part.gate else f"x {part.weight:.3g}" if part.weight else "noted"
             was = old.get(part.name)
@@ -309,9 +310,9 @@ def parts_table(one: "Rescored") -> Iterator[str]:
             yield f"      {one_line(part.name, 24):<24} {values}".rstrip()
 
 
-def _earlier(one: "Rescored", index: int) -> str:
+def _earlier(rescored: "Rescored", index: int) -> str:
     """Return the earlier rewards of an answer in brackets; empty without any."""
-    before, voted = one.case.before.get(index), one.case.hand.get(index)
+    before, voted = rescored.case.before.get(index), rescored.case.hand.get(index)
     if voted is None:
         return "" if before is None else f"  (sent {before:.3g})"
     automatic = "" if before is None else f", automatic {before:.3g}"
@@ -340,8 +341,8 @@ def summary_lines(summary: TrialSummary) -> Iterator[str]:
         yield f"rewards leave 0 to 1 in {summary.outside} of {count(summary.groups, 'group')}"
     if summary.by_hand:
         yield f"human-rated: the same winner in {summary.by_hand_kept} of {summary.by_hand}"
-    for one in summary.most:
-        yield f"changes most: {change_text(one)}"
+    for trial in summary.most:
+        yield f"changes most: {change_text(trial)}"
     for cause, times in summary.abstentions:
         yield f"abstained {times}: {one_line(cause, 200)}"
     for note, times in summary.notes:
@@ -352,11 +353,11 @@ def _has(number: int) -> str:
     return "has" if number == 1 else "have"
 
 
-def change_text(one: TrialGroup) -> str:
+def change_text(trial: TrialGroup) -> str:
     """Return a changed group on one line."""
-    before = " ".join(f"{value:.3g}" for value in one.before)
-    after = " ".join(f"{value:.3g}" for value in one.after)
-    return f"{one_line(one.group_id, 24)}  {before} to {after}  {one_line(one.query, 60)}"
+    before = " ".join(f"{value:.3g}" for value in trial.before)
+    after = " ".join(f"{value:.3g}" for value in trial.after)
+    return f"{one_line(trial.group_id, 24)}  {before} to {after}  {one_line(trial.query, 60)}"
 
 
 def _traces(results: "list[Rescored]") -> Iterator[str]:
@@ -366,4 +367,4 @@ def _traces(results: "list[Rescored]") -> Iterator[str]:
         for result in results
         if result.abstention and result.abstention.traceback
     )
-    yield from (f"\n{one}" for one in list(seen)[:3])
+    yield from (f"\n{text}" for text in list(seen)[:3])

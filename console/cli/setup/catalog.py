@@ -21,17 +21,21 @@ _MODES = {
 
 
 def _applications(situation: Situation) -> list[Choice]:
-    local = [Choice(one.name, one.title, "found on this machine") for one in installed()]
-    names = {one.value for one in local}
-    usual = [one for one in CLIENTS if one.name in ("openai", "curl") and one.name not in names]
-    return [*local[:5], *(Choice(one.name, one.title) for one in usual)]
+    local = [Choice(client.name, client.title, "found on this machine") for client in installed()]
+    names = {choice.value for choice in local}
+    usual = [
+        client
+        for client in CLIENTS
+        if client.name in ("openai", "curl") and client.name not in names
+    ]
+    return [*local[:5], *(Choice(client.name, client.title) for client in usual)]
 
 
 def _datasets(situation: Situation) -> list[Choice]:
-    files = [one for one in datasets(situation.home.root, situation.here) if one.path]
+    files = [dataset for dataset in datasets(situation.home.root, situation.here) if dataset.path]
     return [
         Choice(SHIPPED, "the questions that come with the program"),
-        *(Choice(one.path, one.name, _PLACES[one.where]) for one in files[:4]),
+        *(Choice(file.path, file.name, _PLACES[file.where]) for file in files[:4]),
         Choice(NONE, "none", "only your application asks"),
     ]
 
@@ -48,7 +52,7 @@ def _read_dataset(situation: Situation, answer: str) -> tuple[Path, str, str]:
     path = find_dataset(situation.home, answer).absolute()
     with open_dataset(path) as dataset:
         rows = (dataset.row(at) for at in range(dataset.records.count))
-        queries = (one.query for one in rows if isinstance(one, Row) and one.query)
+        queries = (row.query for row in rows if isinstance(row, Row) and row.query)
         size = f"{dataset.records.count}{'' if dataset.records.whole else ' or more'}"
         return path, size, next(queries, "")
 
@@ -65,7 +69,7 @@ QUESTIONS: Sequence[Question] = (
         choices=_applications,
         free="another name of `ajet-console clients`",
         present=lambda situation: situation.settings.console.application,
-        check=one_of([one.name for one in CLIENTS]),
+        check=one_of([client.name for client in CLIENTS]),
         settings=lambda situation, answer: {"console.application": answer},
         optional=True,
     ),
@@ -91,18 +95,20 @@ QUESTIONS: Sequence[Question] = (
 )
 """All questions; some are only asked after certain answers."""
 
-BY_ID = {one.id: one for one in QUESTIONS}
+BY_ID = {question.id: question for question in QUESTIONS}
 
 
 def asked(situation: Situation, answers: Answers) -> list[Question]:
     """Return the questions that the answers raise, in order."""
-    return [one for one in QUESTIONS if one.asked(situation, answers)]
+    return [question for question in QUESTIONS if question.asked(situation, answers)]
 
 
 def present_answers(situation: Situation) -> dict[str, str]:
     """Return the answers that the home has now; those without one are left out."""
     answers: dict[str, str] = {}
-    for one in QUESTIONS if situation.configured else ():
-        if one.asked(situation, answers) and ((now := one.present(situation)) or one.optional):
-            answers[one.id] = now
+    for question in QUESTIONS if situation.configured else ():
+        if question.asked(situation, answers) and (
+            (now := question.present(situation)) or question.optional
+        ):
+            answers[question.id] = now
     return answers

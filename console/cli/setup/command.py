@@ -99,8 +99,8 @@ def _signals_interrupt() -> Iterator[list[int]]:
 
     with contextlib.ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
-            for one in (signal.SIGTERM, signal.SIGHUP):
-                stack.callback(signal.signal, one, signal.signal(one, interrupt))
+            for signal_ in (signal.SIGTERM, signal.SIGHUP):
+                stack.callback(signal.signal, signal_, signal.signal(signal_, interrupt))
         yield received
 
 
@@ -205,7 +205,7 @@ class Setup:
         """Check the answers of the command line, with `renews` also present ones that depend on
         them; return what the checks saw."""
         notes: list[str] = []
-        renewed = {one for name in answers for one in BY_ID[name].renews} if renews else set()
+        renewed = {renew for name in answers for renew in BY_ID[name].renews} if renews else set()
         before = dict(dialog.answers)
         for name, question in BY_ID.items():
             if name not in answers and name not in renewed:
@@ -230,19 +230,23 @@ class Setup:
     def _check_complete(self, dialog: Dialog) -> None:
         """Refuse to go on without an answer where nobody can be asked."""
         questions = asked(self.situation, dialog.answers)
-        missing = [one for one in questions if not (one.id in dialog.answers or one.optional)]
+        missing = [
+            question
+            for question in questions
+            if not (question.id in dialog.answers or question.optional)
+        ]
         if missing:
             first = missing[0]
-            values = [one.value for one in first.choices(self.situation)]
+            values = [choice.value for choice in first.choices(self.situation)]
             valid = " | ".join(filter(None, [*values, first.free and f"({first.free})"]))
-            names = ", ".join(one.id for one in missing)
+            names = ", ".join(question.id for question in missing)
             what = f"no answer to {names}, and no terminal to ask at"
             raise UsageError(what, first.id, f"Give {first.id}=VALUE: {one_line(valid, 200)}")
 
     def _warn_of_environment(self, dialog: Dialog) -> None:
         """Say which answers the environment overrides."""
-        for one in asked(self.situation, dialog.answers):
-            for key in one.settings(self.situation, dialog.answers.get(one.id, "")):
+        for question in asked(self.situation, dialog.answers):
+            for key in question.settings(self.situation, dialog.answers.get(question.id, "")):
                 names = [PREFIX + key.upper().replace(".", "__")]
                 for name in names + ["AJET_SWARM_URL"] * (key == "swarm_url"):
                     if os.environ.get(name):
@@ -301,7 +305,7 @@ class Setup:
                 {
                     "base_url": f"{base}/v1",
                     "config": str(self._home.config),
-                    "written": [str(one) for one in texts],
+                    "written": [str(text) for text in texts],
                     "answers": dict(dialog.answers),
                     "changed": sorted(dialog.changed),
                     "request": self._result,

@@ -54,15 +54,17 @@ def _settings_text(situation: Situation, answers: Answers, changed: Collection[s
     written: dict[str, Any] = {}
     problem = "this file cannot be edited safely"
     try:
-        for one in (one for one in asked(situation, answers) if one.id in changed):
-            answer = answers[one.id]
-            for place, (key, value) in enumerate(one.settings(situation, answer).items()):
+        for question in (
+            question for question in asked(situation, answers) if question.id in changed
+        ):
+            answer = answers[question.id]
+            for place, (key, value) in enumerate(question.settings(situation, answer).items()):
                 path, now = key.split("."), _value(values, key)
                 if now != value and not (place and now is None and value == ""):
                     written[key] = value
                     text = edit.put(text, path, json.dumps(value, ensure_ascii=False))
                 if not place:
-                    comment = f"{MARK}{one.id}: {one.comment(situation, answer)}"
+                    comment = f"{MARK}{question.id}: {question.comment(situation, answer)}"
                     text = edit.with_comment(text, path, MARK, comment)
         after = parse_settings(text, file)[0]
         fits = after == _with(values, written)

@@ -76,13 +76,15 @@ class Dialog:
             question = missing[0]
             number = f"{1 + len(done)}/{len(done) + len(missing)}"
             if self._ask(question, number, back=bool(done)):
-                done = [one for one in done if one.asked(self.situation, self.answers)] + [question]
+                done = [
+                    question for question in done if question.asked(self.situation, self.answers)
+                ] + [question]
             else:
                 self._open_again(done.pop().id)
 
     def _missing(self) -> list[Question]:
         questions = asked(self.situation, self.answers)
-        return [one for one in questions if one.id not in self.answers]
+        return [question for question in questions if question.id not in self.answers]
 
     def _open_again(self, name: str) -> None:
         if name in self.answers:
@@ -97,11 +99,11 @@ class Dialog:
         while True:
             listed = asked(self.situation, self.answers)
             say("\nYour answers" if self.changed else f"\nAnswers in {self.situation.home.config}")
-            width = max(len(one.id) for one in listed)
-            for number, one in enumerate(listed, 1):
-                mark = "*" if one.id in self.changed else " "
-                answer = one_line(self.answers.get(one.id, "") or "–", 100)
-                say(f" {mark}{number:2}  {one.id:{width}}  {answer}")
+            width = max(len(question.id) for question in listed)
+            for number, question in enumerate(listed, 1):
+                mark = "*" if question.id in self.changed else " "
+                answer = one_line(self.answers.get(question.id, "") or "–", 100)
+                say(f" {mark}{number:2}  {question.id:{width}}  {answer}")
             keys = "Enter writes" if self.changed else "t sends a test request, Enter leaves"
             text = read_line(f"A number changes an answer, {keys} them [Enter]: ")
             if not text:
@@ -115,9 +117,11 @@ class Dialog:
 
     def _change(self, question: Question) -> None:
         """Ask one question again, and those that its answer raises or renews."""
-        before = {one.id for one in self._missing()}
+        before = {question.id for question in self._missing()}
         if self._ask(question, "Change", back=True):
-            while missing := [one for one in self._missing() if one.id not in before]:
+            while missing := [
+                question for question in self._missing() if question.id not in before
+            ]:
                 self._ask(missing[0], "Also", back=False)
 
     def _ask(self, question: Question, number: str, *, back: bool) -> bool:
@@ -129,7 +133,7 @@ class Dialog:
             default = question.default(self.situation)
         usable: str | None = None
         while True:
-            values = [one.value for one in choices]
+            values = [choice.value for choice in choices]
             shown = str(values.index(default) + 1) if default in values else default
             text = read_line(f"  answer{f' [{one_line(shown, 80)}]' if shown else ''}: ")
             if text == BACK and back:
@@ -163,7 +167,7 @@ class Dialog:
         else:
             self.changed.add(question.id)
         self.answers[question.id] = answer
-        raised = {one.id for one in asked(self.situation, self.answers)}
+        raised = {question.id for question in asked(self.situation, self.answers)}
         for name in self.answers.keys() - raised:
             del self.answers[name]
             self.changed.discard(name)
@@ -182,10 +186,10 @@ def _chosen(text: str, choices: Sequence[Choice]) -> str:
 
 def _show(question: Question, choices: Sequence[Choice], number: str) -> None:
     say(f"\n{number}  {question.title}")
-    width = min(40, max((len(one.title) for one in choices), default=0))
-    for place, one in enumerate(choices, 1):
-        title = f"{one_line(one.title, 40):{width}}"
-        say(f"  {place:2}  {title}  {one_line(one.note, 200)}".rstrip())
+    width = min(40, max((len(choice.title) for choice in choices), default=0))
+    for place, choice in enumerate(choices, 1):
+        title = f"{one_line(choice.title, 40):{width}}"
+        say(f"  {place:2}  {title}  {one_line(choice.note, 200)}".rstrip())
     if question.free:
         say(f"      {'or ' if choices else ''}{question.free}")
 

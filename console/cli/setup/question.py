@@ -127,12 +127,15 @@ class Question:
     def default(self, situation: Situation) -> str:
         """Return the answer of an empty line: the present one, else the first choice."""
         present = self.present(situation) if situation.configured else ""
-        return present or next((one.value for one in self.choices(situation)), "")
+        return present or next((choice.value for choice in self.choices(situation)), "")
 
     def comment(self, situation: Situation, answer: str) -> str:
         """Return what an answer means, for the file."""
-        chosen = [one for one in self.choices(situation) if one.value == answer]
-        return next((one.note if one.title == answer else one.title for one in chosen), self.title)
+        chosen = [choice for choice in self.choices(situation) if choice.value == answer]
+        return next(
+            (option.note if option.title == answer else option.title for option in chosen),
+            self.title,
+        )
 
 
 def one_of(values: Sequence[str]) -> Check:

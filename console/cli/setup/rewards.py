@@ -81,7 +81,7 @@ def _check(situation: Situation, answers: Answers, answer: str) -> Checked:
     if not path.is_file():
         what = f"there is no file or folder `{one_line(answer, 80)}`"
         raise AnswerRefused(what, todo=f"{known_names(answer, KINDS)}, or a path")
-    parts = ", ".join(one.name for one in load(path).active)
+    parts = ", ".join(part.name for part in load(path).active)
     return Checked(str(path), (f"parts: {parts}",))
 
 
@@ -121,7 +121,7 @@ def _check_model(situation: Situation, answers: Answers, answer: str) -> Checked
         return Checked(answer)
     file = situation.judge_file
     model = parse(_judge_text(situation, {**answers, "judge_model": answer}), file)
-    part = next(one for one in model.parts if one.kind == JUDGE)
+    part = next(part for part in model.parts if part.kind == JUDGE)
     judge = make(part, model, file.parent)
     assert isinstance(judge, Judge)
     finding = asyncio.run(check_judge(judge))

@@ -135,16 +135,16 @@ class Trial:
         limit = EMBEDDED_LIMIT if self.embedded else SERVER_LIMIT if start_server else READY_LIMIT
         started, seen = False, "no server is known"
         async for state in _states(client, limit):
-            for one in state.servers.values():
-                name = one_line(one.name, 40)
-                seen = f"{name} is {one_line(one.lost or one.state, 200)}"
-                if not one.lost and one.state in TAKES_REQUESTS:
-                    return one.name
-                if not (one.lost or started) and one.state == "OFFLINE":
-                    if not (one.own or start_server):
+            for server in state.servers.values():
+                name = one_line(server.name, 40)
+                seen = f"{name} is {one_line(server.lost or server.state, 200)}"
+                if not server.lost and server.state in TAKES_REQUESTS:
+                    return server.name
+                if not (server.lost or started) and server.state == "OFFLINE":
+                    if not (server.own or start_server):
                         todo = "`ajet-console setup --start` starts it"
                         raise ServerOffline(f"the engine of `{name}` is OFFLINE", todo=todo)
-                    await client.command("engine.start", {"server": one.name})
+                    await client.command("engine.start", {"server": server.name})
                     started = True
         what = f"no engine takes requests after {limit:g} s: {seen}"
         raise AjetError(what, str(self.home.logs))
@@ -155,7 +155,7 @@ class Trial:
 
         from core.openai.api import CallFailed, OpenAIApi
         from mock.targets.dialects import CHAT, read
-        from mock.targets.openai import SESSION
+        from mock.targets.question import SESSION
 
         model = self.settings.proxy.served_model_name or DEFAULT_MODEL
         body = msgspec.json.encode(CHAT.body(model, [{"role": "user", "content": query}], ()))
@@ -179,7 +179,7 @@ class Trial:
         async for state in _states(client, GROUP_LIMIT):
             if sent.done() and sent.exception() is not None:
                 await sent
-            for group in (one for one in state.groups.values() if one.session == session):
+            for group in (group for group in state.groups.values() if group.session == session):
                 phase = group.phase
                 if not group.open:
                     return group, accepted
@@ -210,15 +210,17 @@ def shown(result: Result, width: int = 100) -> list[str]:
         f"{len(group.candidates)} answers of {one_line(result.server, 40)}{step}, "
         f"{result.seconds:.1f} s; ▶ was returned",
     ]
-    for one in group.candidates:
-        reward = one.reward if one.reward is not None else one.auto_reward
+    for candidate in group.candidates:
+        reward = candidate.reward if candidate.reward is not None else candidate.auto_reward
         value = "   –  " if reward is None else f"{reward:6.3f}"
-        mark = "▶" if one.index == group.returned else " "
-        text = one_line(one.text or one.error or "no text", width - 18)
-        lines.append(f" {mark} {one.index + 1}  {value}  {text}")
-    for one in group.candidates:
-        if one.index == group.best and one.parts:
-            parts = ", ".join(f"{one_line(part.name, 30)} {part.value:.2f}" for part in one.parts)
+        mark = "▶" if candidate.index == group.returned else " "
+        text = one_line(candidate.text or candidate.error or "no text", width - 18)
+        lines.append(f" {mark} {candidate.index + 1}  {value}  {text}")
+    for candidate in group.candidates:
+        if candidate.index == group.best and candidate.parts:
+            parts = ", ".join(
+                f"{one_line(part.name, 30)} {part.value:.2f}" for part in candidate.parts
+            )
             lines.append(f"   parts of the best: {one_line(parts, width - 25)}")
     if group.cause and group.phase != "DONE" and not group.abstained:
         lines.append(f" ! {group.phase}: {one_line(group.cause, 300)}")
@@ -230,7 +232,9 @@ def shown(result: Result, width: int = 100) -> list[str]:
 def no_rewards(result: Result) -> AjetError | None:
     """Return the error of a group without rewards; None when it has them."""
     group = result.group
-    if not group.abstained and any(one.auto_reward is not None for one in group.candidates):
+    if not group.abstained and any(
+        candidate.auto_reward is not None for candidate in group.candidates
+    ):
         return None
     cause = one_line(group.abstained or group.cause or "unknown cause", 300)
     todo = "Run the setup again to change an answer; `ajet-console doctor` checks the rewards"

@@ -63,14 +63,14 @@ def service(args: argparse.Namespace) -> int:
     """
     from console.cli.parser import build_parser
 
-    arguments = [one for one in args.arguments if one != "--"]
+    arguments = [argument for argument in args.arguments if argument != "--"]
     parsed = build_parser(lazy=True).parse_args([args.process, *arguments])
     for option in ("read_only", "dry_run"):
         if getattr(parsed, option, False):
             flag = f"--{option.replace('_', '-')}"
             raise UsageError(f"a unit with {flag} would start nothing", flag, "Leave it out")
     home = str(existing_home(args).root.absolute())
-    named = any(one == "--home" or one.startswith("--home=") for one in arguments)
+    named = any(argument == "--home" or argument.startswith("--home=") for argument in arguments)
     start = [args.process]
     if args.process == "engine" and not parsed.yes:
         start.append("--yes")  # a service cannot answer whether a model may be downloaded

@@ -26,19 +26,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=token, verb="list")
     add_json(parser)
-    for verb, one in add_verbs(parser, _VERBS):
-        add_json(one, default=argparse.SUPPRESS)
+    for verb, subparser in add_verbs(parser, _VERBS):
+        add_json(subparser, default=argparse.SUPPRESS)
         if verb != "list":
-            one.add_argument("name", metavar="NAME", help="name of its user, as votes show it")
+            subparser.add_argument(
+                "name", metavar="NAME", help="name of its user, as votes show it"
+            )
         if verb == "add":
-            one.add_argument(
+            subparser.add_argument(
                 "--role",
                 choices=ROLES,
                 required=True,
                 help="viewer sees all, rater also votes, operator may do everything",
             )
-            one.add_argument("--expires", metavar="TIME", help="end of its validity: 30m, 8h, 7d")
-            one.add_argument("--out", type=Path, metavar="FILE", help="write it to a new file")
+            subparser.add_argument(
+                "--expires", metavar="TIME", help="end of its validity: 30m, 8h, 7d"
+            )
+            subparser.add_argument(
+                "--out", type=Path, metavar="FILE", help="write it to a new file"
+            )
 
 
 def token(args: argparse.Namespace) -> int:
@@ -62,13 +68,13 @@ def token(args: argparse.Namespace) -> int:
         return 0
     known = tokens.read()
     if args.json:
-        say_json({"tokens": [_data(one) for one in known]})
+        say_json({"tokens": [_data(other) for other in known]})
     elif not known:
         say("No named tokens: `ajet-console token add NAME --role rater` creates one")
     else:
-        width = max(len(one.name) for one in known)
-        for one in known:
-            say(f"{one.name:{width}}  {one.role:8}  {_end(one)}")
+        width = max(len(other.name) for other in known)
+        for candidate in known:
+            say(f"{candidate.name:{width}}  {candidate.role:8}  {_end(candidate)}")
     return 0
 
 
@@ -80,7 +86,7 @@ def _add(args: argparse.Namespace, tokens: AccessTokens) -> int:
     if output().dry_run:
         say(output().plan(f"would create a token of {args.name}, {args.role}"))
         return 0
-    created = next(one for one in tokens.read() if one.name == args.name)
+    created = next(candidate for candidate in tokens.read() if candidate.name == args.name)
     if args.out is not None:
         try:
             _write(args.out.expanduser(), text)

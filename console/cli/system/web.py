@@ -129,8 +129,8 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -
     server = WebServer(Handshake(tokens), addresses, consoles, options)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, stop.set)
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_, stop.set)
     async with server.serve(sock, tls):
         info = await asyncio.to_thread(
             role.publish, host=args.host, port=port, url=url, extra={"link": link}
@@ -146,8 +146,8 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -
             _report("In another terminal: ajet-console web --link rater")
         sys.stdout.flush()
         await stop.wait()
-        for one in (signal.SIGINT, signal.SIGTERM):  # a second signal ends it at once
-            loop.remove_signal_handler(one)
+        for signal_ in (signal.SIGINT, signal.SIGTERM):  # a second signal ends it at once
+            loop.remove_signal_handler(signal_)
 
 
 def _attachment(args: argparse.Namespace, home: Home) -> Any:
@@ -208,8 +208,8 @@ def _check_link(args: argparse.Namespace, home: Home) -> str:
 
 
 def _same_name(args: argparse.Namespace, tokens: AccessTokens) -> AccessToken | None:
-    names = (one for one in tokens.read() if one.name.lower() == args.name.lower())
-    return next((one for one in names if not one.expired(time.time())), None)
+    names = (token for token in tokens.read() if token.name.lower() == args.name.lower())
+    return next((name for name in names if not name.expired(time.time())), None)
 
 
 def _add_token(args: argparse.Namespace, tokens: AccessTokens, *, dry: bool = False) -> str:

@@ -42,7 +42,10 @@ class Dataset:
 def _question(prompt: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the columns of the prompt: `query`, with `system` or `messages` before it."""
     last = prompt[-1].get("content")
-    plain = [set(one) <= {"role", "content"} and isinstance(one["content"], str) for one in prompt]
+    plain = [
+        set(message) <= {"role", "content"} and isinstance(message["content"], str)
+        for message in prompt
+    ]
     if isinstance(last, str) and all(plain):
         if len(prompt) == 1:
             return {"query": last}

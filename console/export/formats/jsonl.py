@@ -43,27 +43,27 @@ class Jsonl:
             "marked": group.marked,
             "note": group.note,
             "lost": group.lost,
-            "answers": [_answer(one) for one in record.candidates],
+            "answers": [_answer(candidate) for candidate in record.candidates],
             "vote": _vote(record, maker),
             "correction": _correction(record, maker),
             "provenance": maker.provenance(record, record.candidates),
         }
 
 
-def _answer(one: ExportedCandidate) -> dict[str, Any]:
+def _answer(candidate: ExportedCandidate) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "message": one.message,
-        "finish_reason": one.finish_reason,
-        "seconds": one.seconds,
-        "prompt_tokens": one.prompt_tokens,
-        "completion_tokens": one.completion_tokens,
-        "reward": one.reward,
-        "automatic": one.automatic,
-        "human": one.human,
-        "advantage": one.advantage,
-        "weights": one.weights,
-        "parts": parts_of(one),
+        "index": candidate.index,
+        "message": candidate.message,
+        "finish_reason": candidate.finish_reason,
+        "seconds": candidate.seconds,
+        "prompt_tokens": candidate.prompt_tokens,
+        "completion_tokens": candidate.completion_tokens,
+        "reward": candidate.reward,
+        "automatic": candidate.automatic,
+        "human": candidate.human,
+        "advantage": candidate.advantage,
+        "weights": candidate.weights,
+        "parts": parts_of(candidate),
     }
 
 
@@ -77,8 +77,8 @@ def _vote(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:
     return {
         **fields,
         "rater": rater_text(vote, names=maker.names),
-        "raters": [rater_text(one, names=maker.names) for one in record.votes],
-        "votes": [list(one.rewards) for one in record.votes],
+        "raters": [rater_text(vote, names=maker.names) for vote in record.votes],
+        "votes": [list(vote.rewards) for vote in record.votes],
         "settled": record.settled,
         "time": utc(vote.at),
     }

@@ -67,7 +67,7 @@ class Preference:
 def pair_of(record: ExportedGroup) -> tuple[ExportedCandidate, ExportedCandidate] | None:
     """Return the answers with the highest and with the lowest reward; None if these are equal."""
     scored = record.scored
-    if is_dead([one.reward for one in scored if one.reward is not None]):
+    if is_dead([candidate.reward for candidate in scored if candidate.reward is not None]):
         return None
     return scored[0], _worst_first(record)[0]
 
@@ -79,7 +79,12 @@ def _worst_first(record: ExportedGroup) -> list[ExportedCandidate]:
     automatic rewards.
     """
     return sorted(
-        record.scored, key=lambda one: (one.reward or 0.0, one.automatic or 0.0, one.index)
+        record.scored,
+        key=lambda candidate: (
+            candidate.reward or 0.0,
+            candidate.automatic or 0.0,
+            candidate.index,
+        ),
     )
 
 
@@ -88,16 +93,16 @@ def _rejected(
 ) -> tuple[ExportedCandidate, dict[str, Any]] | None:
     """Return the worst answer that has a form in the file, with its message; None without one."""
     obstacle = "no pair: no worse answer is suitable"
-    for one in _worst_first(record):
-        if is_dead([one.reward or 0.0, chosen.reward or 0.0]):
+    for candidate in _worst_first(record):
+        if is_dead([candidate.reward or 0.0, chosen.reward or 0.0]):
             break
         try:
-            rejected = answer_message(one)
+            rejected = answer_message(candidate)
         except Unsuitable as cause:
             maker.leave_out(str(cause))
             continue
         if rejected != message:
-            return one, rejected
+            return candidate, rejected
         obstacle = "no pair: the worse answers have the text of the best one"
     maker.leave_out(obstacle)
     return None

@@ -51,12 +51,12 @@ class Ranking:
         messages = maker.prompt_of(record)
         if messages is None:
             return
-        prompt = [with_text_arguments(one) for one in messages]
+        prompt = [with_text_arguments(message) for message in messages]
         answers, used = [], []
-        for one in record.scored:
+        for candidate in record.scored:
             try:
-                answers.append(_answer(one))
-                used.append(one)
+                answers.append(_answer(candidate))
+                used.append(candidate)
             except Unsuitable as cause:
                 maker.leave_out(str(cause))
         if not answers:
@@ -70,20 +70,20 @@ class Ranking:
         }
 
 
-def _answer(one: ExportedCandidate) -> dict[str, Any]:
+def _answer(candidate: ExportedCandidate) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "completion": [with_text_arguments(answer_message(one))],
-        "reward": one.reward,
-        "automatic": one.automatic,
-        "human": one.human,
-        "advantage": one.advantage,
-        "weights": one.weights,
-        "parts": parts_of(one),
+        "index": candidate.index,
+        "completion": [with_text_arguments(answer_message(candidate))],
+        "reward": candidate.reward,
+        "automatic": candidate.automatic,
+        "human": candidate.human,
+        "advantage": candidate.advantage,
+        "weights": candidate.weights,
+        "parts": parts_of(candidate),
     }
 
 
-def parts_of(one: ExportedCandidate) -> list[dict[str, Any]]:
+def parts_of(candidate: ExportedCandidate) -> list[dict[str, Any]]:
     """Return the parts of the automatic reward."""
     return [
         {
@@ -93,7 +93,7 @@ def parts_of(one: ExportedCandidate) -> list[dict[str, Any]]:
             "gate": part.gate,
             "reason": part.reason,
         }
-        for part in one.parts
+        for part in candidate.parts
     ]
 
 

@@ -42,7 +42,11 @@ class Sft:
         try:
             prompt = prompt_messages(record)
             if correction is not None:
-                used = [one for one in record.candidates if one.index == correction.index]
+                used = [
+                    candidate
+                    for candidate in record.candidates
+                    if candidate.index == correction.index
+                ]
                 answer = corrected_message(correction.edited)
             elif (winner := winner_of(record)) is not None:
                 used, answer = [winner], answer_message(winner)

@@ -39,13 +39,13 @@ class Unpaired:
         if prompt is None:
             return
         tools = tools_text(record.tools)
-        for one in record.candidates:
-            label = label_of(record, one)
+        for candidate in record.candidates:
+            label = label_of(record, candidate)
             if label is None:
                 maker.leave_out("answer without a label: no reward, or advantage 0")
                 continue
             try:
-                answer = answer_message(one)
+                answer = answer_message(candidate)
             except Unsuitable as cause:
                 maker.leave_out(str(cause))
                 continue
@@ -54,9 +54,9 @@ class Unpaired:
                 "completion": [answer],
                 "label": label,
                 "tools": tools,
-                "reward": one.reward,
-                "advantage": one.advantage,
-                "provenance": maker.provenance(record, [one]),
+                "reward": candidate.reward,
+                "advantage": candidate.advantage,
+                "provenance": maker.provenance(record, [candidate]),
             }
 
 

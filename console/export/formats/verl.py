@@ -62,11 +62,11 @@ class Verl:
 
 def _text_messages(record: ExportedGroup) -> list[dict[str, Any]] | None:
     messages = []
-    for one in record.prompt:
-        role = ROLES.get(str(one.get("role")))
-        if role is None or role == "tool" or one.get("tool_calls"):
+    for message in record.prompt:
+        role = ROLES.get(str(message.get("role")))
+        if role is None or role == "tool" or message.get("tool_calls"):
             return None
-        messages.append({"role": role, "content": content_text(one.get("content"))})
+        messages.append({"role": role, "content": content_text(message.get("content"))})
     return messages or None
 
 

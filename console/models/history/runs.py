@@ -124,7 +124,10 @@ def run_trend(run: EngineRun) -> Trend | None:
 def since_start(run: EngineRun) -> list[RunPoint]:
     """Return the curve of a run with steps that count from its first one."""
     first = run.first_reward.step if run.first_reward is not None else 0
-    return [RunPoint(max(0, one.step - first), one.mean, one.steps) for one in run.finished_curve]
+    return [
+        RunPoint(max(0, point.step - first), point.mean, point.steps)
+        for point in run.finished_curve
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +163,10 @@ def compare(runs: EngineRuns, left: EngineRun, right: EngineRun) -> RunCompariso
 def _job_changes(
     runs: EngineRuns, left: EngineRun, right: EngineRun
 ) -> tuple[tuple[RunChange, ...], str]:
-    texts = [runs.job_of(one) for one in (left, right)]
-    unknown = [one.number for one, text in zip((left, right), texts, strict=True) if not text]
+    texts = [runs.job_of(run) for run in (left, right)]
+    unknown = [run.number for run, text in zip((left, right), texts, strict=True) if not text]
     if unknown:
-        numbers = " and ".join(f"run {one}" for one in unknown)
+        numbers = " and ".join(f"run {argument}" for argument in unknown)
         return (), f"the job of {numbers} is unknown: another program started the engine"
     if left.job == right.job:
         return (), "the same job"
@@ -171,7 +174,7 @@ def _job_changes(
         changes = difference(texts[0], texts[1], True)
     except UsageError as error:
         return (), f"the jobs cannot be compared: {one_line(error.what, 100)}"
-    words = (change_words(one) for one in changes)
+    words = (change_words(change) for change in changes)
     differences = tuple(
         RunChange(one_line(name, 60), one_line(before, 60), one_line(after, 60))
         for name, before, after in words
@@ -182,17 +185,17 @@ def _job_changes(
 def _reward_changes(
     runs: EngineRuns, left: EngineRun, right: EngineRun
 ) -> tuple[tuple[RunChange, ...], str]:
-    versions = [one.rewards[-1] if one.rewards else "" for one in (left, right)]
+    versions = [run.rewards[-1] if run.rewards else "" for run in (left, right)]
     if "" in versions:
         numbers = [
-            f"run {one.number}"
-            for one, version in zip((left, right), versions, strict=True)
+            f"run {run.number}"
+            for run, version in zip((left, right), versions, strict=True)
             if not version
         ]
         return (), f"{' and '.join(numbers)} scored no group"
     if versions[0] == versions[1]:
         return (), f"the same rewards: version {one_line(versions[0], 20)}"
-    parts = [runs.rewards.get(one) for one in versions]
+    parts = [runs.rewards.get(version) for version in versions]
     if parts[0] is None or parts[1] is None:
         return (), "other versions of the rewards; their parts are not in the journal"
     differences = _part_changes(parts[0], parts[1])
@@ -201,7 +204,7 @@ def _reward_changes(
 
 
 def _part_changes(left: Sequence[RewardPart], right: Sequence[RewardPart]) -> tuple[RunChange, ...]:
-    before, after = ({one.name: part_words(one) for one in parts} for parts in (left, right))
+    before, after = ({part.name: part_words(part) for part in parts} for parts in (left, right))
     return tuple(
         RunChange(one_line(name, 40), before.get(name, "–"), after.get(name, "–"))
         for name in dict.fromkeys([*before, *after])
@@ -248,7 +251,8 @@ def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
         "gain": trend.change if trend is not None else None,
         "gain_error": trend.error if trend is not None else None,
         "curve": [
-            {"step": one.step, "mean": one.mean, "steps": one.steps} for one in run.finished_curve
+            {"step": point.step, "mean": point.mean, "steps": point.steps}
+            for point in run.finished_curve
         ],
         "rewards": run.rewards,
         "verdict": run.verdict.outcome if run.verdict is not None else None,

@@ -27,7 +27,7 @@ def look_points(progress: Progress) -> list[LookPoint]:
     Steps that a later run of the engine repeats are taken from that run only. A baseline of
     comparisons has no mean of its own: it is drawn at an even win rate.
     """
-    complete = [one for one in progress.looks if one.complete and one.step is not None]
+    complete = [look for look in progress.looks if look.complete and look.step is not None]
     baseline = progress.baseline
     points: list[tuple[int, LookPoint]] = []
     for look in complete:
@@ -39,13 +39,15 @@ def look_points(progress: Progress) -> list[LookPoint]:
         even = first and look.mode == "wins"
         mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
         points = [
-            (run, one) for run, one in points if run == look.engine_run or one.step < look.step
+            (run, point)
+            for run, point in points
+            if run == look.engine_run or point.step < look.step
         ]
         point = LookPoint(look.step, mean, low, high, first, current)
         points.append((look.engine_run, point))
-    return sorted((one for _, one in points), key=lambda one: one.step)
+    return sorted((point for _, point in points), key=lambda point: point.step)
 
 
 def is_wins(looks: Sequence[LookEnded]) -> bool:
     """Return whether the newest complete look is scored by comparisons."""
-    return next((one.mode == "wins" for one in reversed(looks) if one.complete), False)
+    return next((look.mode == "wins" for look in reversed(looks) if look.complete), False)

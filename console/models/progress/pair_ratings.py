@@ -28,10 +28,10 @@ def bias_sentence(progress: Progress | None) -> str:
     ratings = progress.pair_ratings if progress is not None else None
     figures = ratings.figures if ratings is not None else None
     words = [
-        f"{one_line(name, 40)} {'over' if one.estimate > 0 else 'under'}rates now by "
-        f"{abs(one.estimate):.2f} ({one.low:.2f} to {one.high:.2f})"
-        for name, one in (figures.parts if figures is not None else ())
-        if one.low > 0.0 or one.high < 0.0
+        f"{one_line(name, 40)} {'over' if interval.estimate > 0 else 'under'}rates now by "
+        f"{abs(interval.estimate):.2f} ({interval.low:.2f} to {interval.high:.2f})"
+        for name, interval in (figures.parts if figures is not None else ())
+        if interval.low > 0.0 or interval.high < 0.0
     ]
     return f"Against the ratings: {', '.join(words)}" if words else ""
 
@@ -52,7 +52,7 @@ def ratings_data(progress: Progress | None) -> dict[str, Any] | None:
         "automatic": figures.automatic,
         "human": msgspec.to_builtins(figures.human),
         "agreement": msgspec.to_builtins(figures.agreement),
-        "parts": {name: msgspec.to_builtins(one) for name, one in figures.parts},
+        "parts": {name: msgspec.to_builtins(interval) for name, interval in figures.parts},
     }
 
 

@@ -19,9 +19,9 @@ def part_weights(state: State, look: LookEnded) -> dict[str, float]:
     current = state.rewards
     known = current.parts if current.version == look.reward else ()
     parts = state.engine_runs.rewards.get(look.reward) or known
-    enabled = [one for one in parts if one.enabled]
-    total = sum(one.weight for one in enabled if not one.gate) or 1.0
-    return {one.name: total if one.gate else one.weight for one in enabled}
+    enabled = [part for part in parts if part.enabled]
+    total = sum(part.weight for part in enabled if not part.gate) or 1.0
+    return {part.name: total if part.gate else part.weight for part in enabled}
 
 
 def ordered_parts(look: LookEnded, weights: Mapping[str, float]) -> list[PartFigures]:
@@ -36,13 +36,15 @@ def ordered_parts(look: LookEnded, weights: Mapping[str, float]) -> list[PartFig
         weights: Weight by part; 1 for one that is missing.
     """
 
-    def rank(one: PartFigures) -> tuple[int, float]:
-        if one.worse_unseen:
+    def rank(figures: PartFigures) -> tuple[int, float]:
+        if figures.worse_unseen:
             return -1, 0.0
-        trait = not one.outcome and one.part in TRAITS
-        change = 0.0 if one.before is None else round(abs(one.mean - one.before), 6)
-        if change <= MOVED and one.outcome not in ("better", "worse"):
+        trait = not figures.outcome and figures.part in TRAITS
+        change = 0.0 if figures.before is None else round(abs(figures.mean - figures.before), 6)
+        if change <= MOVED and figures.outcome not in ("better", "worse"):
             return (3 if trait else 2), 0.0
-        return (1, 0.0) if trait else (0, -change * weights.get(one.part, float(one.counts)))
+        return (
+            (1, 0.0) if trait else (0, -change * weights.get(figures.part, float(figures.counts)))
+        )
 
     return sorted(look.parts, key=rank)

@@ -18,9 +18,9 @@ def paused_servers(state: State) -> str:
     """Return on which servers training is paused, and why; empty if it is not."""
     known = {name: state.progress.get(name) for name in state.servers}
     return "; ".join(
-        pause_words(name, one.paused)
-        for name, one in known.items()
-        if one is not None and one.paused
+        pause_words(name, progress.paused)
+        for name, progress in known.items()
+        if progress is not None and progress.paused
     )
 
 

@@ -46,8 +46,10 @@ def prompt_changes(progress: Progress) -> list[PromptChange]:
     look = progress.current
     if look is None:
         return []
-    known = {one.id: one for one in progress.probe_set.prompts} if progress.probe_set else {}
-    before = {one.id: one for one in progress.before}
+    known = (
+        {prompt.id: prompt for prompt in progress.probe_set.prompts} if progress.probe_set else {}
+    )
+    before = {figures.id: figures for figures in progress.before}
     changes = []
     for now in progress.now:
         was = before.get(now.id)
@@ -71,7 +73,9 @@ def prompt_changes(progress: Progress) -> list[PromptChange]:
                 likeliest,
             )
         )
-    return sorted(changes, key=lambda one: (-round(abs(one.change), 9), one.same_text, one.prompt))
+    return sorted(
+        changes, key=lambda change: (-round(abs(change.change), 9), change.same_text, change.prompt)
+    )
 
 
 def _texts(before: PromptFigures, now: PromptFigures, likeliest: bool) -> tuple[str, str]:

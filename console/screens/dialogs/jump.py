@@ -45,7 +45,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
 
     def _hint(self) -> Content:
         """Return the line of help, with the letters of targets out of sight."""
-        named = [(name, one.label) for name, one in self._named.items() if one.label]
+        named = [(name, target.label) for name, target in self._named.items() if target.label]
         if not self._named:
             return Content("Nothing to jump to")
         if not named:

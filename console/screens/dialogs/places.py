@@ -38,9 +38,9 @@ def targets(screen: Screen[Any]) -> list[JumpTarget]:
     """Return everything in sight that can be focused or chosen, from top left to bottom right."""
     all_targets = [target for widget in _in_sight(screen) for target in _targets_of(widget, screen)]
     placed: dict[Offset, JumpTarget] = {}
-    for target in sorted(all_targets, key=lambda one: (one.at.y, one.at.x)):
+    for target in sorted(all_targets, key=lambda all_target: (all_target.at.y, all_target.at.x)):
         placed.setdefault(target.at, target)
-    bars = (one for widget in screen.query(StatusBar) for one in _named_below(widget))
+    bars = (target for widget in screen.query(StatusBar) for target in _named_below(widget))
     return [*placed.values(), *bars]
 
 

@@ -46,7 +46,7 @@ class ConversationScreen(ModalScreen[None]):
         self._entries = list(entries)
         self._folded = folded_first(entries)
         self._cursor = max(
-            (index for index, one in enumerate(entries) if one.kind == "user"), default=0
+            (index for index, entry in enumerate(entries) if entry.kind == "user"), default=0
         )
         self._query = ""
         self._match = -1
@@ -145,8 +145,8 @@ class ConversationScreen(ModalScreen[None]):
         if needle:
             self._folded -= {
                 index
-                for index, one in enumerate(self._entries)
-                if needle in f"{one.title}\n{one.text}".lower()
+                for index, entry in enumerate(self._entries)
+                if needle in f"{entry.title}\n{entry.text}".lower()
             }
         self._match = -1
         self.action_match(1)

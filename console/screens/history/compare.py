@@ -47,7 +47,7 @@ class CompareRunsScreen(ConsoleScreen):
         if dirty.isdisjoint({"*", "runs", "servers", "clock"}):
             return
         runs, now = self.session.state.engine_runs, self.session.as_of
-        left, right = (runs.numbered(one) for one in self._numbers)
+        left, right = (runs.numbered(number) for number in self._numbers)
         body = self.query_one("#compare-body", TextPane)
         if left is None or right is None:
             body.show_lines([(("One of the runs is not in the history any more.", "$muted"),)])
@@ -61,7 +61,7 @@ class CompareRunsScreen(ConsoleScreen):
         compared = compare(runs, left, right)
         running = left.running or right.running
         changing = [
-            (one.groups, one.last_step, one.last_reward, one.verdict_step) for one in (left, right)
+            (run.groups, run.last_step, run.last_reward, run.verdict_step) for run in (left, right)
         ]
         source = (self._numbers, tuple(changing), int(now) if running else 0)
         body.show(source, lambda width: comparison(compared, now, width, body.size.height))

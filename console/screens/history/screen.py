@@ -172,20 +172,22 @@ class HistoryScreen(ConsoleScreen):
     def _paint(self) -> None:
         runs, now = self._runs, self.session.as_of
         table = self.query_one(ItemList)
-        several = len({one.server for one in runs.runs}) > 1
+        several = len({run.server for run in runs.runs}) > 1
         shown = [*reversed(runs.runs)]
-        marked = self._marked = [one for one in self._marked if runs.numbered(one) is not None]
+        marked = self._marked = [
+            number for number in self._marked if runs.numbered(number) is not None
+        ]
         table.show_head(("head", several), lambda width: table_head(width, several=several))
 
         def rows(width: int) -> list[ListItem]:
             return [
-                self._rows.item(runs, one, now, width, several=several, marked=one.number in marked)
-                for one in shown
+                self._rows.item(runs, run, now, width, several=several, marked=run.number in marked)
+                for run in shown
             ]
 
         source = self._rows.source
         table.show_items(
-            tuple(source(one, now, marked=one.number in marked) for one in shown), rows
+            tuple(source(run, now, marked=run.number in marked) for run in shown), rows
         )
         if not table.cursor and shown:
             table.action_edge(0)
@@ -255,7 +257,7 @@ def no_runs(session: Session, room: Room) -> Content:
     """Return what to do while there is no run."""
     if not session.seen:
         return starting(session, room)
-    observed = [one for one in session.state.servers.values() if one.state == "OBSERVING"]
+    observed = [server for server in session.state.servers.values() if server.state == "OBSERVING"]
     if observed:
         text = (
             "Nothing is trained in observe mode, so there is no run. A swarm server in place of "
@@ -266,5 +268,5 @@ def no_runs(session: Session, room: Room) -> Content:
             "No engine has run yet. 5 opens the engines, where s starts one: from its start to its "
             "stop it is one run here, with its job, its rewards and the verdict."
         )
-    words = [Content.styled(one, "$muted") for one in wrapped(text, max(20, room.width - 4))]
+    words = [Content.styled(line, "$muted") for line in wrapped(text, max(20, room.width - 4))]
     return lines(heading("HISTORY", "no run yet"), Content(""), *words)

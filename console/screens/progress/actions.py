@@ -57,7 +57,7 @@ class LookActions(ScreenPart):
         """Return a command for the screen's server; None if it cannot be sent now."""
         server = self.screen.target_server
         offers = available_commands(self.session, None, server) if server is not None else []
-        return next((one for one in offers if one.command == command), None)
+        return next((offer for offer in offers if offer.command == command), None)
 
     def action_send(self, command: str) -> None:
         """Send a command; one that loses something or ends a comparison asks first."""

@@ -73,15 +73,15 @@ class ProbePromptScreen(ConsoleScreen):
         else:
             count = f"  {at + 1} of {len(changes)}"
             self.query_one("#probe-title", TextPane).show_lines([(*title, (count, "$muted"))])
-            one = changes[at]
+            change = changes[at]
             self.query_one("#probe-pair", TextPane).show(
-                (one, progress.current and progress.current.look_id),
-                lambda width: prompt_pair(one, progress, width),
+                (change, progress.current and progress.current.look_id),
+                lambda width: prompt_pair(change, progress, width),
             )
         self.refresh_bindings()
 
     def _place(self, changes: Sequence[PromptChange]) -> int | None:
-        return next((at for at, one in enumerate(changes) if one.id == self._prompt), None)
+        return next((at for at, change in enumerate(changes) if change.id == self._prompt), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the other prompts where there are some."""

@@ -160,7 +160,7 @@ class ProgressScreen(ConsoleScreen):
         prompts.show_items(
             tuple(changes),
             lambda width: [
-                ListItem(one.id, (prompt_line(one, width, columns),)) for one in changes
+                ListItem(change.id, (prompt_line(change, width, columns),)) for change in changes
             ],
         )
         self._paint_pair(changes)

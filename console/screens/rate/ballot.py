@@ -90,7 +90,9 @@ class Ballot:
         """Whether the group was rated and sent before, so that this vote only checks the first."""
         self.bounds = bounds
         if second:
-            eligible = [one.index for one in group.candidates if one.reward is not None]
+            eligible = [
+                candidate.index for candidate in group.candidates if candidate.reward is not None
+            ]
             self._seed_text, self.shown = reshuffled(group.group_id, eligible)
         else:
             several = group.overlap > 1 and bool(rater)

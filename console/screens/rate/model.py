@@ -160,8 +160,8 @@ class RateQueue:
     def advance(self) -> bool:
         """Show the next group when the current one is done; return whether it has changed."""
         groups, waiting, now = self.session.state.groups, self.waiting(), self.session.now()
-        self._ballots = {name: one for name, one in self._ballots.items() if name in groups}
-        self._sent = {name: one for name, one in self._sent.items() if name in groups}
+        self._ballots = {name: ballot for name, ballot in self._ballots.items() if name in groups}
+        self._sent = {name: vote for name, vote in self._sent.items() if name in groups}
         by_id = {group.group_id: group for group in waiting}
         if self.second and self.next_id not in by_id:
             if self.current in groups and not _is_urgent(waiting, now):

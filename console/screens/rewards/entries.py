@@ -61,7 +61,7 @@ def copy_fault(app: AppHost) -> None:
     if fault is None:
         return
     place = f"{fault.file}:{fault.line}" if fault.file else ""
-    texts = [one for one in (place, fault.cause, fault.traceback.rstrip()) if one]
+    texts = [text for text in (place, fault.cause, fault.traceback.rstrip()) if text]
     app.copy("\n".join(texts), "Copied the fault")
 
 

@@ -65,4 +65,6 @@ class RewardPartScreen(ConsoleScreen):
 
 
 def _items(opinions: list[GroupOpinions], width: int) -> Iterable[ListItem]:
-    return (ListItem(one.group_id, tuple(opinion_lines(one, width))) for one in opinions)
+    return (
+        ListItem(opinion.group_id, tuple(opinion_lines(opinion, width))) for opinion in opinions
+    )

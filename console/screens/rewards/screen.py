@@ -301,9 +301,9 @@ class RewardsScreen(ConsoleScreen):
         entries.edit(self.host)
 
 
-def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
+def _same(sequence: Sequence[Digest], other: Sequence[Digest]) -> bool:
     """Return whether no group was added or changed, as digests are rebuilt only then."""
-    return len(one) == len(other) and all(map(is_, one, other))
+    return len(sequence) == len(other) and all(map(is_, sequence, other))
 
 
 def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[ListItem]:

@@ -117,7 +117,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
     @property
     def _part(self) -> RewardPart | None:
         name = self.query_one(WeightList).cursor
-        return next((one for one in self.session.state.rewards.parts if one.name == name), None)
+        return next((part for part in self.session.state.rewards.parts if part.name == name), None)
 
     # --- painting -------------------------------------------------------------------------------
 
@@ -133,12 +133,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
         rows.show_items(
             weighed_parts,
             lambda width: (
-                ListItem(one.name, (weight_line(one, weights, width),)) for one in parts
+                ListItem(part.name, (weight_line(part, weights, width),)) for part in parts
             ),
         )
         if not self._cursor_placed and rows.keys:
             self._cursor_placed = True
-            rows.move_to(next((one.name for one in parts if one.enabled and not one.gate), ""))
+            rows.move_to(next((part.name for part in parts if part.enabled and not part.gate), ""))
         summary, missing, source = self._result()
         self.query_one("#whatif-head", TextPane).show_lines([self._head(source)])
         sums = self.query_one("#whatif-sums", TextPane)
@@ -148,7 +148,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         groups.display = bool(most)
         groups.show_head("most", lambda width: ((" changes most", "$muted"),))
         groups.show_items(
-            most, lambda width: (ListItem(one.group_id, group_lines(one, width)) for one in most)
+            most,
+            lambda width: (ListItem(trial.group_id, group_lines(trial, width)) for trial in most),
         )
         self.refresh_bindings()
 
@@ -192,12 +193,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if summary is None:
             why = "The reward comes only from a hook folder: there are no weights to try. "
             text = why + ("" if read_only else "r re-scores the groups with its newest save.")
-            return [((one, "$muted"),) for one in wrapped(text, width)]
+            return [((line, "$muted"),) for line in wrapped(text, width)]
         if not self._weights and summary.compared and not summary.flips and not summary.died:
             hint = "Left and right change a weight; the effect is shown here at once"
             shown = wrapped(hint, width)
             return [
-                *(((one, "$muted"),) for one in shown),
+                *(((name, "$muted"),) for name in shown),
                 *summary_lines(summary, missing, width, read_only=read_only)[2:],
             ]
         return summary_lines(summary, missing, width, read_only=read_only)
@@ -299,9 +300,9 @@ class RewardsWhatIfScreen(ConsoleScreen):
     async def _apply(self) -> None:
         weights = self._weight_args()
         body = (
-            f"{', '.join(one_line(one, 40) for one in weights)}. They apply from the next group; "
-            "groups already sent stay as they are. The file of the rewards is rewritten; its "
-            "comments stay."
+            f"{', '.join(one_line(weight, 40) for weight in weights)}. "
+            "They apply from the next group; groups already sent stay as they are. "
+            "The file of the rewards is rewritten; its comments stay."
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return

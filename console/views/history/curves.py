@@ -35,21 +35,21 @@ def overlay(curves: Sequence[RunCurve], width: int, height: int, unit: str = "st
         unit: Name of the horizontal axis.
     """
     columns, rows = width - LABEL, height - 1
-    points = [point for one in curves for point in one.points]
+    points = [point for curve in curves for point in curve.points]
     if not points or rows < 2 or columns < 8:
         return []
-    low, high = min(one.mean for one in points), max(one.mean for one in points)
+    low, high = min(point.mean for point in points), max(point.mean for point in points)
     if high - low < _SPAN:
         low, high = (low + high - _SPAN) / 2, (low + high + _SPAN) / 2
     axis = Axis.around(low, high)
-    first, last = min(one.step for one in points), max(one.step for one in points)
+    first, last = min(point.step for point in points), max(point.step for point in points)
     plot = Plot(columns, rows, (first, last))
     legend: Line = ()
-    for place, one in enumerate(curves):
-        drawn = [(point.step, point.mean) for point in one.points]
+    for place, curve in enumerate(curves):
+        drawn = [(point.step, point.mean) for point in curve.points]
         plot.line(drawn, axis, TONES[place], dashed=place > 0)
         sign = "┅┅" if place else "━━"
-        legend += ((f"{sign} ", TONES[place]), (f"{one.label}  ", "$muted"))
+        legend += ((f"{sign} ", TONES[place]), (f"{curve.label}  ", "$muted"))
     legends = [legend] if len(curves) > 1 else []
     steps = f"{unit} {first}", str(last) if last > first else ""
     return [*plot.lines(axis), plot.foot(*steps, *legends)]

@@ -136,7 +136,7 @@ _ROOMY = 100
 
 def small_curve(run: EngineRun) -> str:
     """Return the reward curve in `_SPARK` cells of bars, from its lowest to its highest value."""
-    means = [one.mean for one in run.finished_curve]
+    means = [point.mean for point in run.finished_curve]
     if len(means) < 2:
         return ""
     size = min(_SPARK, len(means))
@@ -146,7 +146,7 @@ def small_curve(run: EngineRun) -> str:
         thin.append(sum(part) / len(part))
     low, high = min(thin), max(thin)
     span = max(high - low, 1e-9)
-    return sparkline([0.06 + 0.94 * (one - low) / span for one in thin], full=1.0).plain
+    return sparkline([0.06 + 0.94 * (value - low) / span for value in thin], full=1.0).plain
 
 
 def _table(width: int, several: bool) -> tuple[Table[RunRow], tuple[str, ...]]:
@@ -219,13 +219,13 @@ def _facts(runs: EngineRuns, run: EngineRun, width: int) -> list[Line]:
         rows.append(("ended", ending(run), ""))
     rows.append(("job", job_text(job), "" if job.model else "$muted"))
     if run.weights:
-        rows.append(("weights", ", ".join(one_line(one, 60) for one in run.weights), ""))
+        rows.append(("weights", ", ".join(one_line(weight, 60) for weight in run.weights), ""))
     rows.append(("steps", counts_text(run), ""))
     rows.append(("reward", reward_sentence(run), _gain_tone(run)))
     tone = VERDICT_TONES.get(verdict_word(run), "$muted")
     rows.append(("verdict", verdict_sentence(run), tone))
     if run.rewards:
-        rows.append(("rewards", ", ".join(one_line(one, 20) for one in run.rewards), ""))
+        rows.append(("rewards", ", ".join(one_line(reward, 20) for reward in run.rewards), ""))
     if run.note:
         rows.append(("note", one_line(run.note, 1_000), ""))
     if run.pinned:
@@ -287,7 +287,7 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
         height: Lines that are visible.
     """
     left, right = compared.left, compared.right
-    curves = [RunCurve(since_start(one), f"run {one.number}") for one in (left, right)]
+    curves = [RunCurve(since_start(run), f"run {run.number}") for run in (left, right)]
     rows = max(7, min(18, height - 14))
     lines = overlay(curves, width, rows, "updates since the start:")
     if not lines:
@@ -295,15 +295,15 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
     figures = [
         RunChange(label, text(left), text(right))
         for label, text in (
-            ("began", lambda one: _date(one.began)),
-            ("lasted", lambda one: duration(duration_of(one, now))),
-            ("steps", lambda one: f"{steps_text(one)} ({plural(one.updates, 'update')})"),
-            ("groups", lambda one: f"{one.groups}, {one.dead} dead, {one.rated} rated"),
+            ("began", lambda run: _date(run.began)),
+            ("lasted", lambda run: duration(duration_of(run, now))),
+            ("steps", lambda run: f"{steps_text(run)} ({plural(run.updates, 'update')})"),
+            ("groups", lambda run: f"{run.groups}, {run.dead} dead, {run.rated} rated"),
             ("reward", _reward_and_gain),
             ("verdict", _verdict),
         )
     ]
-    names = [one.what for one in (*figures, *compared.job, *compared.rewards)]
+    names = [figure.what for figure in (*figures, *compared.job, *compared.rewards)]
     label = min(max(map(len, names)) + 2, max(12, width // 3))
     column = max(8, (width - label) // 2 - 1)
     lines += [(), _pair_head(left, right, label, column), *_pairs(figures, label, column)]
@@ -336,13 +336,13 @@ def _pair_head(left: EngineRun, right: EngineRun, label: int, column: int) -> Li
 def _pairs(changes: Sequence[RunChange], label: int, column: int) -> list[Line]:
     """Return a line for each change: its name, and the value of each run in `column` cells."""
     lines: list[Line] = []
-    for one in changes:
-        tone = "bold" if one.left != one.right else ""
+    for change in changes:
+        tone = "bold" if change.left != change.right else ""
         lines.append(
             (
-                (fit(one.what, label), "$muted"),
-                (fit(one.left, column) + " ", tone),
-                (fit(one.right, column).rstrip(), tone),
+                (fit(change.what, label), "$muted"),
+                (fit(change.left, column) + " ", tone),
+                (fit(change.right, column).rstrip(), tone),
             )
         )
     return lines

@@ -41,7 +41,7 @@ class LookSeries:
     @property
     def steps(self) -> list[int]:
         """First and last step; empty without a value."""
-        steps = [one.step for one in self.looks]
+        steps = [look.step for look in self.looks]
         steps += [step for step, _ in (*self.training, *self.human)]
         return [min(steps), max(steps)] if steps else []
 
@@ -64,15 +64,17 @@ def look_series(progress: Progress, server: Server | None) -> LookSeries:
     """Return the series of a server."""
     steps = server.steps if server is not None else []
     training = [
-        (one.engine_run, one.step, mean) for one in steps if (mean := reward_of(one)[0]) is not None
+        (step.engine_run, step.step, mean)
+        for step in steps
+        if (mean := reward_of(step)[0]) is not None
     ]
-    human = [(one.engine_run, one.step, one.hand_mean) for one in steps if one.hand]
+    human = [(step.engine_run, step.step, step.hand_mean) for step in steps if step.hand]
     saved = (server.checkpoints or ()) if server is not None else ()
     return LookSeries(
         tuple(look_points(progress)),
         _newest_runs(training),
         _newest_runs(human),
-        tuple(sorted({one.step + 1 for one in saved if not one.damaged})),
+        tuple(sorted({checkpoint.step + 1 for checkpoint in saved if not checkpoint.damaged})),
         is_wins(progress.looks),
     )
 
@@ -81,7 +83,7 @@ def _newest_runs(values: Iterable[tuple[int, int, float]]) -> tuple[Value, ...]:
     """Return the values; steps that a later engine run repeats are taken from that run only."""
     points: list[tuple[int, int, float]] = []
     for run, step, value in values:
-        points = [one for one in points if one[0] == run or one[1] < step]
+        points = [point for point in points if point[0] == run or point[1] < step]
         points.append((run, step, value))
     return tuple(sorted((step, value) for _, step, value in points))
 
@@ -89,12 +91,12 @@ def _newest_runs(values: Iterable[tuple[int, int, float]]) -> tuple[Value, ...]:
 def look_figures(series: LookSeries) -> list[tuple[str, str]]:
     """Return the newest value of each series as pieces of a title."""
     pieces: list[tuple[str, str]] = []
-    measured = [one for one in series.looks if not one.is_baseline] or series.looks
+    measured = [look for look in series.looks if not look.is_baseline] or series.looks
     if measured:
-        one = measured[-1]
+        point = measured[-1]
         word = "win rate" if series.wins else "probe"
-        limits = f" ({number(one.low)} to {number(one.high)})"
-        pieces += [(f"{word} ", "$muted"), (number(one.mean), "bold $curve"), (limits, "$curve")]
+        limits = f" ({number(point.low)} to {number(point.high)})"
+        pieces += [(f"{word} ", "$muted"), (number(point.mean), "bold $curve"), (limits, "$curve")]
     for word, values, tone in (
         ("training", series.training, "$engine-post"),
         ("human", series.human, "$winner"),
@@ -117,7 +119,9 @@ def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:
     if len(legend) > 1:
         legend = _legend(series, width, short=True)
     ends = series.steps
-    marks = [one for one in series.checkpoints if ends and ends[0] <= one <= ends[1]]
+    marks = [
+        checkpoint for checkpoint in series.checkpoints if ends and ends[0] <= checkpoint <= ends[1]
+    ]
     has_marks = bool(marks) and height - len(legend) >= _SHORT
     rows = height - len(legend) - 1 - has_marks
     left, right = series.axes()
@@ -161,12 +165,18 @@ def _draw_looks(plot: Plot, looks: Sequence[LookPoint], axis: Axis) -> None:
 
 def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
     """Return the signs of the series that are drawn, with their meaning."""
-    older = any(not one.is_current for one in series.looks)
+    older = any(not look.is_current for look in series.looks)
     probe = "win rate of the probe" if series.wins else "probe with its interval"
     named = (
-        (any(one.is_baseline for one in series.looks), BASELINE, "$curve", "baseline", "baseline"),
         (
-            any(not one.is_baseline for one in series.looks),
+            any(look.is_baseline for look in series.looks),
+            BASELINE,
+            "$curve",
+            "baseline",
+            "baseline",
+        ),
+        (
+            any(not look.is_baseline for look in series.looks),
             LOOK,
             "$curve",
             f"{probe}{' (right)' if series.wins else ''}",
@@ -187,7 +197,7 @@ def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
         for piece in pieces:
             gap: Line = ((" ", ""),) if spaced else ()
             spaced.append((*gap, *piece))
-        joined: Line = tuple(one for piece in spaced for one in piece)
+        joined: Line = tuple(segment for piece in spaced for segment in piece)
         if line_width(joined) <= width - LABEL:
             return [joined] if joined else []
     return flow(pieces, width - LABEL)

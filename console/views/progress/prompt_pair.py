@@ -27,32 +27,32 @@ _SIGNS = {
 }
 
 
-def pair_lines(one: PromptChange, step_before: str, step_now: str, width: int) -> list[Line]:
+def pair_lines(change: PromptChange, step_before: str, step_now: str, width: int) -> list[Line]:
     """Return prompt, reference and both answers.
 
-    In the answer of now, shared words are dimmed, its own are underlined, missing ones are struck
+    In the present answer, shared words are dimmed, its own are underlined, missing ones are struck
     through.
 
     Args:
-        one: The prompt.
+        change: The prompt.
         step_before: Words about the step of the baseline, such as `step 1`.
         step_now: The same for the look.
         width: Total width in cells.
     """
-    head = _labelled("prompt", one.prompt, width)
-    if one.reference:
-        head += _labelled("reference", one.reference, width)
+    head = _labelled("prompt", change.prompt, width)
+    if change.reference:
+        head += _labelled("reference", change.reference, width)
     beside = width >= BESIDE
     room = (width - len(_GAP)) // 2 if beside else width
     left = [
-        _title("BEFORE", step_before, one.before),
-        *_rewards(one.rewards_before, room),
-        *(((text, ""),) for text in wrapped(one.text_before, room) or ["(empty)"]),
+        _title("BEFORE", step_before, change.before),
+        *_rewards(change.rewards_before, room),
+        *(((text, ""),) for text in wrapped(change.text_before, room) or ["(empty)"]),
     ]
     right = [
-        _title("NOW", step_now, one.now, wins=one.before is None),
-        *_rewards(one.rewards_now, room),
-        *_answer_now(one, room),
+        _title("NOW", step_now, change.now, wins=change.before is None),
+        *_rewards(change.rewards_now, room),
+        *_answer_now(change, room),
     ]
     if not beside:
         return [*head, EMPTY, *left, EMPTY, *right]
@@ -60,12 +60,12 @@ def pair_lines(one: PromptChange, step_before: str, step_now: str, width: int) -
     return [*head, EMPTY, *(_joined(before, now, room) for before, now in rows)]
 
 
-def _answer_now(one: PromptChange, room: int) -> list[Line]:
-    if not one.text_now:
+def _answer_now(change: PromptChange, room: int) -> list[Line]:
+    if not change.text_now:
         return [(("(empty)", ""),)]
-    if not one.text_before:
-        return [((text, ""),) for text in wrapped(one.text_now, room)]
-    return list(word_diff(one.text_before, one.text_now, room))
+    if not change.text_before:
+        return [((text, ""),) for text in wrapped(change.text_now, room)]
+    return list(word_diff(change.text_before, change.text_now, room))
 
 
 def _labelled(label: str, text: str, width: int) -> list[Line]:
@@ -91,7 +91,7 @@ def _title(word: str, step: str, mean: float | None, wins: bool = False) -> Line
 def _rewards(rewards: tuple[float, ...], room: int) -> list[Line]:
     if not rewards:
         return []
-    shown = " ".join(number(one) for one in rewards[:_MOST_REWARDS])
+    shown = " ".join(number(reward) for reward in rewards[:_MOST_REWARDS])
     more = " …" if len(rewards) > _MOST_REWARDS else ""
     return [((row, "$muted"),) for row in wrapped(f"rewards {shown}{more}", room)]
 

@@ -54,12 +54,12 @@ def _left_out(text: str, width: int) -> Line:
     return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
 
 
-def _part_name(one: PartFigures) -> str:
-    return one_line(one.part if one.outcome else TRAITS.get(one.part, one.part), 60)
+def _part_name(figures: PartFigures) -> str:
+    return one_line(figures.part if figures.outcome else TRAITS.get(figures.part, figures.part), 60)
 
 
-def _verdict(one: PartFigures) -> Cell:
-    words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
+def _verdict(figures: PartFigures) -> Cell:
+    words, tone = _OUTCOMES.get(figures.outcome, _OUTCOMES[""])
     return f"  {words}", tone
 
 
@@ -68,19 +68,20 @@ def _mean(value: float | None) -> str:
     return figure(value if value is None or abs(value) >= 10 else round(value, 3))
 
 
-def _change(one: PartFigures) -> str:
+def _change(figures: PartFigures) -> str:
     """Return the difference with its sign and as many places as its figures have."""
-    if one.before is None:
+    if figures.before is None:
         return UNKNOWN
-    places = 3 if max(abs(one.before), abs(one.mean)) < 10 else 1
-    return f"{round(one.mean - one.before, places) + 0.0:+.{places}f}"  # no minus for a change of 0
+    places = 3 if max(abs(figures.before), abs(figures.mean)) < 10 else 1
+    change = round(figures.mean - figures.before, places) + 0.0  # no minus for a change of 0
+    return f"{change:+.{places}f}"
 
 
 _PARTS: Table[PartFigures] = Table(
     (
         Column("part", 8, _part_name, most=30),
-        Column("before", 8, lambda one: _mean(one.before), "$muted", right=True),
-        Column("now", 8, lambda one: _mean(one.mean), "bold", right=True),
+        Column("before", 8, lambda figures: _mean(figures.before), "$muted", right=True),
+        Column("now", 8, lambda figures: _mean(figures.mean), "bold", right=True),
         Column("change", 8, _change, right=True),
         Column("  verdict", 17, _verdict),
     ),
@@ -111,8 +112,8 @@ class PromptColumns:
 def prompt_columns(changes: Sequence[PromptChange]) -> PromptColumns:
     """Return the columns that have content for these prompts."""
     return PromptColumns(
-        before=any(one.before is not None for one in changes),
-        answer=any(one.likeliest for one in changes),
+        before=any(change.before is not None for change in changes),
+        answer=any(change.likeliest for change in changes),
     )
 
 
@@ -129,31 +130,31 @@ def no_prompts(width: int) -> Line:
     return ((fit(words, width), "$muted"),)
 
 
-def prompt_line(one: PromptChange, width: int, columns: PromptColumns = PromptColumns()) -> Line:
+def prompt_line(change: PromptChange, width: int, columns: PromptColumns = PromptColumns()) -> Line:
     """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
-    rounded = round(one.change, 2)
+    rounded = round(change.change, 2)
     sign, tone = ("▲", "$reward-up") if rounded > 0 else ("▼", "$reward-down")
     if not rounded:
         sign, tone = "·", "$muted"
-    before = f"{number(one.before):>8}" if columns.before else ""
+    before = f"{number(change.before):>8}" if columns.before else ""
     answer = "  "
     if columns.answer:
-        word = UNKNOWN if not one.likeliest else "same" if one.same_text else "other"
+        word = UNKNOWN if not change.likeliest else "same" if change.same_text else "other"
         answer = f"  {word:<9}"
     room = width - 15 - len(before) - len(answer)
     return (
         (f" {sign} ", tone),
         (f"{rounded:+.2f}" if rounded else " 0.00", f"bold {tone}"),
-        (f"{before}{one.now:>7.2f}", ""),
+        (f"{before}{change.now:>7.2f}", ""),
         (answer, "$muted"),
-        (fit(one_line(one.prompt, 300), max(1, room)), ""),
+        (fit(one_line(change.prompt, 300), max(1, room)), ""),
     )
 
 
-def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]:
+def prompt_pair(change: PromptChange, progress: Progress, width: int) -> list[Line]:
     """Return a prompt with its answers in the baseline and in the newest look."""
     look, baseline = progress.current, progress.baseline
-    return pair_lines(one, _step(baseline), _step(look), width)
+    return pair_lines(change, _step(baseline), _step(look), width)
 
 
 def _step(look: LookEnded | None) -> str:

@@ -64,7 +64,7 @@ def detail_lines(present: Standing, progress: Progress | None, width: int) -> li
     if present.baseline is not None and (version := (present.look or present.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     if (shown := present.look or present.baseline) is not None and shown.left_out:
-        names = ", ".join(one.partition(":")[0] for one in shown.left_out)
+        names = ", ".join(name.partition(":")[0] for name in shown.left_out)
         pieces.append((("scored without ", "$muted"), (one_line(names, 80), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
     sentences = (ratings_sentence(progress), bias_sentence(progress))
@@ -178,7 +178,7 @@ def running_line(running: RunningLook, now: float, width: int) -> Line:
     pieces = bar(share, max(6, min(_BAR, width - 40)))
     drawn: list[tuple[str, str]] = []
     plain = pieces.plain
-    for span in sorted(pieces.spans, key=lambda one: one.start):
+    for span in sorted(pieces.spans, key=lambda span: span.start):
         drawn.append((plain[span.start : span.end], str(span.style)))
     time = running_time(running, now)
     word = "baseline" if running.role == "baseline" else "look"

@@ -30,24 +30,24 @@ class Shares:
     """Name and value of the gates that reduce it."""
 
 
-def shares_of(one: Candidate) -> Shares | None:
+def shares_of(candidate: Candidate) -> Shares | None:
     """Return the parts of one answer's automatic reward; None where it has none."""
-    if not one.parts or one.auto_reward is None:
+    if not candidate.parts or candidate.auto_reward is None:
         return None
     gates = 1.0
-    for part in one.parts:
+    for part in candidate.parts:
         gates *= part.value if part.gate else 1.0
     return Shares(
-        one.index,
-        one.auto_reward,
+        candidate.index,
+        candidate.auto_reward,
         tuple(
             (one_line(part.name, 40), gates * part.weight * part.value)
-            for part in one.parts
+            for part in candidate.parts
             if not part.gate
         ),
         tuple(
             (one_line(part.name, 40), part.value)
-            for part in one.parts
+            for part in candidate.parts
             if part.gate and part.value < 1
         ),
     )
@@ -55,23 +55,25 @@ def shares_of(one: Candidate) -> Shares | None:
 
 def bar_lines(group: Group, width: int) -> list[Line]:
     """Return the deciding parts, then a bar for each scored answer; empty without parts."""
-    scored = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
-    names = list(dict.fromkeys(name for one in scored for name, _ in one.parts))
+    scored = [
+        shares for candidate in group.candidates if (shares := shares_of(candidate)) is not None
+    ]
+    names = list(dict.fromkeys(name for shares in scored for name, _ in shares.parts))
     if len(scored) < 2 or not names:
         return []
-    order = sorted(scored, key=lambda one: (-one.reward, one.index))
-    shown = {one.index for one in order[:ROWS]}
-    places = places_of([one.reward for one in scored])
-    notes = [_note(one, places) for one in scored]
+    order = sorted(scored, key=lambda shares: (-shares.reward, shares.index))
+    shown = {shares.index for shares in order[:ROWS]}
+    places = places_of([shares.reward for shares in scored])
+    notes = [_note(shares, places) for shares in scored]
     room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
-    top = max(sum(max(0.0, share) for _, share in one.parts) for one in scored)
+    top = max(sum(max(0.0, share) for _, share in shares.parts) for shares in scored)
     voted = group.rating is not None and group.source != "auto"
     lines: list[Line] = [_voted(group, width) if voted else _decided(order, width)]
     winner = rated_best(group) if voted else order[0].index
-    for one, note in zip(scored, notes, strict=True):
-        if one.index in shown:
-            best = one.index == winner
-            lines.append(_bar(one, names, top, room, note, best=best))
+    for shares, note in zip(scored, notes, strict=True):
+        if shares.index in shown:
+            best = shares.index == winner
+            lines.append(_bar(shares, names, top, room, note, best=best))
     return lines
 
 
@@ -97,7 +99,7 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
         return ((fit(text, width).rstrip(), "$muted"),)
     before = dict(second.parts)
     changes = [(name, share - before.get(name, 0.0)) for name, share in first.parts]
-    changes = sorted(changes, key=lambda one: -abs(one[1]))
+    changes = sorted(changes, key=lambda change: -abs(change[1]))
     text = ", ".join(
         f"{name} {'-' if change < 0 else '+'}{difference(abs(change))}"
         for name, change in changes
@@ -110,24 +112,24 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
     )
 
 
-def _note(one: Shares, places: int) -> str:
+def _note(shares: Shares, places: int) -> str:
     """Return its reward, the gates that reduce it, and the sum of its negative parts."""
-    text = f" {number(one.reward, places)}"
-    for name, value in one.closed:
+    text = f" {number(shares.reward, places)}"
+    for name, value in shares.closed:
         text += f" × {name} {number(value)}"
-    if lost := sum(share for _, share in one.parts if share < 0):
+    if lost := sum(share for _, share in shares.parts if share < 0):
         text += f" ({lost:+.2f} below 0)"
     return text
 
 
 def _bar(
-    one: Shares, names: Sequence[str], top: float, room: int, note: str, *, best: bool
+    shares: Shares, names: Sequence[str], top: float, room: int, note: str, *, best: bool
 ) -> Line:
-    mark = f"#{one.index + 1}" + (" ▲" if best else "")
+    mark = f"#{shares.index + 1}" + (" ▲" if best else "")
     pieces: list[tuple[str, str]] = [(fit(mark, _HEAD - 1), "bold $winner" if best else "bold")]
     pieces.append((" ", ""))
     total, used = 0.0, 0
-    for name, share in one.parts:
+    for name, share in shares.parts:
         if share <= 0 or top <= 0:
             continue
         total += share
@@ -137,7 +139,7 @@ def _bar(
         pieces.append((_label(name, share, size), tone))
     if not used:
         pieces.append(("▏", "$faint"))
-    tone = "bold $reward-down" if one.closed else "bold"
+    tone = "bold $reward-down" if shares.closed else "bold"
     pieces.append((fit(note, min(_NOTE, len(note))), tone))
     return tuple(pieces)
 

@@ -49,7 +49,9 @@ def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
     """Return the distribution of the values."""
-    values = [value for one in digests if name in one.parts for value in one.parts[name].values]
+    values = [
+        value for digest in digests if name in digest.parts for value in digest.parts[name].values
+    ]
     title = heading("SPREAD", plural(len(values), "answer"))
     if not values:
         return lines(title, empty_panel("Counts of answers by value appear here", room.width))
@@ -62,13 +64,13 @@ def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
 def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
     """Return the mean value by rank; it falls from rank 1 for a part with influence."""
     places: dict[int, list[float]] = {}
-    for one in digests:
-        part = one.parts.get(name)
+    for digest in digests:
+        part = digest.parts.get(name)
         for value, place in zip(part.values, part.ranks, strict=False) if part else ():
             places.setdefault(place, []).append(value)
     title = heading("BY RANK", "best reward first")
     if not places:
-        if not any(name in one.parts for one in digests):
+        if not any(name in digest.parts for digest in digests):
             return lines(title, empty_panel("Means by rank appear here", room.width))
         notes = wrapped("The rewards of each group are equal: no answer has a rank", room.width)
         return lines(title, *(Content.styled(row, "$muted") for row in notes))
@@ -84,21 +86,21 @@ def extremes(
 ) -> tuple[list[Extreme], list[Extreme]]:
     """Return the answers with the highest and the lowest values; the newest of equal ones."""
     candidates = [
-        Extreme(one.group_id, index, value)
-        for one in reversed(digests)
-        if name in one.parts
-        for index, value in zip(one.parts[name].indices, one.parts[name].values, strict=True)
+        Extreme(digest.group_id, index, value)
+        for digest in reversed(digests)
+        if name in digest.parts
+        for index, value in zip(digest.parts[name].indices, digest.parts[name].values, strict=True)
     ]
     if not candidates:
         return [], []
-    high = sorted(candidates, key=lambda one: -one.value)[:most]
-    low = sorted(candidates, key=lambda one: one.value)[:most]
+    high = sorted(candidates, key=lambda candidate: -candidate.value)[:most]
+    low = sorted(candidates, key=lambda candidate: candidate.value)[:most]
     if high[0].value - low[0].value < _SAME:
         return high, []
     middle = (high[0].value + low[0].value) / 2
     return (
-        [one for one in high if one.value > middle],
-        [one for one in low if one.value < middle],
+        [extreme for extreme in high if extreme.value > middle],
+        [extreme for extreme in low if extreme.value < middle],
     )
 
 
@@ -114,22 +116,23 @@ def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room
             return lines(title, empty_panel("Answers appear here", room.width))
         return lines(title, Content.styled("All answers have the same value", "$muted"))
     result = [title]
-    for one in shown:
-        group = state.groups.get(one.group_id)
+    for extreme in shown:
+        group = state.groups.get(extreme.group_id)
         if group is not None:
-            result += _answer(group, one, best, room.width)
+            result += _answer(group, extreme, best, room.width)
     return lines(*result)
 
 
-def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]:
+def _answer(group: Group, extreme: Extreme, best: bool, width: int) -> list[Content]:
     rewards = known_rewards(group)
-    reward = rewards[one.index] if one.index < len(rewards) else None
+    reward = rewards[extreme.index] if extreme.index < len(rewards) else None
     tone = "bold $reward-up" if best else "bold $reward-down"
-    head = f"  reward {number(reward)}  #{one.index + 1}  "
-    value = brief(one.value)
+    head = f"  reward {number(reward)}  #{extreme.index + 1}  "
+    value = brief(extreme.value)
     query = fit(one_line(group.query, 300) or "(no text)", max(0, width - len(head) - len(value)))
     text = next(
-        (each.text or each.tool_calls for each in group.candidates if each.index == one.index), ""
+        (each.text or each.tool_calls for each in group.candidates if each.index == extreme.index),
+        "",
     )
     rows = wrapped_within(one_line(text, 600) or "(empty)", max(8, width - 2), _ANSWER_ROWS)
     return [
@@ -217,8 +220,8 @@ def bars(rows: Sequence[tuple[str, float, str]], width: int) -> list[Line]:
     """Return a bar for each (label, value, words); the longest is the highest value above 0."""
     if not rows or width < 20:
         return []
-    label = max(len(one) for one, _, _ in rows)
-    words = max(len(one) for _, _, one in rows)
+    label = max(len(name) for name, _, _ in rows)
+    words = max(len(text) for _, _, text in rows)
     top = max(1e-9, *(value for _, value, _ in rows))
     room = max(4, width - label - words - 2)
     return [

@@ -24,20 +24,20 @@ def reward_points(server: Server) -> list[Point]:
 
     Human ratings are separate points.
     """
-    figures = ((one, *reward_of(one)) for one in server.steps)
+    figures = ((step, *reward_of(step)) for step in server.steps)
     return [
         Point(
-            one.step,
+            stats.step,
             mean,
             std or 0.0,
-            one.hand_mean if one.hand else None,
-            one.engine_run,
-            one.version,
-            one.dataset,
-            one.mode,
-            server.is_finished(one),
+            stats.hand_mean if stats.hand else None,
+            stats.engine_run,
+            stats.version,
+            stats.dataset,
+            stats.mode,
+            server.is_finished(stats),
         )
-        for one, mean, std in figures
+        for stats, mean, std in figures
         if mean is not None
     ]
 
@@ -50,7 +50,7 @@ def rewards(session: Session, room: Room) -> Content:
         what = "No reward was sent yet: the curve starts after the first finished group"
         if server is not None and server.state == "OBSERVING":
             what = "Rewards are recorded and nothing is trained: there is no step to show"
-        elif server is not None and any(one.by_hand for one in server.steps):
+        elif server is not None and any(step.by_hand for step in server.steps):
             what = "Only human ratings so far: the curve shows automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
     last, step = latest(points)
@@ -80,11 +80,11 @@ def _with_room(
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
     """Return the change of the reward over the finished steps with one scale and one source."""
-    finished = [one for one in points if one.finished]
+    finished = [point for point in points if point.finished]
     if not finished:
         return _note("" if short else "no update yet")
     points, changed = _comparable(finished)
-    trend = reward_trend([RunPoint(one.step, one.mean) for one in points])
+    trend = reward_trend([RunPoint(point.step, point.mean) for point in points])
     if trend is None:
         return _note("" if short else _too_few(len(points), changed))
     since = "" if short else f" since step {trend.since}"
@@ -160,7 +160,7 @@ def learned(server: Server, width: int) -> list[Content]:
     last = server.last_update
     if last is None:
         return []
-    older = [one.update for one in server.steps if one.update][-_SPARKS:]
+    older = [step.update for step in server.steps if step.update][-_SPARKS:]
     shown = Content.styled(f"update {last.step}", "$muted")
     for key, word, label in _LEARNED:
         if (value := last.update.get(key)) is None:
@@ -168,7 +168,7 @@ def learned(server: Server, width: int) -> list[Content]:
         tone = _share_tone(value) if key == "no_signal_share" else "$foreground"
         pieces: list[Content | tuple[str, str]] = [(f"  {word} ", "$muted")]
         if key in ("kl", "no_signal_share"):
-            pieces += [sparkline([max(0.0, one.get(key, 0.0)) for one in older]), (" ", "")]
+            pieces += [sparkline([max(0.0, point.get(key, 0.0)) for point in older]), (" ", "")]
         piece = Content.assemble(*pieces, (label(value), f"bold {tone}"))
         if shown.cell_length + piece.cell_length > width:
             break

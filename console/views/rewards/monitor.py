@@ -13,11 +13,11 @@ LEAST = 30
 def watch_lines(state: State, width: int) -> list[Line]:
     """Return `rewards follow  length +0.12  ! punctuation +0.71`; empty before there is enough."""
     watch = state.reward_watch
-    figures = [one for one in watch.figures if one.r is not None and one.n >= LEAST]
+    figures = [figure for figure in watch.figures if figure.r is not None and figure.n >= LEAST]
     if not figures:
         return []
     pieces: list[Line] = [(("rewards follow", "$muted"),)]
-    pieces += [_piece(one, width) for one in figures]
+    pieces += [_piece(figure, width) for figure in figures]
     lines = flow(pieces, width)
     if watch.outliers:
         group, index, reward, z = watch.outliers[-1]
@@ -29,10 +29,10 @@ def watch_lines(state: State, width: int) -> list[Line]:
     return lines
 
 
-def _piece(one: WatchFigure, width: int) -> Line:
-    value = f"{one.r:+.2f}"
-    name = one_line(one.trait, 30)
-    if not one.alert:
+def _piece(figure: WatchFigure, width: int) -> Line:
+    value = f"{figure.r:+.2f}"
+    name = one_line(figure.trait, 30)
+    if not figure.alert:
         return ((f"{name} ", "$muted"), (value, ""))
-    sure = f" ({one.low:+.2f} to {one.high:+.2f}, n {one.n})" if width >= WIDE else ""
+    sure = f" ({figure.low:+.2f} to {figure.high:+.2f}, n {figure.n})" if width >= WIDE else ""
     return ((f"! {name} ", "bold $warning"), (value, "bold $warning"), (sure, "$muted"))

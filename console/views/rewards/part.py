@@ -48,7 +48,7 @@ def group_opinions(state: State, name: str, most: int = MAX_GROUPS) -> list[Grou
     for group in reversed(state.groups.values()):
         if len(opinions) == most:
             break
-        if any(part.name == name for one in group.candidates for part in one.parts):
+        if any(part.name == name for candidate in group.candidates for part in candidate.parts):
             opinions.append(_of_group(group, name))
     return opinions
 
@@ -57,8 +57,8 @@ def _of_group(group: Group, name: str) -> GroupOpinions:
     part_digest = digest(group).parts.get(name)
     rewards, best = known_rewards(group), best_of(group)
     answers = tuple(
-        _opinion(one, name, rewards[place], one.index == best)
-        for place, one in enumerate(group.candidates)
+        _opinion(candidate, name, rewards[place], candidate.index == best)
+        for place, candidate in enumerate(group.candidates)
     )
     return GroupOpinions(
         group.group_id,
@@ -71,12 +71,12 @@ def _of_group(group: Group, name: str) -> GroupOpinions:
     )
 
 
-def _opinion(one: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
-    part = next((part for part in one.parts if part.name == name), None)
-    text = (one.text or one.tool_calls)[:400]
+def _opinion(candidate: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
+    part = next((part for part in candidate.parts if part.name == name), None)
+    text = (candidate.text or candidate.tool_calls)[:400]
     if part is None:
-        return PartOpinion(one.index, None, "", text, reward, winner)
-    return PartOpinion(one.index, part.value, part.reason, text, reward, winner)
+        return PartOpinion(candidate.index, None, "", text, reward, winner)
+    return PartOpinion(candidate.index, part.value, part.reason, text, reward, winner)
 
 
 def opinion_lines(opinions: GroupOpinions, width: int) -> Iterator[Line]:
@@ -94,20 +94,20 @@ def opinion_lines(opinions: GroupOpinions, width: int) -> Iterator[Line]:
         (marks, "$winner"),
     )
     yield head
-    for one in opinions.answers:
-        yield _answer_line(one, width)
+    for answer in opinions.answers:
+        yield _answer_line(answer, width)
     yield ()
 
 
-def _answer_line(one: PartOpinion, width: int) -> Line:
-    value = UNKNOWN if one.value is None else brief(one.value)
+def _answer_line(opinion: PartOpinion, width: int) -> Line:
+    value = UNKNOWN if opinion.value is None else brief(opinion.value)
     line: Line = (
-        (f"   #{one.index + 1:<2} ", "$muted"),
-        (f"{value:>6}", "bold" if one.value is not None else "$faint"),
-        (f"   reward {number(one.reward):>5} ", "$muted"),
-        ("▲ " if one.winner else "  ", "$winner"),
+        (f"   #{opinion.index + 1:<2} ", "$muted"),
+        (f"{value:>6}", "bold" if opinion.value is not None else "$faint"),
+        (f"   reward {number(opinion.reward):>5} ", "$muted"),
+        ("▲ " if opinion.winner else "  ", "$winner"),
     )
     room = max(8, width - line_width(line))
-    if one.reason:
-        return (*line, (fit(one_line(one.reason, 300), room).rstrip(), ""))
-    return (*line, (fit(f"“{one_line(one.text, 300)}”", room).rstrip(), "$muted"))
+    if opinion.reason:
+        return (*line, (fit(one_line(opinion.reason, 300), room).rstrip(), ""))
+    return (*line, (fit(f"“{one_line(opinion.text, 300)}”", room).rstrip(), "$muted"))

@@ -28,14 +28,14 @@ def part_rows(
     The order does not follow the groups: some parts apply to some groups only, so rows would move
     with each group.
     """
-    known = {one.name for one in model}
-    scored = {one.name: one for one in parts_by_name}
+    known = {part.name for part in model}
+    scored = {part.name: part for part in parts_by_name}
     return (
-        *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
+        *(PartRow(part.name, part, _marked(part, scored.get(part.name))) for part in model),
         *(
-            PartRow(one.name, None, _removed(one, model))
-            for one in parts_by_name
-            if one.name not in known
+            PartRow(part.name, None, _removed(part, model))
+            for part in parts_by_name
+            if part.name not in known
         ),
     )
 

@@ -285,7 +285,7 @@ def trace_text(part: PartFigures, width: int) -> str:
         return "─" * min(width, len(part.trace))
     means = thinned(part.trace, width)
     room = high - low
-    return sparkline([(one - low) / room * 0.99 + 0.01 for one in means], full=1.0).plain
+    return sparkline([(mean - low) / room * 0.99 + 0.01 for mean in means], full=1.0).plain
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:

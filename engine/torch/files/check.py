@@ -66,9 +66,9 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
     Raises:
         ModelLoadError: it is not.
     """
-    kinds = [str(one) for one in config.get("architectures") or ()]
+    kinds = [str(name) for name in config.get("architectures") or ()]
     if config.get("is_encoder_decoder") or (
-        kinds and not any(one.endswith(_TEXT_MODEL) for one in kinds)
+        kinds and not any(kind.endswith(_TEXT_MODEL) for kind in kinds)
     ):
         raise ModelLoadError(
             f"{kinds[0] if kinds else 'An encoder with a decoder'} is no causal language model",
@@ -128,13 +128,13 @@ def missing_file(folder: Path) -> str:
     weights = next(_missing_weights(folder), "")
     if weights:
         return weights
-    if not any(one.is_file() for name in _TOKENIZERS for one in folder.glob(name)):
+    if not any(path.is_file() for name in _TOKENIZERS for path in folder.glob(name)):
         return "tokenizer"
     return ""
 
 
 def _missing_weights(folder: Path) -> Iterator[str]:
-    names = {one.name for one in folder.iterdir() if one.suffix in (".safetensors", ".bin")}
+    names = {path.name for path in folder.iterdir() if path.suffix in (".safetensors", ".bin")}
     for index, suffix in ((INDEX, ".safetensors"), ("pytorch_model.bin.index.json", ".bin")):
         if (folder / index).is_file() and any(name.endswith(suffix) for name in names):
             yield from sorted(_named_files(folder / index) - names)
@@ -156,7 +156,7 @@ def _named_files(index: Path) -> set[str]:
     """Return the names of the files with weights that an index names."""
     try:
         named = json.loads(index.read_bytes())["weight_map"]
-        return {str(one) for one in named.values()}
+        return {str(file) for file in named.values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelLoadError(
             f"The index of the weights cannot be read ({error!r:.80})",

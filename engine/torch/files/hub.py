@@ -84,8 +84,8 @@ def look_up(name: str) -> HubModel:
         info: Any = huggingface_hub.HfApi().model_info(name, files_metadata=True, timeout=_SECONDS)
     if getattr(info, "gated", False) and not huggingface_hub.get_token():
         raise _gated(name)
-    sizes = {one.rfilename: int(one.size or 0) for one in info.siblings or ()}
-    weights = sorted(one for one in sizes if WEIGHTS.fullmatch(one))
+    sizes = {sibling.rfilename: int(sibling.size or 0) for sibling in info.siblings or ()}
+    weights = sorted(siz for siz in sizes if WEIGHTS.fullmatch(siz))
     if INDEX in sizes and "model.safetensors" in weights and len(weights) > 1:
         weights.remove("model.safetensors")
     if "config.json" not in sizes or not weights:
@@ -96,11 +96,11 @@ def look_up(name: str) -> HubModel:
             "Name the model itself, not an adapter or a GGUF collection: a GGUF file is given by "
             "its path",
         )
-    small = sorted(one for one in sizes if _SMALL.fullmatch(one) and not _UNUSED.fullmatch(one))
+    small = sorted(siz for siz in sizes if _SMALL.fullmatch(siz) and not _UNUSED.fullmatch(siz))
     card = getattr(info, "card_data", None)
     return HubModel(
         name=name,
-        files=[(one, sizes[one]) for one in (*small, *weights)],
+        files=[(weight, sizes[weight]) for weight in (*small, *weights)],
         license=str(getattr(card, "license", None) or ""),
     )
 
@@ -138,7 +138,7 @@ def _check_space(model: HubModel) -> None:
     from huggingface_hub import constants
 
     cache = Path(constants.HF_HUB_CACHE)
-    there = next((one for one in (cache, *cache.parents) if one.is_dir()), None)
+    there = next((parent for parent in (cache, *cache.parents) if parent.is_dir()), None)
     free = model.size if there is None else shutil.disk_usage(there).free
     if free < model.size:
         raise HubError(

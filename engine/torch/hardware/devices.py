@@ -112,4 +112,4 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether an error says that the memory of a device is full; only CUDA's has its own
     class."""
     text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or any(one in text for one in _FULL)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in text for words in _FULL)

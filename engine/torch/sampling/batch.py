@@ -98,7 +98,7 @@ class GrowingBatch:
             mine.values = torch.cat([_widen(mine.values, width), _widen(other.values, width)])
         both = (self._mask, mask)
         self._mask = torch.cat(
-            [torch.nn.functional.pad(one, (width - one.shape[1], 0)) for one in both]
+            [torch.nn.functional.pad(tensor, (width - tensor.shape[1], 0)) for tensor in both]
         )
         self._logits = torch.cat([self._logits, logits])
 

@@ -57,8 +57,8 @@ class TorchCopies:
     ) -> None:
         self._loaded, self._text = loaded, text
         self._call, self._new_batch = call, new_batch
-        names = {id(one): name for name, one in loaded.model.named_parameters()}
-        self._names = [names[id(one)] for one in loaded.trained]
+        names = {id(parameter): name for name, parameter in loaded.model.named_parameters()}
+        self._names = [names[id(parameter)] for parameter in loaded.trained]
         self._room = loaded.memory.snapshot_ids
         """Ids, of prompt and answer, that have memory at the same time; fewer after it ran out,
         until another copy is sampled."""
@@ -70,11 +70,11 @@ class TorchCopies:
 
     def copy(self) -> Weights:
         """Return a copy of the present weights."""
-        return tuple(one.detach().to("cpu", copy=True) for one in self._loaded.trained)
+        return tuple(parameter.detach().to("cpu", copy=True) for parameter in self._loaded.trained)
 
-    def equal(self, one: Weights, other: Weights) -> bool:
+    def equal(self, weights: Weights, other: Weights) -> bool:
         """Return whether two copies are of the same weights."""
-        return all(map(torch.equal, one, other))
+        return all(map(torch.equal, weights, other))
 
     def sampler(self, copy: Weights, requests: Sequence[Request]) -> "CallSampler":
         """Return a sampler without requests.
@@ -106,7 +106,7 @@ class TorchCopies:
         if copy is not self._copy:
             self._copy = None
             self._on_device.clear()
-            on_device = [one.to(loaded.device) for one in copy]
+            on_device = [array.to(loaded.device) for array in copy]
             self._on_device = dict(zip(self._names, on_device, strict=True))
             self._copy, self._room = copy, loaded.memory.snapshot_ids
         batch = self._new_batch(OtherWeights(loaded.model, self._on_device))

@@ -149,7 +149,9 @@ def prompts_of(body: Mapping[str, Any]) -> list[Prompt]:
 
 
 def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 31 for one in value)
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item < 1 << 31 for item in value
+    )
 
 
 def check(body: dict[str, Any]) -> None:

@@ -11,14 +11,21 @@ from console.cli import main
 
 
 class Cli:
-    """Runs commands. Each method but the call returns what was printed since the last one."""
+    """Runs commands. Each method but the call returns what was printed since the last one.
 
-    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+    Args:
+        captured: Where the output is.
+        before: Words in front of those of each call.
+    """
+
+    def __init__(self, captured: pytest.CaptureFixture[str], *before: object) -> None:
         self._captured = captured
+        self._before = before
 
     def __call__(self, *argv: object, code: int = 0) -> None:
         """Run a command; fails unless it ends with `code`."""
-        assert main([str(word) for word in argv]) == code, self._captured.readouterr()
+        words = [str(word) for word in (*self._before, *argv)]
+        assert main(words) == code, self._captured.readouterr()
 
     def run(self, *argv: object, code: int = 0) -> CaptureResult[str]:
         """Run a command; return both streams."""

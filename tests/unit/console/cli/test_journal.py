@@ -8,15 +8,15 @@ import random
 import sqlite3
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import core.journal.prune
 import core.journal.stats
-from console.cli import main
 from core.bus import Bus
-from core.events import GroupRated
+from core.events import Event, GroupRated
 from core.journal.file import SCHEMA, SIBLINGS
 from core.journal.prune import Pruner, Retention
 from core.journal.writer import Journal
@@ -38,25 +38,26 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
 
 
-def fill(journal: Journal, count: int = 40) -> Bus:
+def group_a_day(count: int) -> Iterator[list[Event]]:
     """One group a day until now, every tenth rated."""
-    bus, dice = Bus(journal, "run"), random.Random(1)
+    dice = random.Random(1)
     for number in range(count):
         at = time.time() - (count - number) * DAY
-        for event in group_events(number, query=dice.randbytes(1_000).hex(), at=at):
-            if number % 10 == 0 and event.kind == "group_closed":
-                vote = GroupRated(group_id=f"g{number:04}", rating="tie", at=at)
-                bus.publish(vote)
-            bus.publish(event)
-        asyncio.run(journal.committed(bus.state.seq))
-    return bus
+        *events, closed = group_events(number, query=dice.randbytes(1_000).hex(), at=at)
+        if number % 10 == 0:
+            events.append(GroupRated(group_id=f"g{number:04}", rating="tie", at=at))
+        yield [*events, closed]
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     made = Home.open(tmp_path / "home")
     journal = Journal(made.journal)
-    fill(journal)
+    bus = Bus(journal, "run")
+    for events in group_a_day(40):
+        for event in events:
+            bus.publish(event)
+        asyncio.run(journal.committed(bus.state.seq))
     journal.close()
     return made
 
@@ -66,80 +67,77 @@ def listed(home: Home) -> list[str]:
         return [row[0] for row in db.execute("select group_id from groups order by opened_seq")]
 
 
-def run_journal(home: Home, *args: str) -> int:
-    return main(["journal", *args, "--home", str(home.root)])
+@pytest.fixture
+def journal(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "journal")
 
 
-def test_stats_show_the_size_of_the_write_ahead_log(
-    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stats_show_the_size_of_the_write_ahead_log(journal: Cli, home: Home) -> None:
     with contextlib.closing(sqlite3.connect(home.journal)) as db:  # keeps the log in place
         db.execute("create table more(data)")
         db.execute("insert into more values (zeroblob(300000))")
         db.commit()
         wal = home.journal.with_name(f"{home.journal.name}-wal").stat().st_size
-        assert cli.json("journal", "stats")["wal"] == wal > 300_000
-        cli("journal", "stats")
-    assert " kB of write-ahead log (-wal)" in capsys.readouterr().out
+        assert journal.json("stats")["wal"] == wal > 300_000
+        assert " kB of write-ahead log (-wal)" in journal.out("stats")
 
 
-def test_stats_show_the_contents_of_the_journal(cli: Cli, home: Home) -> None:
-    text = cli.out("journal", "stats")
+def test_stats_show_the_contents_of_the_journal(journal: Cli, home: Home) -> None:
+    text = journal.out("stats")
     assert "40 groups: 4 rated, 0 open" in text
     assert "journal.keep_days: no limit, journal.keep_bytes: 10.00 GB" in text
     assert "history starts" not in text
-    body = cli.json("journal", "stats")
+    body = journal.json("stats")
     assert (body["groups"], body["rated"], body["schema"]) == (40, 4, SCHEMA)
     assert body["limits"] == {"keep_days": 0.0, "keep_bytes": 10_000_000_000}
     assert 0 < body["used"] <= body["on_disk"]
 
 
 def test_prune_lists_the_groups_and_asks(
-    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    journal: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "there is nothing to delete" in cli.out("journal", "prune")
+    assert "there is nothing to delete" in journal.out("prune")
     before = listed(home)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    cli("journal", "prune", "--days", "20.5", code=2)  # no terminal to ask at
-    out, err = capsys.readouterr()
+    out, err = journal.run("prune", "--days", "20.5", code=2)  # no terminal to ask at
     assert "18 groups are older than 20.5 days" in out
     assert "Add --yes to do it" in err
     assert listed(home) == before
-    cli("journal", "prune", "--days", "-1", "--yes", code=2)
-    assert "deleted 18 groups (0 rated)" in cli.out("journal", "prune", "--days", "20.5", "--yes")
+    journal("prune", "--days", "-1", "--yes", code=2)
+    assert "deleted 18 groups (0 rated)" in journal.out("prune", "--days", "20.5", "--yes")
     assert listed(home)[:3] == ["g0000", "g0010", "g0020"]
-    assert "the history starts at" in cli.out("journal", "stats")
-    cli("journal", "prune", "--days", "20.5", "--rated", "--yes")
+    assert "the history starts at" in journal.out("stats")
+    journal("prune", "--days", "20.5", "--rated", "--yes")
     assert listed(home)[0] == "g0020"
-    cli("journal", "check")
+    journal("check")
 
 
-def test_prune_by_size_and_rewrite_the_file(cli: Cli, home: Home) -> None:
+def test_prune_by_size_and_rewrite_the_file(journal: Cli, home: Home) -> None:
     before = home.journal.stat().st_size
-    out = cli.out("journal", "prune", "--bytes", before // 2, "--rewrite", "--yes")
+    out = journal.out("prune", "--bytes", before // 2, "--rewrite", "--yes")
     assert "the oldest first, rated ones last" in out
-    assert "free pages are used" not in cli.out("journal", "stats")
+    assert "free pages are used" not in journal.out("stats")
     assert home.journal.stat().st_size < before * 0.8
 
 
-def test_check_finds_damage(cli: Cli, home: Home) -> None:
-    assert "ok," in cli.out("journal", "check")
+def test_check_finds_damage(journal: Cli, home: Home) -> None:
+    assert "ok," in journal.out("check")
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
         db.execute("delete from messages where id=3")
         db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
         db.commit()
-    out = cli.out("journal", "check", code=1)
+    out = journal.out("check", code=1)
     assert "1 are not, 1 messages are missing" in out
     size = home.journal.stat().st_size
     with home.journal.open("r+b") as file:
         file.seek(size - 8192)
         file.write(b"\xff" * 8192)
-    assert "Restart the proxy" in cli.out("journal", "check", code=1)
+    assert "Restart the proxy" in journal.out("check", code=1)
 
 
-def test_a_missing_journal_is_reported_with_its_path(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_journal_is_reported_with_its_path(journal: Cli, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "empty")
-    assert str(home.journal) in cli.refused("journal", "stats", "--home", home.root)
+    assert str(home.journal) in journal.refused("stats", "--home", home.root)
 
 
 async def test_prune_goes_through_a_running_proxy(async_cli: AsyncCli, tmp_path: Path) -> None:
@@ -149,10 +147,8 @@ async def test_prune_goes_through_a_running_proxy(async_cli: AsyncCli, tmp_path:
         for end in ("", *SIBLINGS):  # the journal of tests has another name
             os.symlink(f"{journal.path}{end}", f"{home.journal}{end}")
         bus = made.context.bus
-        dice = random.Random(1)
-        for number in range(30):
-            at = time.time() - (30 - number) * DAY
-            for event in group_events(number, query=dice.randbytes(1_000).hex(), at=at):
+        for events in group_a_day(30):
+            for event in events:
                 bus.publish(event)
             await journal.durable(bus.state.seq)
         prune = ("journal", "prune", "--home", str(home.root), "--bytes", str(150_000), "--yes")

@@ -19,8 +19,9 @@ from console.cli.votes import rating_of
 from core.commands import validate
 from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
-from core.state import Group, State
 from tests.support.commands.cli import Cli, missing
+from tests.support.pty.text import TerminalText
+from tests.support.sample import group_events, state_of
 
 _ROOT = Path(__file__).parents[4]
 
@@ -110,7 +111,10 @@ def test_wrong_use_exits_with_2_and_one_message(cli: Cli, argv: list[str], home:
 def test_without_a_proxy_the_exit_code_is_1_with_advice(
     cli: Cli, argv: list[str], home: Home
 ) -> None:
-    assert cli.failed(*argv).startswith("ajet-console: ")
+    shown = cli.failed(*argv)
+    assert shown.startswith("ajet-console: ")
+    if argv[0] == "engine-start":
+        assert not missing(shown, "no engine answers", "`ajet-console engine`", "--swarm-url")
 
 
 @pytest.mark.parametrize(
@@ -133,20 +137,31 @@ def test_a_misspelled_value_gets_a_suggestion(
 
 
 @pytest.mark.parametrize(
-    ("inner", "result"),
+    ("error", "code", "result"),
     [
-        ((ValueError("x"), AjetError("the engine is gone")), "ajet-console: the engine is gone\n"),
-        ((ValueError("x"),), "ajet-console: internal error, ValueError: x. AJET"),
+        ((ValueError("x"), AjetError("the engine is gone")), 1, "ajet-console: the engine is gone"),
+        ((ValueError("x"),), 1, "ajet-console: internal error, ValueError: x. AJET"),
+        (KeyError("x"), 1, "ajet-console: internal error, KeyError"),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_of_concurrent_work_is_reported_without_its_group(
-    cli: Cli, inner: tuple[Exception, ...], result: str, home: Home, monkeypatch: pytest.MonkeyPatch
+def test_an_error_is_one_line_also_when_concurrent_work_grouped_it(
+    cli: Cli,
+    error: BaseException | tuple[Exception, ...],
+    code: int,
+    result: str,
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(_: object) -> int:
-        raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", inner)])
+        if isinstance(error, tuple):
+            raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", error)])
+        raise error
 
     monkeypatch.setattr("console.cli.status.status", failing)
-    assert cli.failed("status").startswith(result)
+    shown = cli.err("status", code=code)
+    assert shown.startswith(result)
+    assert shown.count("\n") == bool(result)
 
 
 def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) -> None:
@@ -154,13 +169,9 @@ def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) ->
     assert "choose from" in cli.refused("qqqq")
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["--theme", "light", "replay"], ["replay", "--theme", "light"]],
-    ids=" ".join,
-)
-def test_replay_takes_its_theme_before_and_after_the_verb(argv: list[str]) -> None:
-    assert parse(argv).theme == "light"
+def test_replay_takes_its_theme_before_and_after_the_verb() -> None:
+    assert parse(["--theme", "light", "replay"]).theme == "light"
+    assert parse(["replay", "--theme", "light"]).theme == "light"
     assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
 
 
@@ -193,11 +204,6 @@ def test_without_a_command_the_console_runs() -> None:
     assert not value.console_read_only
 
 
-def _rating(*argv: str) -> tuple[str, dict[str, Any]]:
-    name, args = rating_of(parse(["rate", "g1", *argv]))
-    return name, validate(name, args)
-
-
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
@@ -207,16 +213,15 @@ def _rating(*argv: str) -> tuple[str, dict[str, Any]]:
         (["--tie"], {"rating": "tie"}),
         (["--bad"], {"rating": "bad"}),
         (["--skip"], {"rating": "skip"}),
+        (["--undo"], {}),
     ],
 )
 def test_candidates_of_a_rating_are_numbered_from_1(
     argv: list[str], expected: dict[str, Any]
 ) -> None:
-    assert _rating(*argv) == ("group.rate", {"group_id": "g1", **expected})
-
-
-def test_a_rating_can_be_removed() -> None:
-    assert _rating("--undo") == ("group.unrate", {"group_id": "g1"})
+    name, args = rating_of(parse(["rate", "g1", *argv]))
+    assert name == ("group.rate" if expected else "group.unrate")
+    assert validate(name, args) == {"group_id": "g1", **expected}
 
 
 def test_a_destructive_command_needs_confirmation(
@@ -225,37 +230,19 @@ def test_a_destructive_command_needs_confirmation(
     assert confirm("Stop it", "all", yes=True)
     with pytest.raises(UsageError, match=r"Stop it: .* lose all\. Add --yes"):
         confirm("Stop it", "all", yes=False)
-    monkeypatch.setattr("sys.stdin", _Terminal("y\n"))
-    assert confirm("Stop it", "all", yes=False)
-    monkeypatch.setattr("sys.stdin", _Terminal("\n"))
-    assert not confirm("Stop it", "all", yes=False)
+    for answer, agrees in (("y\n", True), ("\n", False)):
+        monkeypatch.setattr("sys.stdin", TerminalText(answer))
+        assert confirm("Stop it", "all", yes=False) is agrees
     assert "Stop it? It loses all. [y/N]" in capsys.readouterr().err
 
 
-class _Terminal:
-    def __init__(self, line: str) -> None:
-        self.line = line
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self.line
-
-
 def test_a_group_is_found_by_its_first_characters() -> None:
-    groups = {
-        name: Group(
-            group_id=name, request_id="r", server="s", task_id="t", n=4, query="q", opened_at=0.0
-        )
-        for name in ("abc1", "abc2", "xyz")
-    }
-    state = State(groups=groups)
-    assert find_group(state, "x").group_id == "xyz"
+    state = state_of(*group_events(1), *group_events(2), *group_events(10))
+    assert find_group(state, "g001").group_id == "g0010"
     with pytest.raises(AjetError, match="there is no group `nope`"):
         find_group(state, "nope")
     with pytest.raises(AjetError, match="2 groups begin with"):
-        find_group(state, "abc")
+        find_group(state, "g000")
 
 
 def test_status_works_without_any_process(cli: Cli, home: Home) -> None:
@@ -267,75 +254,32 @@ def test_status_works_without_any_process(cli: Cli, home: Home) -> None:
     assert "no connection" in data["servers"][0]["error"]
 
 
-def test_status_finds_a_proxy_that_does_not_answer(
-    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_finds_a_proxy_that_does_not_answer(cli: Cli, home: Home) -> None:
     with Role(home, "proxy") as role:
         role.publish(url="http://127.0.0.1:9")
-        cli("status", "--json")
-    assert "does not answer" in json.loads(capsys.readouterr().out)["proxy"]["error"]
+        assert "does not answer" in cli.json("status")["proxy"]["error"]
 
 
-def test_an_interrupt_is_130_and_quiet(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(args: argparse.Namespace) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("console.cli.status.status", interrupted)
-    assert cli.err("status", code=130) == ""
+_SCREEN = ["textual"]
+_LARGE = [*_SCREEN, "fastapi", "aiohttp", "numpy"]
 
 
-def test_an_internal_error_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(args: argparse.Namespace) -> int:
-        raise KeyError("x")
-
-    monkeypatch.setattr("console.cli.status.status", faulty)
-    monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
-    error_output = cli.failed("status")
-    assert error_output.startswith("ajet-console: internal error, KeyError")
-    assert error_output.count("\n") == 1
-
-
-def test_an_unreachable_engine_is_reported_with_advice(cli: Cli, home: Home) -> None:
-    shown = cli.failed("engine-start", "--swarm-url", "http://127.0.0.1:9")
-    assert not missing(shown, "no engine answers", "`ajet-console engine`", "--swarm-url")
-
-
-def _python(code: str) -> str:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("console.cli", [*_LARGE, "httpx", "uvicorn", "yaml", "asyncio"]),
+        ("mock.user_requests", [*_LARGE, "proxy", "engine"]),
+        ("console.models.progress.pause", _SCREEN),
+        ("console.backend.supervisor", [*_LARGE, "httpx", "proxy", "engine", "mock"]),
+    ],
+)
+def test_a_module_imports_no_heavy_one(module: str, heavy: list[str]) -> None:
+    code = f"import {module}, sys; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True, check=True
     )
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_importing_the_command_line_imports_no_heavy_module() -> None:
-    heavy = ["textual", "httpx", "fastapi", "uvicorn", "aiohttp", "numpy", "yaml", "asyncio"]
-    loaded = _python(f"import console.cli, sys; print([m for m in {heavy!r} if m in sys.modules])")
-    assert loaded.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
-    heavy = ["textual", "fastapi", "aiohttp", "numpy", "proxy", "engine"]
-    loaded = _python(
-        f"import mock.user_requests, sys; print([m for m in {heavy!r} if m in sys.modules])"
-    )
-    assert loaded.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_the_question_before_a_run_without_training_needs_no_screen() -> None:
-    code = "import console.models.progress.pause, sys; print('textual' in sys.modules)"
-    assert _python(code).strip() == "False"
-
-
-@pytest.mark.slow
-def test_the_supervisor_needs_no_screen() -> None:
-    heavy = ["textual", "httpx", "fastapi", "aiohttp", "numpy", "proxy", "engine", "mock"]
-    loaded = _python(
-        f"import console.backend.supervisor, sys; print([m for m in {heavy!r} if m in sys.modules])"
-    )
-    assert loaded.strip() == "[]"
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.slow

@@ -36,9 +36,9 @@ from tests.support.sample import HOSTILE, group_events, stamp, state_of
 class Proxy:
     """A feed of events, some of which were before the snapshot."""
 
-    def __init__(self, *events: Event) -> None:
+    def __init__(self, *events: Event, known: int = 0) -> None:
         self.events_ = [stamp(event, at) for at, event in enumerate(events, 1)]
-        self.known = 0
+        self.known = known
         self.requested_after: list[int] = []
         self.cut_after: int | None = None
         self.reset = False
@@ -62,48 +62,59 @@ class Proxy:
                     raise ControlLost("the proxy closed the feed")
 
 
-class LineRecorder:
+class Printed:
+    """The lines that followers printed.
+
+    Attributes:
+        ended: Whether `until` was satisfied, of the last follower.
+    """
+
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        self.ended = False
 
     def __call__(self, lines: list[bytes]) -> None:
         self.lines += lines
 
     @property
+    def data(self) -> list[Any]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
     def kinds(self) -> list[str]:
-        return [json.loads(line)["kind"] for line in self.lines]
+        return [line["kind"] for line in self.data]
+
+    @property
+    def text(self) -> str:
+        return b"\n".join(self.lines).decode()
 
 
-def _follower(
-    recorder: LineRecorder, line: str | None = None, until: str | None = None, **more: Any
-) -> Follower:
-    wanted = EventFilter(line, more.pop("kinds", ()), until)
-    return Follower(wanted, more.pop("form", JsonOutput()), write=recorder, **more)
+def follower(printed: Printed, line: str | None = None, **more: Any) -> Follower:
+    wanted = EventFilter(line, more.pop("kinds", ()), more.pop("until", None))
+    return Follower(wanted, more.pop("form", JsonOutput()), write=printed, **more)
+
+
+async def followed(proxy: Proxy, line: str | None = None, **more: Any) -> Printed:
+    printed = Printed()
+    printed.ended = await follower(printed, line, **more).follow(proxy)
+    return printed
 
 
 async def test_the_output_is_a_snapshot_followed_by_the_journals_events() -> None:
-    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
-    proxy.known = 2
-    await _follower(recorder).follow(proxy)
-    assert recorder.kinds[0] == "snapshot"
-    assert json.loads(recorder.lines[0])["seq"] == 2
-    assert [json.loads(line)["seq"] for line in recorder.lines[1:]] == [
-        event.seq for event in proxy.events_[2:]
-    ]
+    events = group_events(1)
+    printed = await followed(Proxy(*events, known=2))
+    assert printed.kinds[0] == "snapshot"
+    assert [line["seq"] for line in printed.data] == list(range(2, len(events) + 1))
 
 
 @pytest.mark.parametrize("full", [False, True])
 async def test_the_snapshot_is_a_summary_unless_full_is_given(full: bool) -> None:
-    events = [event for number in range(60) for event in group_events(number)]
-    proxy, recorder = (
-        Proxy(EngineChanged(server="gpu", state="ROLLING", step=3), *events),
-        LineRecorder(),
-    )
-    proxy.known = len(proxy.events_)
-    await _follower(recorder, form=JsonOutput(full=full)).follow(proxy)
-    state = json.loads(recorder.lines[0])["state"]
-    assert (len(recorder.lines[0]) > 100_000) is full
-    assert full or len(recorder.lines[0]) < 4_096
+    events: list[Event] = [event for number in range(60) for event in group_events(number)]
+    events.append(EngineChanged(server="gpu", state="ROLLING", step=3))
+    printed = await followed(Proxy(*events, known=len(events)), form=JsonOutput(full=full))
+    state = printed.data[0]["state"]
+    assert (len(printed.lines[0]) > 100_000) is full
+    assert full or len(printed.lines[0]) < 4_096
     assert (state["servers"]["gpu"]["state"], state["servers"]["gpu"]["step"]) == ("ROLLING", 3)
     assert state["totals"]["groups"] == 60
     if not full:
@@ -112,53 +123,53 @@ async def test_the_snapshot_is_a_summary_unless_full_is_given(full: bool) -> Non
 
 
 async def test_after_an_interruption_no_event_is_printed_twice() -> None:
-    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
+    proxy, printed = Proxy(*group_events(1)), Printed()
     proxy.cut_after = 4
-    follower = _follower(recorder, until="group_closed")
+    same = follower(printed, until="group_closed")
     with pytest.raises(ControlLost):
-        await follower.follow(proxy)
-    assert await follower.follow(proxy)
+        await same.follow(proxy)
+    assert await same.follow(proxy)
     assert proxy.requested_after == [0, 4]
-    seqs = [json.loads(line).get("seq") for line in recorder.lines[1:]]
+    seqs = [line.get("seq") for line in printed.data[1:]]
     assert seqs == sorted(set(seqs))
-    assert recorder.kinds.count("snapshot") == 1
+    assert printed.kinds.count("snapshot") == 1
 
 
 async def test_a_reset_prints_the_snapshot_again() -> None:
-    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
+    proxy = Proxy(*group_events(1))
     proxy.reset = True
-    await _follower(recorder).follow(proxy)
-    assert recorder.kinds[:2] == ["snapshot", "snapshot"]
+    assert (await followed(proxy)).kinds[:2] == ["snapshot", "snapshot"]
 
 
 async def test_after_starts_without_a_snapshot() -> None:
-    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
-    proxy.known = len(proxy.events_)
-    await _follower(recorder, after=3).follow(proxy)
-    assert "snapshot" not in recorder.kinds
-    assert json.loads(recorder.lines[0])["seq"] == 4
+    events = group_events(1)
+    printed = await followed(Proxy(*events, known=len(events)), after=3)
+    assert "snapshot" not in printed.kinds
+    assert printed.data[0]["seq"] == 4
 
 
 async def test_until_ends_after_the_event() -> None:
-    proxy, recorder = (
-        Proxy(*group_events(1), EngineChanged(server="gpu", state="ROLLING")),
-        LineRecorder(),
-    )
-    assert await _follower(recorder, until="group_scored").follow(proxy)
-    assert recorder.kinds[-1] == "group_scored"
-    assert not await _follower(LineRecorder(), until="group_closed:FAILED").follow(proxy)
-    assert await _follower(LineRecorder(), until="engine-changed:rolling").follow(proxy)
-    proxy.known = len(proxy.events_)  # it is there already
-    assert await _follower(LineRecorder(), until="engine_changed:ROLLING").follow(proxy)
+    printed = await followed(Proxy(*group_events(1)), until="group_scored")
+    assert (printed.ended, printed.kinds[-1]) == (True, "group_scored")
 
 
-async def test_until_is_satisfied_by_a_finished_what_if() -> None:
-    proxy = Proxy(WhatIfChanged(what="length 0.1", phase="done"))
-    proxy.known = 1
-    assert await _follower(LineRecorder(), until="what_if_changed:done").follow(proxy)
-    proxy = Proxy(WhatIfChanged(what="length 0.1"))
-    proxy.known = 1
-    assert not await _follower(LineRecorder(), until="what_if_changed:done").follow(proxy)
+@pytest.mark.parametrize(
+    ("event", "until", "ended"),
+    [
+        (EngineChanged(server="gpu", state="ROLLING"), "engine_changed:ROLLING", True),
+        (EngineChanged(server="gpu", state="ROLLING"), "engine-changed:rolling", True),
+        (EngineChanged(server="gpu", state="ROLLING"), "group_closed:FAILED", False),
+        (WhatIfChanged(what="length 0.1", phase="done"), "what_if_changed:done", True),
+        (WhatIfChanged(what="length 0.1"), "what_if_changed:done", False),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_until_is_satisfied_by_what_comes_and_by_what_is_there(
+    event: Event, until: str, ended: bool, is_there: bool
+) -> None:
+    events = [*group_events(1), event]
+    known = len(events) if is_there else 0
+    assert (await followed(Proxy(*events, known=known), until=until)).ended is ended
 
 
 async def test_a_filter_prints_only_events_of_matching_groups() -> None:
@@ -167,13 +178,10 @@ async def test_a_filter_prints_only_events_of_matching_groups() -> None:
         *group_events(2, query="about rome"),
         EngineChanged(server="gpu", state="ROLLING"),
     )
-    recorder = LineRecorder()
-    await _follower(recorder, "query~paris").follow(proxy)
-    ids = {json.loads(line).get("group_id") for line in recorder.lines[1:]}
-    assert ids == {"g0001"}
-    recorder = LineRecorder()
-    await _follower(recorder, kinds=["group_opened,group_closed"]).follow(proxy)
-    assert set(recorder.kinds) == {"snapshot", "group_opened", "group_closed"}
+    printed = await followed(proxy, "query~paris")
+    assert {line.get("group_id") for line in printed.data[1:]} == {"g0001"}
+    printed = await followed(proxy, kinds=["group_opened,group_closed"])
+    assert set(printed.kinds) == {"snapshot", "group_opened", "group_closed"}
 
 
 def test_an_unknown_event_kind_is_wrong_use() -> None:
@@ -185,27 +193,21 @@ def test_an_unknown_event_kind_is_wrong_use() -> None:
 
 async def test_text_output_has_one_safe_line_per_event() -> None:
     proxy = Proxy(*group_events(1, query=HOSTILE), GroupNoted(group_id="g0001", note=HOSTILE))
-    recorder = LineRecorder()
-    await _follower(recorder, form=TextOutput()).follow(proxy)
-    text = b"\n".join(recorder.lines).decode()
+    text = (await followed(proxy, form=TextOutput())).text
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "will train" in text
-    assert all(len(line.decode()) < 260 for line in recorder.lines)
+    assert all(len(line) < 260 for line in text.split("\n"))
 
 
 def test_every_event_has_a_line_or_is_omitted_on_purpose() -> None:
     from console.views.events import _LINES
 
-    silent = {"claim_intended"}
-    silent |= {"episodes_claimed", "episodes_ended", "group_leased"}
-    result = {str(one.__struct_config__.tag) for one in _LINES}
-    others = set(known_kinds()) - result - silent
+    silent = {"claim_intended", "episodes_claimed", "episodes_ended", "group_leased"}
+    result = {str(kind.__struct_config__.tag) for kind in _LINES}
+    of_groups = {str(k.__struct_config__.tag) for k in EVENT_KINDS if issubclass(k, GroupEvent)}
     assert result <= set(known_kinds())
-    assert not others & {str(one.__struct_config__.tag) for one in _GROUP_KINDS}
-
-
-_GROUP_KINDS = [one for one in EVENT_KINDS if issubclass(one, GroupEvent)]
+    assert not (set(known_kinds()) - result - silent) & of_groups
 
 
 async def test_a_closed_pipe_ends_the_command() -> None:
@@ -240,10 +242,8 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
             event = replace(event, source="human", rewards=tuple(best))
         events.append(event)
     proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
-    recorder = LineRecorder()
-    await _follower(recorder, form=TextOutput()).follow(proxy)
     wanted = "mean reward sent 0.25, automatic 0.4, human-rated groups 1, winner 1"
-    assert wanted in b"\n".join(recorder.lines).decode()
+    assert wanted in (await followed(proxy, form=TextOutput())).text
 
 
 RAISED = alert_raised("lost:gpu", params_of("lost", server="gpu", error="gone"), level="error")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from console.cli import main
 from console.export import format as formats
 from console.export.format import BUILT_IN, ExportFormat
 from console.export.run import ExportProgress
@@ -33,39 +32,36 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-def run(home: Home, *args: Any) -> int:
-    """Run `export`."""
-    return main(["--home", str(home.root), "export", *map(str, args)])
+@pytest.fixture
+def export(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "export")
 
 
-def test_files_and_counts_are_printed(cli: Cli, home: Home, tmp_path: Path) -> None:
-    shown = cli.out("export", "preference", tmp_path / "out.jsonl", "--where", "rated:yes")
+def test_files_and_counts_are_printed(export: Cli, home: Home, tmp_path: Path) -> None:
+    shown = export.out("preference", tmp_path / "out.jsonl", "--where", "rated:yes")
     assert not missing(shown, "out.jsonl: 1 row\n", "left out: 1 outside the filter")
-    report = cli.json("export", "preference", tmp_path / "all", "--split", "0.5/0.5")
+    report = export.json("preference", tmp_path / "all", "--split", "0.5/0.5")
     assert sum(report["files"].values()) == 2
     assert report["redacted"] == {"e-mail address": 1}
 
 
-def test_flags_reach_the_export(home: Home, tmp_path: Path) -> None:
+def test_flags_reach_the_export(export: Cli, home: Home, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    assert run(home, "jsonl", out, "--only", "human", "--names", "--no-redact") == 0
+    export("jsonl", out, "--only", "human", "--names", "--no-redact")
     (line,) = out.read_text().splitlines()
     assert json.loads(line)["provenance"]["rater"] == "ada"
-    assert run(home, "jsonl", out, "--no-redact", "--force") == 0
+    export("jsonl", out, "--no-redact", "--force")
     assert "ada@example.com" in out.read_text()
 
 
-def test_own_patterns_are_redacted(
-    cli: Cli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_own_patterns_are_redacted(export: Cli, home: Home, tmp_path: Path) -> None:
     home.config.write_text('export:\n  patterns: ["EMP-[0-9]{6}"]\n')
     out = tmp_path / "out.jsonl"
-    cli("export", "preference", out)
+    assert "1 own pattern" in export.out("preference", out)
     assert "EMP-" not in out.read_text()
-    assert "1 own pattern" in capsys.readouterr().out
     for wrong in ("(", "a*"):
         home.config.write_text(f'export:\n  patterns: ["{wrong}"]\n')
-        assert "export.patterns" in cli.refused("export", "preference", out, "--force")
+        assert "export.patterns" in export.refused("preference", out, "--force")
 
 
 @pytest.mark.parametrize(
@@ -73,8 +69,10 @@ def test_own_patterns_are_redacted(
     [
         (["preference"], "name a format and a file"),
         (["dpo", "out.jsonl"], "there is no such format"),
-        (["preference", "out.jsonl", "--where", "nothing:1"], "there is no field"),
-        (["preference", "out.jsonl", "--where", "nothing:1"], "--where, character 1"),
+        (
+            ["preference", "out.jsonl", "--where", "nothing:1"],
+            "--where, character 1: there is no field",
+        ),
         (["preference", "out.jsonl", "--split", ""], "not a split"),
         (["preference", ""], "name a format and a file"),
         (["preference", "out.jsonl", "--split", "1/1"], "not a split"),
@@ -82,45 +80,39 @@ def test_own_patterns_are_redacted(
     ],
 )
 def test_wrong_use_is_explained(
-    cli: Cli,
-    home: Home,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    args: list[str],
-    text: str,
+    export: Cli, home: Home, monkeypatch: pytest.MonkeyPatch, args: list[str], text: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert text in cli.refused("export", *args)
+    monkeypatch.chdir(home.root)
+    assert text in export.refused(*args)
 
 
-def test_damage_is_warned_of(cli: Cli, home: Home, tmp_path: Path) -> None:
+def test_damage_is_warned_of(export: Cli, home: Home, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(home.journal)) as db, db:
         db.execute("update rows set data='x' where seq=(select max(seq) from rows)")
-    out, err = cli.run("export", "jsonl", tmp_path / "out.jsonl", "--json")
+    out, err = export.run("jsonl", tmp_path / "out.jsonl", "--json")
     assert json.loads(out)["damaged"] == 1
     assert "1 row of the journal cannot be read" in err
 
 
-def test_a_home_without_a_journal_is_named(cli: Cli, tmp_path: Path) -> None:
-    assert "no journal in this home yet" in cli.refused(
-        "--home", Home.open(tmp_path / "home").root, "export", "jsonl", tmp_path / "out.jsonl"
-    )
+def test_a_home_without_a_journal_is_named(export: Cli, tmp_path: Path) -> None:
+    Home.open(tmp_path / "home")
+    assert "no journal in this home yet" in export.refused("jsonl", tmp_path / "out.jsonl")
 
 
 def test_an_interrupt_leaves_no_file(
-    cli: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    export: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_: object, progress: ExportProgress) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.cli.data.export._ProgressLine.show", interrupt)
-    shown = cli.err("export", "jsonl", tmp_path / "out" / "all.jsonl", code=130)
-    assert "no file was written" in shown
+    file = tmp_path / "out" / "all.jsonl"
+    assert "no file was written" in export.err("jsonl", file, code=130)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_formats_are_listed(cli: Cli, home: Home) -> None:
-    listed = cli.json("export", "--list")["formats"]
+def test_the_formats_are_listed(export: Cli, home: Home) -> None:
+    listed = export.json("--list")["formats"]
     assert [one["name"] for one in listed][: len(BUILT_IN)] == list(BUILT_IN)
 
 
@@ -139,42 +131,27 @@ FORMAT = Questions()
 WRONG = SimpleNamespace(about="no rows")
 
 
-class Columns(Questions):
-    """A Parquet format without columns."""
-
-    suffix = ".parquet"
-
-
-COLUMNS = Columns()
+COLUMNS = Questions()
+COLUMNS.suffix = ".parquet"  # and no columns
 
 
 def test_a_format_of_another_package(
-    cli: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    export: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = [
-        EntryPoint("questions", f"{__name__}:FORMAT", EXPORTERS),
-        EntryPoint("wrong", f"{__name__}:WRONG", EXPORTERS),
-        EntryPoint("class", f"{__name__}:Questions", EXPORTERS),
-        EntryPoint("columns", f"{__name__}:COLUMNS", EXPORTERS),
-        EntryPoint("missing", "no_such_module:FORMAT", EXPORTERS),
-    ]
-    plugins: Plugins[ExportFormat] = Plugins(
-        EXPORTERS,
-        ExportFormat,  # type: ignore[type-abstract]
-        BUILT_IN,
-        find=lambda _: points,
-    )
+    named = {"questions": "FORMAT", "wrong": "WRONG", "class": "Questions", "columns": "COLUMNS"}
+    points = [EntryPoint(name, f"{__name__}:{at}", EXPORTERS) for name, at in named.items()]
+    points.append(EntryPoint("missing", "no_such_module:FORMAT", EXPORTERS))
+    kind: Any = ExportFormat
+    plugins = Plugins(EXPORTERS, kind, BUILT_IN, find=lambda _: points)
     monkeypatch.setattr(formats, "PLUGINS", plugins)
-    cli("export", "questions", tmp_path / "q.jsonl")
+    export("questions", tmp_path / "q.jsonl")
     questions = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
     assert [one["question"] for one in questions] == [
         "Write to [redacted: e-mail address] about EMP-123456",
         "Hello",
     ]
     for name in ("wrong", "missing", "class", "columns"):
-        cli("export", name, tmp_path / "out.jsonl", code=2)
-    shown = cli.out("export", "--list")
-    assert "(of another package)" in shown
-    assert "no_such_module" in shown
-    assert "must name an instance" in shown
+        export(name, tmp_path / "out.jsonl", code=2)
+    shown = export.out("--list")
+    assert not missing(shown, "(of another package)", "no_such_module", "must name an instance")
     assert "the file would have no columns" in shown

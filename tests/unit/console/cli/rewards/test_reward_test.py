@@ -2,11 +2,11 @@
 
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from console.cli import main
 from core.runtime.home import Home
 from tests.support.commands.cli import Cli, missing
 from tests.support.pty.text import TerminalText
@@ -34,56 +34,75 @@ def hooks(tmp_path: Path, line: str) -> str:
     return str(folder)
 
 
-def run(home: Path, *args: str) -> int:
-    return main(["reward-test", "--home", str(home), *args])
+@pytest.fixture
+def score(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "reward-test")
 
 
-def test_a_file_with_the_built_in_rewards(cli: Cli, home: Path, tmp_path: Path) -> None:
-    file = str(written(tmp_path / "f.jsonl", *ROWS))
-    shown = cli.out("reward-test", "--file", file)
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    """A file of two groups."""
+    return written(tmp_path / "f.jsonl", *ROWS)
+
+
+@pytest.fixture
+def debugged(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A journal with one group; afterwards the modules of its hooks are gone."""
+    write_journal(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield
+    hook = ("on_compute", "ajet.")
+    for name in [name for name in sys.modules if name == "ajet" or name.startswith(hook)]:
+        del sys.modules[name]
+
+
+def test_a_file_with_the_built_in_rewards(score: Cli, home: Path, cases: Path) -> None:
+    shown = score.out("--file", cases)
     assert "winner 2 to 1" in shown
     assert "winner flips 1 of 1, dead groups gained 0, lost 0" in shown
     assert "2 groups, version " in shown
     assert " s of scoring" in shown
 
 
-def test_a_missing_home_gets_only_the_output_of_the_hooks(cli: Cli, tmp_path: Path) -> None:
-    home, file = tmp_path / "missing", str(written(tmp_path / "f.jsonl", *ROWS))
-    cli("reward-test", "--home", home, "--file", file)
+def test_a_missing_home_gets_only_the_output_of_the_hooks(
+    score: Cli, tmp_path: Path, cases: Path
+) -> None:
+    home, file = tmp_path / "missing", cases
+    score("--home", home, "--file", file)
     assert not home.exists()
     line = "return [total / (2 + place) for place in range(len(answers))]"
-    cli("reward-test", "--home", home, "--file", file, "--hooks", hooks(tmp_path, line))
+    score("--home", home, "--file", file, "--hooks", hooks(tmp_path, line))
     assert [path.name for path in home.rglob("*")] == ["logs", "hooks.log"]
     assert home.stat().st_mode & 0o077 == 0
     assert Home.open(home).exists
 
 
-def test_the_journal_with_hooks_as_data(cli: Cli, home: Path, tmp_path: Path) -> None:
+def test_the_journal_with_hooks_as_data(score: Cli, home: Path, tmp_path: Path) -> None:
     rewards = [0.2, 0.8, 0.4, 0.1]
     write_journal(
         home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3))
     )
     line = "return [total / (2 + place) for place in range(len(answers))]"
-    body = cli.json("reward-test", "--last", "2", "--hooks", hooks(tmp_path, line))
+    body = score.json("--last", "2", "--hooks", hooks(tmp_path, line))
     assert body["summary"]["flips"] == 2
     assert [one["group_id"] for one in body["groups"]] == ["g0002", "g0003"]
     assert [one["winner_before"] for one in body["groups"]] == [1, 1]
     assert [one["winner_after"] for one in body["groups"]] == [0, 0]
-    shown = cli.out("reward-test", "--one", "g0003")
+    shown = score.out("--one", "g0003")
     assert not missing(shown, "answer 2: ", "(sent 0.8)", "diversity")
 
 
-def test_abstentions_and_faults_have_their_exit_codes(cli: Cli, home: Path, tmp_path: Path) -> None:
-    file = str(written(tmp_path / "f.jsonl", *ROWS))
-    out = cli.out(
-        "reward-test", "--file", file, "--hooks", hooks(tmp_path, "return [total / 0]"), code=1
-    )
+def test_abstentions_and_faults_have_their_exit_codes(
+    score: Cli, home: Path, tmp_path: Path, cases: Path
+) -> None:
+    out = score.out("--file", cases, "--hooks", hooks(tmp_path, "return [total / 0]"), code=1)
     assert "abstained 2: ZeroDivisionError" in out
     assert out.count("Traceback") == 1
-    shown = cli.failed("reward-test", "--file", file, "--hooks", hooks(tmp_path, "return ("))
+    shown = score.failed("--file", cases, "--hooks", hooks(tmp_path, "return ("))
     assert "on_compute_relative_reward.py:3" in shown
     mixed = str(written(tmp_path / "m.jsonl", {"query": "q"}, *ROWS))
-    assert f"skipped: {mixed}:1: answers" in cli.failed("reward-test", "--file", mixed)
+    assert f"skipped: {mixed}:1: answers" in score.failed("--file", mixed)
 
 
 @pytest.mark.parametrize(
@@ -101,45 +120,32 @@ def test_abstentions_and_faults_have_their_exit_codes(cli: Cli, home: Path, tmp_
         ("--file", "none.jsonl"),
     ],
 )
-def test_wrong_use(args: tuple[str, ...], home: Path, tmp_path: Path) -> None:
-    file = str(written(tmp_path / "f.jsonl", *ROWS))
-    assert run(home, *(file if one == "F" else one for one in args)) == 2
-
-
-def test_an_invalid_number_is_reported(cli: Cli, home: Path) -> None:
-    error_output = cli.refused("reward-test", "--last", "abc")
-    assert "--last: not a whole number: 'abc'" in error_output
-    assert "_positive" not in error_output
+def test_wrong_use(score: Cli, args: tuple[str, ...], home: Path, cases: Path) -> None:
+    shown = score.refused(*(cases if word == "F" else word for word in args))
+    assert args != ("--last", "abc") or "--last: not a whole number: 'abc'" in shown
+    assert "_positive" not in shown
 
 
 @pytest.mark.parametrize("row", [{"query": "q", "answers": []}, {"query": "q", "answers": "a"}])
 def test_an_invalid_field_is_not_reported_as_missing(
-    cli: Cli, row: dict[str, object], home: Path, tmp_path: Path
+    score: Cli, row: dict[str, object], home: Path, tmp_path: Path
 ) -> None:
     file = str(written(tmp_path / "f.jsonl", row))
-    error_output = cli.refused("reward-test", "--file", file)
+    error_output = score.refused("--file", file)
     assert "`answers` is not a list of at least one answer" in error_output
     assert "Is it" not in error_output
     near = str(written(tmp_path / "near.jsonl", {"query": "q", "answer": ["a"]}))
-    shown = cli.refused("reward-test", "--file", near)
-    assert "`answers` is missing: a list of at least one answer" in (error_output := shown)
-    assert "Is it `answer`?" in error_output
+    shown = score.refused("--file", near)
+    assert not missing(shown, "`answers` is missing: a list of at least one", "Is it `answer`?")
 
 
 def test_the_debugger_stops_in_the_hook(
-    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    score: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, debugged: None
 ) -> None:
-    write_journal(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
     monkeypatch.setattr(sys, "stdin", io.StringIO("p len(answers) * 111\nc\n"))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
-    shown = cli.out("reward-test", "--one", "g0001", "--hooks", folder, "--pdb")
+    shown = score.out("--one", "g0001", "--hooks", folder, "--pdb")
     assert not missing(shown, "on_compute_relative_reward.py(2)", "444", "rewards 0.5 0.5 0.5 0.5")
-    for name in [
-        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
-    ]:
-        del sys.modules[name]
 
 
 JUDGED = """\
@@ -160,7 +166,7 @@ parts:
     ("mode", "calls"), [("listwise", 2), ("pointwise", 5), ("pairwise", 2 * 1 + 3 * 2)]
 )
 def test_a_judge_is_called_only_after_confirming_calls_and_cost(
-    cli: Cli, mode: str, calls: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    score: Cli, mode: str, calls: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = ({"query": "q", "answers": ["a", "b"]}, {"query": "r", "answers": ["a", "b", "c"]})
     cases = str(written(tmp_path / "f.jsonl", *rows))
@@ -172,74 +178,61 @@ def test_a_judge_is_called_only_after_confirming_calls_and_cost(
 
     monkeypatch.setattr("console.cli.rewards.test._run", never)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    error_output = cli.refused("reward-test", "--file", cases, "--rewards", file)
+    error_output = score.refused("--file", cases, "--rewards", file)
     assert f"Score 2 groups with judge helpful: at most {calls} calls, about " in error_output
-    assert (
-        f"cost at most about {calls * 0.1:.1f}" in error_output
-    )  # of the replies, nearly all of it
+    assert f"cost at most about {calls * 0.1:.1f}" in error_output  # nearly all of the replies
     assert "Add --yes" in error_output
     monkeypatch.setattr(sys, "stdin", TerminalText("n\n"))
-    cli("reward-test", "--file", cases, "--rewards", file, code=1)
+    score("--file", cases, "--rewards", file, code=1)
 
 
-def test_after_the_confirmation_the_judge_is_called(home: Path, tmp_path: Path) -> None:
-    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+def test_after_the_confirmation_the_judge_is_called(
+    score: Cli, home: Path, tmp_path: Path, cases: Path
+) -> None:
     file = tmp_path / "judged.yaml"
     file.write_text(JUDGED.replace("MODE", "listwise") + "    retries: 0\n")
-    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # no terminal
+    score("--file", cases, "--rewards", file, "--yes", code=1)  # no terminal
 
 
 def test_quitting_the_debugger_is_no_error(
-    cli: Cli,
+    score: Cli,
     home: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    debugged: None,
 ) -> None:
-    write_journal(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
     built_in = tmp_path / "rewards.yaml"
     built_in.write_text("parts: {length: {weight: 1}}\n")
     for source in (("--hooks", folder), ("--rewards", str(built_in))):
         monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
-        cli("reward-test", "--one", "g0001", *source, "--pdb", code=1)
+        assert "rewards " not in score.out("--one", "g0001", *source, "--pdb", code=1)
         assert not caplog.records
-        assert "rewards " not in capsys.readouterr().out
-    for name in [
-        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
-    ]:
-        del sys.modules[name]
 
 
 @pytest.mark.parametrize("more", [[], ["--weight", "length=0.1"]])
 def test_every_fault_of_a_rewards_file_has_its_own_line(
-    cli: Cli, more: list[str], home: Path, tmp_path: Path
+    score: Cli, more: list[str], home: Path, tmp_path: Path, cases: Path
 ) -> None:
-    cases = str(written(tmp_path / "f.jsonl", *ROWS))
     wrong = [f"  p{number}: {{kind: length, leest: 3}}" for number in range(12)]
     file = tmp_path / "wrong.yaml"
     file.write_text("\n".join(["parts:", *wrong]) + "\n")
-    lines = cli.failed("reward-test", "--file", cases, "--rewards", file, *more).splitlines()
+    lines = score.failed("--file", cases, "--rewards", file, *more).splitlines()
     assert len(lines) == 13
     for number, line in enumerate(lines[1:]):
         assert line.startswith(f"{file}:{number + 2}: parts.p{number}.leest: ")
 
 
 def test_a_hook_that_does_not_load_shows_its_traceback_below_the_cause(
-    cli: Cli, home: Path, tmp_path: Path
+    score: Cli, home: Path, tmp_path: Path, cases: Path
 ) -> None:
-    cases = str(written(tmp_path / "f.jsonl", *ROWS))
-    lines = cli.failed(
-        "reward-test", "--file", cases, "--hooks", hooks(tmp_path, "def broken(:")
-    ).splitlines()
+    lines = score.failed("--file", cases, "--hooks", hooks(tmp_path, "def broken(:")).splitlines()
     assert lines[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
     assert lines[1].startswith("  File ")
 
 
-def test_a_zero_reward_is_shown_with_its_reason(cli: Cli, home: Path, tmp_path: Path) -> None:
+def test_a_zero_reward_is_shown_with_its_reason(score: Cli, home: Path, tmp_path: Path) -> None:
     row = {"query": "What is 3 + 4?", "answers": ["7", ""], "rewards": [0.2, 0.9]}
     file = str(written(tmp_path / "f.jsonl", row))
-    assert "answer 2 is 0: degeneration: empty answer" in cli.out("reward-test", "--file", file)
+    assert "answer 2 is 0: degeneration: empty answer" in score.out("--file", file)

@@ -1,11 +1,9 @@
 """`token`: created once, listed without its text, revoked; a wrong use changes nothing."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
-from console.cli import main
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
@@ -13,39 +11,33 @@ from tests.support.commands.cli import Cli
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.open(tmp_path / "home")
+def token(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "token")
 
 
-def run(home: Home, *args: str) -> int:
-    return main(["--home", str(home.root), "token", *args])
-
-
-def test_a_token_is_shown_once_and_listed_without_its_text(cli: Cli, home: Home) -> None:
-    data = cli.json("token", "add", "anna", "--role", "rater", "--expires", "8h")
+def test_a_token_is_shown_once_and_listed_without_its_text(token: Cli, home: Home) -> None:
+    data = token.json("add", "anna", "--role", "rater", "--expires", "8h")
     assert data["expires"] - data["created"] == 8 * 3_600
     assert AccessTokens(home).identity(data["token"]) == Identity("anna", "rater")
-    shown = cli.out("token", "add", "boris", "--role", "viewer")
+    shown = token.out("add", "boris", "--role", "viewer")
     text = next(line.strip() for line in shown.splitlines() if line.startswith("  "))
     assert AccessTokens(home).identity(text) == Identity("boris", "viewer")
-    listed = cli.out("token").splitlines()
+    listed = token.out().splitlines()
     assert listed[0].startswith("anna   rater     valid until 20")
     assert listed[1] == "boris  viewer    valid until it is revoked"
-    assert "revoked" in cli.out("token", "revoke", "anna")
+    assert "revoked" in token.out("revoke", "anna")
     assert AccessTokens(home).identity(data["token"]) is None
 
 
-def test_a_token_is_written_to_a_new_private_file(cli: Cli, home: Home, tmp_path: Path) -> None:
+def test_a_token_is_written_to_a_new_private_file(token: Cli, home: Home, tmp_path: Path) -> None:
     file = tmp_path / "anna.token"
-    shown = cli.out("token", "add", "anna", "--role", "operator", "--out", file)
+    shown = token.out("add", "anna", "--role", "operator", "--out", file)
     assert file.read_text().strip() not in shown
     assert file.stat().st_mode & 0o777 == 0o600
     assert AccessTokens(home).identity(file.read_text().strip()) == Identity("anna", "operator")
-    shown = cli.refused("token", "add", "boris", "--role", "viewer", "--out", file)
-    assert "exists already" in shown
+    assert "exists already" in token.refused("add", "boris", "--role", "viewer", "--out", file)
     missing = tmp_path / "missing" / "x"
-    shown = cli.failed("token", "add", "clara", "--role", "viewer", "--out", missing)
-    assert "cannot be written" in shown
+    assert "cannot be written" in token.failed("add", "clara", "--role", "viewer", "--out", missing)
     assert [one.name for one in AccessTokens(home).read()] == ["anna"]
 
 
@@ -59,27 +51,24 @@ def test_a_token_is_written_to_a_new_private_file(cli: Cli, home: Home, tmp_path
         (["revoke", "x"], "there is no token named x"),
     ],
 )
-def test_wrong_use_changes_nothing(
-    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str], args: list[str], message: str
-) -> None:
+def test_wrong_use_changes_nothing(token: Cli, home: Home, args: list[str], message: str) -> None:
     AccessTokens(home).add("anna", "rater")
     before = AccessTokens(home).read()
-    with contextlib.suppress(SystemExit):  # of the parser
-        cli("token", *args, code=2)
-    assert message in capsys.readouterr().err
+    assert message in token.refused(*args)
     assert AccessTokens(home).read() == before
 
 
-def test_a_read_only_command_line_lists_only(cli: Cli, home: Home) -> None:
-    start = ["--home", str(home.root), "--read-only", "token"]
-    cli(*start, "list")
-    assert "refused with --read-only" in cli.refused(*start, "add", "anna", "--role", "rater")
+def test_a_read_only_command_line_lists_only(token: Cli, home: Home) -> None:
+    token("--read-only", "list")
+    shown = token.refused("--read-only", "add", "anna", "--role", "rater")
+    assert "refused with --read-only" in shown
 
 
-def test_a_token_is_added_before_the_first_start(cli: Cli, tmp_path: Path) -> None:
+def test_a_token_is_added_before_the_first_start(token: Cli, tmp_path: Path) -> None:
     new = Home.at(tmp_path / "new")
-    cli("--home", new.root, "token", "add", "anna", "--role", "rater", "--dry-run")
+    place = ("--home", new.root)
+    token("add", "anna", "--role", "rater", *place, "--dry-run")
     assert not new.root.exists()
-    assert "no token named anna" in cli.refused("--home", new.root, "token", "revoke", "anna")
-    cli("--home", new.root, "token", "add", "anna", "--role", "rater")
+    assert "no token named anna" in token.refused("revoke", "anna", *place)
+    token("add", "anna", "--role", "rater", *place)
     assert [one.name for one in AccessTokens(new).read()] == ["anna"]

@@ -1,11 +1,8 @@
 """`web`: what it refuses before it listens, and links for a server that runs."""
 
-from pathlib import Path
-
 import pytest
 
-from console.cli import main
-from console.cli.system import web
+from console.cli.system import web as served_page
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home, Role
@@ -13,12 +10,8 @@ from tests.support.commands.cli import Cli, missing
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.open(tmp_path / "home")
-
-
-def run(home: Home, *args: str) -> int:
-    return main(["--home", str(home.root), "web", *args])
+def web(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "web")
 
 
 @pytest.mark.parametrize(
@@ -44,57 +37,50 @@ def run(home: Home, *args: str) -> int:
     ],
 )
 def test_it_refuses_with_a_reason_and_creates_no_token(
-    home: Home, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    web: Cli, home: Home, args: list[str], message: str
 ) -> None:
-    assert run(home, *args) != 0
-    assert message in capsys.readouterr().err
+    assert message in web.err(*args, code=1 if "runs in this home" in message else 2)
     assert AccessTokens(home).read() == ()
 
 
-def test_it_prints_links_for_the_server_that_runs(
-    cli: Cli, home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_links_for_the_server_that_runs(web: Cli, home: Home) -> None:
     with Role(home, "web") as role:
         extra = {"link": "https://gpu.example/console"}
         role.publish(host="127.0.0.1", port=8090, url="http://127.0.0.1:8090", extra=extra)
-        data = cli.json("web", "--link", "viewer", "--name", "vera")
+        data = web.json("--link", "viewer", "--name", "vera")
         link, _, key = data["link"].partition("?k=")
         assert link == "https://gpu.example/console/"
         assert AccessTokens(home).identity(key) == Identity("vera", "viewer")
-        assert run(home, "--link", "rater", "--name", "vera") != 0
-        error = capsys.readouterr().err
+        error = web.refused("--link", "rater", "--name", "vera")
         assert not missing(error, "there is a token named vera already", "--name vera")
-        renewed = cli.json("web", "--link", "rater", "--name", "vera", "--renew")["link"].partition(
-            "?k="
-        )[2]
+        renewed = web.json("--link", "rater", "--name", "vera", "--renew")["link"].partition("?k=")[
+            2
+        ]
         assert AccessTokens(home).identity(renewed) == Identity("vera", "rater")
         assert AccessTokens(home).identity(key) is None
         AccessTokens(home).add("boss", "operator", None)
-        assert run(home, "--link", "rater", "--name", "boss", "--renew") != 0
-        assert "there is a token named boss already" in capsys.readouterr().err
-        assert run(home, "--link", "rater", "--expires", "soon") != 0
-        assert "not a duration" in capsys.readouterr().err
-        assert "token revoke rater-" in cli.out("web", "--link", "rater")
-        assert run(home) != 0
-        assert "it runs already" in capsys.readouterr().err
+        shown = web.refused("--link", "rater", "--name", "boss", "--renew")
+        assert "there is a token named boss already" in shown
+        assert "not a duration" in web.refused("--link", "rater", "--expires", "soon")
+        assert "token revoke rater-" in web.out("--link", "rater")
+        assert "it runs already" in web.refused()
 
 
 def test_the_second_start_with_a_link_serves_and_says_that_the_link_is_valid(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    web: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
 
     async def serve(_args: object, _home: Home, _role: Role, valid: str) -> None:
         served.append(valid)
 
-    monkeypatch.setattr(web, "_serve", serve)
-    monkeypatch.setattr(web, "need_proxy", lambda *_: "http://127.0.0.1:1")
-    assert run(home, "--link", "rater", "--name", "anna") == 0
+    monkeypatch.setattr(served_page, "_serve", serve)
+    monkeypatch.setattr(served_page, "need_proxy", lambda *_: "http://127.0.0.1:1")
+    web("--link", "rater", "--name", "anna")
     AccessTokens(home).add("anna", "rater", 60)
-    assert run(home, "--link", "rater", "--name", "anna") == 0
-    assert run(home, "--link", "rater", "--name", "anna", "--renew") == 0
-    assert run(home, "--link", "viewer", "--name", "anna") != 0
+    web("--link", "rater", "--name", "anna")
+    web("--link", "rater", "--name", "anna", "--renew")
+    web("--link", "viewer", "--name", "anna", code=2)
     first, second, third = served
     assert (first, third) == ("", "")
-    assert "The link of anna, rater, is valid" in second
-    assert "--renew" in second
+    assert not missing(second, "The link of anna, rater, is valid", "--renew")

@@ -18,7 +18,7 @@ from tests.unit.proxy.rewards.conftest import fault
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[5] / "examples" / "hooks"
-EXAMPLE, ENTHUSIASM = EXAMPLES / "persona", EXAMPLES / "enthusiasm"
+EXAMPLE = EXAMPLES / "persona"
 ANSWERS: tuple[Any, ...] = (
     "Wow, I love Paris! Its museums are amazing!",
     "Paris is a city in France with museums.",
@@ -184,35 +184,3 @@ async def test_unchanged_at_the_tutorials_own_endpoint(monkeypatch: pytest.Monke
                 "on_user_submit_new_requests",
             ):
                 del sys.modules[name]
-
-
-async def test_enthusiasm_wins(tmp_path: Path, group: Any) -> None:
-    source = HookRewards(ENTHUSIASM, home=tmp_path)
-    await source.start()
-    try:
-        report = await source.request("r1", "t1", "What about Paris?", {"row": 7})
-        assert report.error is None
-        assert report.metadata == {
-            "row": 7,
-            "objective": "answer with enthusiasm",
-            "asked_before": 0,
-        }
-        sheet = await source.score(
-            group(
-                "Wow, Paris is amazing! I love its wonderful museums!",
-                "Paris is a city in France with museums.",
-                "Unfortunately that is a boring topic.",
-                "great " * 40,
-                {"content": None, "tool_calls": []},
-                query="What about Paris and its museums?",
-            )
-        )
-    finally:
-        await source.close()
-    assert sheet.abstention is None
-    rewards = [score.reward for score in sheet.scores]
-    assert 1 >= rewards[0] > rewards[1] > rewards[2] > rewards[3] == rewards[4] == 0
-    parts = {part.name: part for part in sheet.scores[3].parts}
-    assert set(parts) == {"hook", "enthusiasm", "relevance", "diversity", "quality"}
-    assert parts["quality"].reason == "empty, or turning in circles"
-    assert not list(ENTHUSIASM.rglob("*.pyc"))
