@@ -33,8 +33,8 @@ from mock.run.runner import Runner
 from mock.tally import RunCounters, duration_text, retries_text
 from mock.targets.base import ModelEndpoint
 from mock.targets.dry_run import open_target, try_until_stopped
-from mock.targets.openai import OpenAITarget, Target
-from mock.targets.spec import DRY_QUESTION, Spec
+from mock.targets.question import Target
+from mock.targets.spec import DRY_QUESTION, FakeSpec, Spec
 from mock.users.persona import UserModel, UserOptions
 
 log = logging.getLogger("mock")
@@ -222,18 +222,11 @@ def _connections(options: MockOptions) -> int:
 
 
 def _target(options: MockOptions, base_url: str) -> Target:
-    connections = _connections(options)
-    if options.spec is not None:
-        return open_target(options.spec, _model_endpoint(options, base_url), connections)
-    return OpenAITarget(
-        base_url,
-        model=options.model,
-        api_key=options.api_key,
-        cert=options.cert,
-        timeout=options.timeout,
-        name=OWN_TARGET if options.target == "proxy" else base_url,
-        connections=connections,
-    )
+    spec = options.spec or FakeSpec(path=Path(OWN_TARGET), timeout=options.timeout)
+    target = open_target(spec, _model_endpoint(options, base_url), _connections(options))
+    if options.spec is None and options.target != "proxy":
+        target.name = base_url
+    return target
 
 
 def _model_endpoint(options: MockOptions, base_url: str) -> ModelEndpoint:

@@ -1,15 +1,17 @@
 """A dataset: the records of a file or folder, and the columns by which they become rows."""
 
 import hashlib
-from collections.abc import Iterator
+import random
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import Any
 
 from ajet_swarm.data.records import Records, RowError
 from ajet_swarm.protocol.errors import DatasetError
 from mock.dataset.columns import Columns
 from mock.dataset.rows import BadRow, BadRows, Row, parse_record
-from mock.dataset.shuffle import order
 
 HEAD = 200
 """Number of records checked before a dataset counts as usable."""
@@ -49,13 +51,15 @@ class Dataset(AbstractContextManager["Dataset"]):
     def order(self, salt: str, seed: int | None) -> Iterator[int]:
         """Return the positions in the order of a pass; all records must have been found.
 
+        The blocks of the records are shuffled, and each block within itself.
+
         Args:
             salt: Distinguishes the passes: each has its own order.
             seed: None keeps the dataset's order.
         """
         if seed is None:
             return iter(range(self.records.count))
-        return order(self.records.blocks(), f"{seed}:{salt}")
+        return _shuffled(self.records.blocks(), random.Random(f"{seed}:{salt}"))
 
     def fingerprint(self) -> str:
         """Return a digest of path, size, head, tail and columns, stable while the file is
@@ -93,3 +97,13 @@ class Dataset(AbstractContextManager["Dataset"]):
         cause = f": {'; '.join(bad.lines(3))}" if bad.firsts else ", it is empty"
         todo = "Name a file with one question per row"
         return DatasetError(f"the dataset has no usable row{cause}", str(self.path), todo)
+
+
+def _shuffled(blocks: Sequence[int], chance: random.Random) -> Iterator[int]:
+    """Yield all positions in a random order; 8 bytes for each of the largest block."""
+    parts = list(zip(accumulate(blocks), blocks, strict=True))
+    chance.shuffle(parts)
+    for end, length in parts:
+        positions = array("Q", range(end - length, end))
+        chance.shuffle(positions)
+        yield from positions

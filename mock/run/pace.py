@@ -36,10 +36,11 @@ class Pace:
     """Seconds between two polls of the directive."""
 
     def gaps(self, seed: int | None) -> Iterator[float]:
-        """Yield the seconds between arrivals of the open loop, reproducible by seed."""
+        """Yield the seconds between arrivals of the open loop, reproducible by seed; 0 for a
+        closed loop."""
         chance = random.Random(None if seed is None else f"{seed}:arrivals")
         while True:
-            yield chance.expovariate(self.rate)
+            yield chance.expovariate(self.rate) if self.rate else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS rows (
     PRIMARY KEY (run, pass, line, copy)
 ) WITHOUT ROWID;
 CREATE TEMP TABLE written (pass, line, copy);
+CREATE TEMP TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 _THIS = "run = ? AND pass = ? AND line = ? AND copy = ?"
 
@@ -157,6 +158,14 @@ class Progress:
         if not self.weighted:
             self.weighted = True
             self._db.execute("UPDATE runs SET weighted = 1 WHERE NOT finished")
+
+    def is_new_id(self, row_id: str) -> bool:
+        """Remember an id; return whether it was unknown."""
+        return self._db.execute("INSERT OR IGNORE INTO ids VALUES (?)", (row_id,)).rowcount == 1
+
+    def forget_ids(self) -> None:
+        """Forget the ids of a pass."""
+        self._db.execute("DELETE FROM ids")
 
     def finish(self) -> None:
         """Record the end of the run; the next start begins a new run."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -50,32 +50,24 @@ class ScheduledRow:
         return f"{self.row.row_id}{pass_mark}" + (f"+{copy}" if copy > 1 else "")
 
 
+@dataclass(slots=True)
 class RowOrder:
-    """Iterator over the rows of a run. `next` is for one caller at a time.
+    """Iterator over the rows of a run. `next` is for one caller at a time."""
 
-    Args:
-        dataset: Source of the rows; scanned on the way.
-        progress: Finished rows.
-        selection: Rows to ask.
-        counters: Counters to update.
-        has_user_model: Whether a model plays the user; otherwise a persona needs an opening.
-    """
+    dataset: Dataset
+    """Source of the rows; scanned on the way."""
+    progress: Progress
+    """Finished rows."""
+    selection: RowSelection
+    counters: RunCounters
+    """Updated on the way."""
+    has_user_model: bool = True
+    """Whether a model plays the user; otherwise a persona needs an opening."""
+    _rows: Iterator["ScheduledRow | BadRow | None"] = field(init=False)
+    _exhausted: bool = False
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        progress: Progress,
-        selection: RowSelection,
-        counters: RunCounters,
-        has_user_model: bool = True,
-    ) -> None:
-        self._has_user_model = has_user_model
-        self._dataset = dataset
-        self._progress = progress
-        self._selection = selection
-        self._counters = counters
+    def __post_init__(self) -> None:
         self._rows = self._all()
-        self._exhausted = False
 
     async def next(self) -> ScheduledRow | BadRow | None:
         """Return the next row to ask or a broken one; None after the last."""
@@ -94,11 +86,11 @@ class RowOrder:
 
     def _all(self) -> Iterator[ScheduledRow | BadRow | None]:
         """Yield every row; None from time to time while rows are skipped."""
-        for number in range(1, self._selection.passes + 1):
+        for number in range(1, self.selection.passes + 1):
             copy, more = 1, True
             while more:
                 more = False
-                seen = SeenIds()
+                self.progress.forget_ids()
                 for steps, position in enumerate(self._positions(number, copy)):
                     if position is None or steps % _STRIDE == _STRIDE - 1:
                         yield None
@@ -107,14 +99,14 @@ class RowOrder:
                     row, asked_again = self._select(position, number, copy)
                     more = more or asked_again
                     if isinstance(row, ScheduledRow):
-                        yield ScheduledRow(row.key, with_unique_id(row.row, seen))
+                        yield ScheduledRow(row.key, self._with_unique_id(row.row))
                     elif row is not None:
                         yield row
                 copy += 1
 
     def _positions(self, number: int, copy: int) -> Iterator[int | None]:
-        dataset = self._dataset
-        if self._selection.seed is None:
+        dataset = self.dataset
+        if self.selection.seed is None:
             position = 0
             while True:
                 if position < dataset.records.count:
@@ -127,66 +119,44 @@ class RowOrder:
         while dataset.records.scan():
             yield None
         salt = f"{number}" if copy == 1 else f"{number}+{copy}"
-        yield from dataset.order(salt, self._selection.seed)
+        yield from dataset.order(salt, self.selection.seed)
 
     def _select(
         self, position: int, number: int, copy: int
     ) -> tuple[ScheduledRow | BadRow | None, bool]:
         """Return the row to ask, if any, and whether it is asked again in this pass."""
-        key = Key(number, self._dataset.records.line(position), copy)
-        counters, first = self._counters, copy == 1
+        key = Key(number, self.dataset.records.line(position), copy)
+        counters, first = self.counters, copy == 1
         counters.passed += first
-        done = key in self._progress
-        if done and not self._progress.weighted:
+        done = key in self.progress
+        if done and not self.progress.weighted:
             counters.selected += first
             return None, False
-        row = self._dataset.row(position)
-        if isinstance(row, Row) and not row.query and not self._has_user_model:
+        row = self.dataset.row(position)
+        if isinstance(row, Row) and not row.query and not self.has_user_model:
             row = BadRow(line=row.line, cause=UNPLAYED)
         if isinstance(row, BadRow):
             if not (first and number == 1):
                 return None, False
             counters.skipped += 1
             return row, False
-        split = self._selection.split
-        if split is not None and side_of(row, self._selection.held_out) != split:
+        split = self.selection.split
+        if split is not None and side_of(row, self.selection.held_out) != split:
             return None, False
         if row.weight != 1.0:
-            self._progress.weigh()
+            self.progress.weigh()
         copies = self._copies(row, number)
         counters.selected += copies * first
         return (ScheduledRow(key, row) if copy <= copies and not done else None), copies > copy
+
+    def _with_unique_id(self, row: Row) -> Row:
+        """Return the row, with a changed id when an earlier row of the pass has the same one."""
+        if self.progress.is_new_id(row.row_id):
+            return row
+        return msgspec.structs.replace(row, row_id=f"{row.row_id}@{row.line}")
 
     def _copies(self, row: Row, number: int) -> int:
         """Return how often a row is asked in a pass: its weight, the fraction by chance."""
         whole = int(row.weight)
         rest = row.weight - whole
-        return whole + (chance(f"{self._selection.seed}:{number}:{row.line}") < rest)
-
-
-def with_unique_id(row: Row, seen: "SeenIds") -> Row:
-    """Return the row, with a changed id when an earlier row had the same one."""
-    return (
-        row
-        if seen.first(row.row_id, row.line)
-        else msgspec.structs.replace(row, row_id=f"{row.row_id}@{row.line}")
-    )
-
-
-class SeenIds:
-    """Bloom filter of ids: fixed memory; it may report a new id as seen, never the reverse."""
-
-    BITS = 1 << 23
-
-    def __init__(self) -> None:
-        self._bits = bytearray(self.BITS // 8)
-
-    def first(self, name: str, line: int) -> bool:
-        """Add an id; return whether it is new."""
-        known = True
-        for number in range(3):
-            bit = int(chance(f"{number}:{name}") * self.BITS)
-            if not self._bits[bit >> 3] >> (bit & 7) & 1:
-                known = False
-                self._bits[bit >> 3] |= 1 << (bit & 7)
-        return not known
+        return whole + (chance(f"{self.selection.seed}:{number}:{row.line}") < rest)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from core.events import MockRowDone
@@ -17,7 +18,7 @@ from mock.run.results import Results
 from mock.run.row_order import ScheduledRow
 from mock.tally import RunCounters
 from mock.targets.base import session_name
-from mock.targets.openai import Answer, Patience, Question, Target
+from mock.targets.question import Answer, Patience, Question, Target
 from mock.users.persona import ConversationEnd, UserModel, next_turn
 
 log = logging.getLogger("mock")
@@ -36,49 +37,36 @@ LOST = "in flight when the mock user was killed: asked, its result is unknown"
 OnDirective = Callable[[str], None]
 
 
+@dataclass(slots=True, kw_only=True)
 class RowTask:
-    """Processor of rows.
+    """Processor of rows."""
 
-    Args:
-        progress: Updated before a row is asked and after it is answered.
-        target: Application under test.
-        pace: Patience.
-        gate: Permission to send.
-        counters: Counters to update.
-        control: Control API that rows are announced to; None without a proxy.
-        feed: Feed of the proxy's groups; None without a proxy.
-        user: Model that plays the user of rows with a persona, or None.
-    """
+    progress: Progress
+    """Updated before a row is asked and after it is answered."""
+    target: Target
+    pace: Pace
+    gate: Gate
+    counters: RunCounters
+    control: Control | None
+    """Control API that rows are announced to; None without a proxy."""
+    feed: GroupFeed | None
+    """Feed of the proxy's groups; None without a proxy."""
+    user: UserModel | None
+    """Model that plays the user of rows with a persona, or None."""
+    results: Results | None = None
+    _warned: bool = False
 
-    def __init__(
-        self,
-        progress: Progress,
-        target: Target,
-        pace: Pace,
-        gate: Gate,
-        counters: RunCounters,
-        control: Control | None,
-        feed: GroupFeed | None,
-        user: UserModel | None = None,
-    ) -> None:
-        self._progress = progress
-        self._target = target
-        self._patience = Patience(rest=gate.rest, seconds=pace.patience, counters=counters)
-        self._gate = gate
-        self._counters = counters
-        self._control = control
-        self._feed = feed
-        self._user = user
-        self._warned = False
-        self.results: Results | None = None
+    @property
+    def patience(self) -> Patience:
+        return Patience(rest=self.gate.rest, seconds=self.pace.patience, counters=self.counters)
 
     def recover(self) -> Iterator[MockRowDone]:
         """Record the rows that a killed start had in flight as lost: they were asked, so they
         are not asked again. Yields the end of each in the name of that start."""
-        for in_flight in self._progress.lost:
+        for in_flight in self.progress.lost:
             key = in_flight.key
             result = {
-                "run": self._progress.run,
+                "run": self.progress.run,
                 "row_id": in_flight.row_id,
                 "line": key.line,
                 "pass": key.number,
@@ -86,7 +74,7 @@ class RowTask:
                 "query": in_flight.query,
                 "error": LOST,
             }
-            self._progress.mark(key, result)
+            self.progress.mark(key, result)
             yield MockRowDone(
                 mock_id=in_flight.mock_id,
                 row_id=in_flight.row_id,
@@ -114,8 +102,8 @@ class RowTask:
             finished = True
         finally:
             if not finished:
-                self._progress.back(place.key)
-            await self._target.end_conversation(self._session(place))
+                self.progress.back(place.key)
+            await self.target.end_conversation(self._session(place))
         if not finished:
             return None
         return await self._done(place, turns)
@@ -125,7 +113,7 @@ class RowTask:
     ) -> bool:
         """Ask every turn; return False when a stop came between two."""
         row = place.row
-        if row.persona and self._user is None and not self._warned:
+        if row.persona and self.user is None and not self._warned:
             self._warned = True
             log.warning(
                 "rows have a persona, but no model plays the user: only their openings are asked "
@@ -137,7 +125,7 @@ class RowTask:
         while True:
             number += 1
             sent_id = place.sent_id if number == 1 else f"{place.sent_id}:t{number}"
-            turn = await next_turn(row, self._user, number, messages, place.sent_id, self._patience)
+            turn = await next_turn(row, self.user, number, messages, place.sent_id, self.patience)
             if turn is None:
                 return False
             if isinstance(turn, ConversationEnd):
@@ -149,7 +137,7 @@ class RowTask:
                 return False
             if number == 1:
                 query = turn.query[:TEXT_CAP]
-                await asyncio.to_thread(self._progress.ask, place.key, sent_id, query)
+                await asyncio.to_thread(self.progress.ask, place.key, sent_id, query)
             question = Question(
                 query=turn.query,
                 messages=messages,
@@ -158,7 +146,7 @@ class RowTask:
                 session=session,
                 turn=number,
             )
-            answer = await self._target.ask(question, self._patience)
+            answer = await self.target.ask(question, self.patience)
             if answer is None:
                 return False
             turns.append(_result(turn.query, sent_id, answer, turn.reference))
@@ -172,17 +160,17 @@ class RowTask:
     async def _group(self, sent_id: str) -> str | None:
         """Return the id of the group that a question became; warn when the application lost the
         row on the way."""
-        feed = self._feed
+        feed = self.feed
         if feed is None:
             return None
         group = feed.group(sent_id)
-        if group is None and self._target.in_session and feed.ready.is_set():
+        if group is None and self.target.in_session and feed.ready.is_set():
             group = await self._late(feed, sent_id)
         return group.group_id if group is not None else None
 
     async def _late(self, feed: GroupFeed, sent_id: str) -> Group | None:
         """Return the group of an answered question, whose event may arrive after the answer."""
-        for _ in range(_MATCH_TRIES if self._counters.unmatched < 3 else 0):
+        for _ in range(_MATCH_TRIES if self.counters.unmatched < 3 else 0):
             await asyncio.sleep(_MATCH_INTERVAL)
             if (group := feed.group(sent_id)) is not None:
                 return group
@@ -190,8 +178,8 @@ class RowTask:
         return None
 
     def _unmatched(self, sent_id: str) -> None:
-        self._counters.unmatched += 1
-        if self._counters.unmatched <= _MAX_WARNINGS:
+        self.counters.unmatched += 1
+        if self.counters.unmatched <= _MAX_WARNINGS:
             log.warning(
                 "%s was answered, but no request at the proxy matched it: "
                 "rewards cannot use its reference",
@@ -201,16 +189,16 @@ class RowTask:
     def _session(self, place: ScheduledRow) -> str:
         """Return the session name shared by the turns of a row; empty when none is needed."""
         row = place.row
-        if not (row.then or row.persona or self._target.in_session):
+        if not (row.then or row.persona or self.target.in_session):
             return ""
-        return session_name(self._progress.mock_id, place.sent_id)
+        return session_name(self.progress.mock_id, place.sent_id)
 
     async def _announce(
         self, place: ScheduledRow, turn: Turn, sent_id: str, obey: OnDirective
     ) -> bool:
         """Register a turn and wait while the directive is to pause; return False on a stop."""
-        if self._control is None:
-            return not self._gate.stopping.is_set()
+        if self.control is None:
+            return not self.gate.stopping.is_set()
         row = place.row
         announcement = {
             "row_id": sent_id,
@@ -218,36 +206,36 @@ class RowTask:
             "task_id": row.task_id or row.row_id,
             "reference": turn.reference,
             "metadata": row.metadata,
-            "mock_id": self._progress.mock_id,
-            "session": self._session(place) if self._target.in_session else "",
+            "mock_id": self.progress.mock_id,
+            "session": self._session(place) if self.target.in_session else "",
         }
-        control, patience = self._control, self._patience
-        while not self._gate.stopping.is_set():
+        control, patience = self.control, self.patience
+        while not self.gate.stopping.is_set():
             try:
                 directive = await retried(
                     lambda: control.register_row(announcement), patience.rest, patience.seconds
                 )
             except ControlDown:
-                if self._gate.stopping.is_set():
+                if self.gate.stopping.is_set():
                     return False
                 raise
             if directive == "wait":
-                self._counters.waiting = WAITS_FOR_VOTES
-                await self._gate.rest(_VOTE_INTERVAL)
+                self.counters.waiting = WAITS_FOR_VOTES
+                await self.gate.rest(_VOTE_INTERVAL)
                 continue
-            if self._counters.waiting == WAITS_FOR_VOTES:
-                self._counters.waiting = ""
+            if self.counters.waiting == WAITS_FOR_VOTES:
+                self.counters.waiting = ""
             obey(directive)
             if directive == "run":
                 return True
-            await self._gate.open.wait()
+            await self.gate.open.wait()
         return False
 
     async def _done(self, place: ScheduledRow, turns: list[dict[str, Any]]) -> MockRowDone:
         row, last = place.row, turns[-1]
         seconds = round(sum(turn["seconds"] for turn in turns), 3)
         result = {
-            "run": self._progress.run,
+            "run": self.progress.run,
             **last,
             "row_id": place.sent_id,
             "line": row.line,
@@ -257,12 +245,12 @@ class RowTask:
         }
         if row.then or row.persona:
             result["turns"] = turns
-        await asyncio.to_thread(self._progress.mark, place.key, result)
+        await asyncio.to_thread(self.progress.mark, place.key, result)
         if self.results is not None:
             self.results.add(result)
-        self._counters.add(last["error"])
+        self.counters.add(last["error"])
         return MockRowDone(
-            mock_id=self._progress.mock_id,
+            mock_id=self.progress.mock_id,
             row_id=place.sent_id,
             query=(row.query or str(turns[0]["query"]))[:TEXT_CAP],
             ok=not last["error"],

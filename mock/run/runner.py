@@ -19,7 +19,7 @@ from mock.run.results import Results
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
 from mock.run.row_task import RowTask
 from mock.tally import RunCounters
-from mock.targets.openai import Target
+from mock.targets.question import Target
 from mock.users.persona import UserModel
 
 log = logging.getLogger("mock")
@@ -75,12 +75,18 @@ class Runner:
         self._facts = FactQueue(control)
         self._feed = GroupFeed(control) if control is not None else None
         self._row_task = RowTask(
-            progress, target, pace, self._gate, self.counters, control, self._feed, user
+            progress=progress,
+            target=target,
+            pace=pace,
+            gate=self._gate,
+            counters=self.counters,
+            control=control,
+            feed=self._feed,
+            user=user,
         )
         self._row_order = RowOrder(
             dataset, progress, selection, self.counters, has_user_model=user is not None
         )
-        self._next = asyncio.Lock()
         self._sending = False
         self._posted_total = (-1, 0)
         self._posted_waiting = (0, "", 0)
@@ -213,47 +219,33 @@ class Runner:
             async with self._limit:
                 self._sending = True
                 async with asyncio.TaskGroup() as group:
-                    if self.pace.rate:
-                        group.create_task(self._arrivals(group), name="mock:arrivals")
-                    else:
-                        for number in range(self.pace.concurrency):
-                            group.create_task(self._worker(), name=f"mock:worker{number}")
+                    await self._send(group)
         except TimeoutError:
             log.warning("rows in flight were given up: the next start asks them again")
         finally:
             self._sending = False
 
-    async def _worker(self) -> None:
-        while (place := await self._next_sendable()) is not None:
-            await self._ask_row(place)
-            if self.pace.seconds and await self._gate.rest(self.pace.seconds):
-                return
-
-    async def _arrivals(self, group: asyncio.TaskGroup) -> None:
-        """Send rows at their times, however many are in flight."""
-        clock = asyncio.get_running_loop().time
-        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+    async def _send(self, group: asyncio.TaskGroup) -> None:
+        """Send rows: each when an earlier one has ended, or at its time, whatever is in flight."""
+        pace, clock = self.pace, asyncio.get_running_loop().time
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT if pace.rate else pace.concurrency)
         due = clock()
-        for gap in self.pace.gaps(self.selection.seed):
-            due += gap
-            if await self._gate.rest(due - clock()):
+        for gap in pace.gaps(self.selection.seed):
+            due = max(due, clock() - 1.0) + gap  # no burst after a pause
+            if pace.rate and await self._gate.rest(due - clock()):
                 return
-            if not self._gate.open.is_set() or slots.locked():
-                await self._gate.open.wait()
-                if slots.locked():
-                    self.counters.waiting = f"{MAX_IN_FLIGHT} in flight: further rows wait"
+            if pace.rate and slots.locked():
+                self.counters.waiting = f"{MAX_IN_FLIGHT} in flight: further rows wait"
             await slots.acquire()
-            place = await self._next_sendable()
-            if place is None:
+            if (place := await self._next_sendable()) is None:
                 return
-            due = max(due, clock() - 1.0)  # no burst after a pause
-            group.create_task(self._arrived(place, slots), name=f"mock:{place.key}")
+            group.create_task(self._in_slot(place, slots), name=f"mock:{place.key}")
 
-    async def _arrived(self, place: ScheduledRow, slots: asyncio.Semaphore) -> None:
-        try:
-            await self._ask_row(place)
-        finally:
-            slots.release()
+    async def _in_slot(self, place: ScheduledRow, slots: asyncio.Semaphore) -> None:
+        await self._ask_row(place)
+        if self.pace.seconds:
+            await self._gate.rest(self.pace.seconds)
+        slots.release()
 
     async def _next_sendable(self) -> ScheduledRow | None:
         """Return the next row once rows may be sent; None when there is none or a stop came."""
@@ -265,8 +257,7 @@ class Runner:
                 continue
             if self.counters.waiting == _PAUSED:
                 self.counters.waiting = ""
-            async with self._next:
-                row = None if self._gate.stopping.is_set() else await self._next_row()
+            row = None if self._gate.stopping.is_set() else await self._next_row()
             if isinstance(row, BadRow):
                 await self._skip(row)
                 continue

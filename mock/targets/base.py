@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import content_text
-from mock.targets.openai import Question
+from mock.targets.question import Question
 from mock.targets.spec import Spec
 
 log = logging.getLogger("mock")

@@ -11,8 +11,8 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from mock.targets.answers import NoAnswer, read_output
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
-from mock.targets.openai import Question
 from mock.targets.process import ProcessResult, ProcessTarget, environment, run
+from mock.targets.question import Question
 from mock.targets.spec import CommandSpec
 from mock.targets.templates import fill
 

@@ -14,15 +14,14 @@ from ajet_swarm.common.text import one_line
 from core.state import Group
 from mock.control import Control, ControlDown, ControlRefused
 from mock.tally import RunCounters
-from mock.targets.base import ModelEndpoint, TargetBase, session_name
+from mock.targets.base import ModelEndpoint, session_name
 from mock.targets.command import CommandTarget
-from mock.targets.dialects import DIALECTS
+from mock.targets.fake import FakeTarget
 from mock.targets.http import HttpTarget
-from mock.targets.openai import OpenAITarget, Patience, Question, Target
 from mock.targets.plugins import PLUGINS
 from mock.targets.python import PythonTarget
+from mock.targets.question import Patience, Question, Target
 from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PluginSpec, PythonSpec, Spec
-from mock.targets.templates import fill
 
 DRY_PATIENCE = 10.0
 """Seconds that an application may be unreachable in a dry run."""
@@ -88,21 +87,7 @@ def open_target(
     if isinstance(spec, PluginSpec):
         return PLUGINS.load(spec.plugin).make(spec, endpoint)
     assert isinstance(spec, FakeSpec)
-    values = TargetBase(spec, endpoint).values(Question(query="", messages=(), sent_id=""))
-    foreign = bool(spec.base_url)  # never send it our key and certificate
-    return OpenAITarget(
-        spec.base_url or endpoint.base_url,
-        model=str(values["model"]),
-        api_key="" if foreign else endpoint.api_key,
-        cert="" if foreign else endpoint.cert,
-        timeout=spec.timeout,
-        connections=connections,
-        transport=transport,
-        name=spec.label,
-        form=DIALECTS[spec.dialect],
-        headers={name: fill(text, values) for name, text in spec.headers.items()},
-        params=spec.params,
-    )
+    return FakeTarget(spec, endpoint, connections, transport)
 
 
 async def try_target(target: Target, spec: Spec, control: Control | None) -> DryRunResult:

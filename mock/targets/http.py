@@ -9,8 +9,9 @@ from ajet_swarm.common.text import one_line
 from core.openai.api import ApiAnswer, OpenAIApi
 from mock.targets.answers import NoAnswer, parse_json
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
-from mock.targets.openai import (
+from mock.targets.question import (
     CONNECT_SECONDS,
+    NOTHING,
     Answer,
     Patience,
     PatientCaller,
@@ -40,7 +41,7 @@ class HttpTarget(TargetBase):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         super().__init__(spec, endpoint)
-        values = self.values(Question(query="", messages=(), sent_id=""))
+        values = self.values(NOTHING)
         self._api = OpenAIApi(
             fill(spec.url, values, _escaped),
             connections=connections,

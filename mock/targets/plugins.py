@@ -12,7 +12,7 @@ from core.plugins import MOCK_TARGETS, Plugins
 
 if TYPE_CHECKING:
     from mock.targets.base import ModelEndpoint
-    from mock.targets.openai import Target
+    from mock.targets.question import Target
     from mock.targets.spec import PluginSpec
 
 OWN_KINDS = ("fake", "command", "http", "python")

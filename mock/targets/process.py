@@ -24,7 +24,7 @@ import psutil
 from ajet_swarm.common.text import one_line
 from mock.targets.answers import NoAnswer
 from mock.targets.base import OUTPUT_CAP, TargetBase
-from mock.targets.openai import Answer, Patience, Question, Unreachable
+from mock.targets.question import Answer, Patience, Question, Unreachable
 from mock.targets.templates import fill
 
 GRACE = 1.0

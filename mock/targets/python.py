@@ -12,8 +12,8 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from mock.targets.answers import NoAnswer
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
-from mock.targets.openai import Question, Unreachable
 from mock.targets.process import ERROR_CAP, ProcessTarget, Program, environment
+from mock.targets.question import Question, Unreachable
 from mock.targets.spec import PythonSpec
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])

@@ -19,7 +19,14 @@ from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from core.openai.thoughts import THOUGHT_END
 from mock.dataset.rows import Row, Turn
 from mock.targets.dialects import CHAT, read
-from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, Patience, PatientCaller, Unreachable
+from mock.targets.question import (
+    CONNECT_SECONDS,
+    TRAIN,
+    Answer,
+    Patience,
+    PatientCaller,
+    Unreachable,
+)
 
 STOP = "[END]"
 """Text by which the model ends the conversation."""

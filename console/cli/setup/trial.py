@@ -155,7 +155,7 @@ class Trial:
 
         from core.openai.api import CallFailed, OpenAIApi
         from mock.targets.dialects import CHAT, read
-        from mock.targets.openai import SESSION
+        from mock.targets.question import SESSION
 
         model = self.settings.proxy.served_model_name or DEFAULT_MODEL
         body = msgspec.json.encode(CHAT.body(model, [{"role": "user", "content": query}], ()))

@@ -29,7 +29,9 @@ from mock.run.progress import Progress
 from mock.run.results import Results
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from mock.targets.openai import OpenAITarget
+from mock.targets.base import ModelEndpoint
+from mock.targets.fake import FakeTarget
+from mock.targets.spec import FakeSpec
 from mock.users.persona import UserModel
 
 
@@ -213,7 +215,8 @@ async def open_runner(
     with contextlib.ExitStack() as stack:
         dataset = stack.enter_context(open_dataset(path))
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
-        asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
+        spec = FakeSpec(path=Path(url), timeout=timeout)
+        asker = FakeTarget(spec, ModelEndpoint(base_url=url), pace.concurrency)
         try:
             result = Results(results, wait) if results is not None else None
             if result is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from mock.tally import RunCounters
 from mock.targets.base import ModelEndpoint
 from mock.targets.dry_run import open_target
-from mock.targets.openai import Answer, Patience, Question, Target
+from mock.targets.question import Answer, Patience, Question, Target
 from mock.targets.spec import Spec, read_target
 
 APP = Path(__file__).parents[2] / "support" / "small_app.py"

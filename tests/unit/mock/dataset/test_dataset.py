@@ -13,7 +13,6 @@ from ajet_swarm.protocol.errors import DatasetError
 from mock.dataset import BadRow, Columns, Row, open_dataset
 from mock.dataset.columns import read_columns
 from mock.dataset.rows import side_of
-from mock.dataset.shuffle import Shuffle, order
 from tests.unit.mock.helpers import parse
 
 
@@ -238,24 +237,13 @@ def test_the_split_depends_on_the_text_and_has_about_the_requested_size() -> Non
     assert not [row for row in rows if side_of(row, 0.0) == "held-out"]
 
 
-# --- order --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1_000])
-def test_a_shuffle_is_a_permutation(size: int) -> None:
-    shuffle = Shuffle(size, "seed")
-    assert sorted(shuffle[place] for place in range(size)) == list(range(size))
-
-
-def test_a_shuffle_moves_everything_everywhere() -> None:
-    firsts = [Shuffle(10, f"seed {seed}")[0] for seed in range(1_000)]
-    counts = [firsts.count(place) for place in range(10)]
-    assert min(counts) > 60
-    assert max(counts) < 140
-
-
-def test_blocks_are_shuffled_one_by_one() -> None:
-    result = list(order([4, 3, 5], "s"))
-    assert sorted(result) == list(range(12))
-    sides = [0 if place < 4 else 1 if place < 7 else 2 for place in result]
-    assert len({at for at in range(1, 12) if sides[at] != sides[at - 1]}) == 2
+def test_blocks_are_shuffled_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(f'{{"query": "{n}"}}\n' for n in range(12)))
+    with open_dataset(path) as dataset:
+        monkeypatch.setattr(dataset.records, "blocks", lambda: (4, 3, 5))
+        positions = list(dataset.order("1", 3))
+    assert sorted(positions) == list(range(12))
+    assert positions != list(range(12))
+    blocks = [0 if position < 4 else 1 if position < 7 else 2 for position in positions]
+    assert len({at for at in range(1, 12) if blocks[at] != blocks[at - 1]}) == 2

@@ -205,7 +205,7 @@ async def test_retries_are_reported_while_a_row_waits_for_its_answer(
 async def test_a_stopped_engine_is_retried_before_its_retry_after(
     home: Home, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mock.targets.openai._LAST_DELAY", 0.05)
+    monkeypatch.setattr("mock.targets.question._LAST_DELAY", 0.05)
     off = JSONResponse({"error": {"message": "OFFLINE"}}, 503, {"Retry-After": "60"})
     target.script = lambda number: off if number < 2 else None
     path = write_rows(tmp_path / "d", 1)

@@ -32,7 +32,7 @@ from mock.run.pace import Pace
 from mock.run.progress import Key, Progress
 from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
 from mock.tally import RunCounters
-from mock.targets.openai import SESSION
+from mock.targets.question import SESSION
 from tests.unit.mock.helpers import FakeControl, Target, begun, kept, ran, until, write_rows
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from mock.targets.command import CommandTarget
-from mock.targets.openai import Unreachable
+from mock.targets.question import Unreachable
 from tests.unit.mock.helpers import Target, until
 from tests.unit.mock.target_helpers import ONCE, ask, question, target_of
 

@@ -19,7 +19,8 @@ from mock.run.runner import Runner
 from mock.targets.base import ModelEndpoint
 from mock.targets.dialects import DIALECTS, read
 from mock.targets.dry_run import TargetFailed, open_target, try_target
-from mock.targets.openai import OpenAITarget, Unreachable
+from mock.targets.fake import FakeTarget
+from mock.targets.question import Unreachable
 from tests.unit.mock.helpers import FakeControl, Target, write_rows
 from tests.unit.mock.target_helpers import AT, ask, question, spec_of, target_of
 
@@ -139,7 +140,7 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
     more = "model: own\nparams: {temperature: 0.5}\nheaders: {X-A: b}\n"
     spec = spec_of(tmp_path, f"kind: fake\ndialect: {name}\n{more}")
     made = open_target(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(answer))
-    assert isinstance(made, OpenAITarget)
+    assert isinstance(made, FakeTarget)
     result = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert (await ask(made, question(messages=result))).text == "yes"
     (request,) = requests

@@ -13,7 +13,7 @@ from mock.tally import RunCounters
 from mock.targets.answers import parse_events
 from mock.targets.base import OUTPUT_CAP, ModelEndpoint
 from mock.targets.http import HttpTarget
-from mock.targets.openai import Answer, Patience, Unreachable
+from mock.targets.question import Answer, Patience, Unreachable
 from mock.targets.spec import HttpSpec
 from tests.unit.mock.target_helpers import AT, ONCE, ask, question, spec_of
 

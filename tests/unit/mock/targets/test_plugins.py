@@ -13,8 +13,8 @@ from core.plugins import MOCK_TARGETS, Plugins
 from mock.targets import dry_run
 from mock.targets import spec as spec_module
 from mock.targets.base import ModelEndpoint, TargetBase
-from mock.targets.openai import Answer, Patience, Question
 from mock.targets.plugins import OWN_KINDS, TargetKind
+from mock.targets.question import Answer, Patience, Question
 from mock.targets.spec import PluginSpec, TargetFileError
 from tests.unit.mock.target_helpers import ask, question, spec_of, target_of
 

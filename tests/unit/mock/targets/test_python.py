@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mock.targets.openai import Answer, Unreachable
 from mock.targets.python import PythonTarget
+from mock.targets.question import Answer, Unreachable
 from tests.unit.mock.target_helpers import ONCE, ask, question, target_of
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from mock.targets.openai import Answer, Question, marks
+from mock.targets.question import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
 from proxy.groups.gate import ACTIVE, KEPT

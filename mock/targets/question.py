@@ -1,22 +1,16 @@
-"""Interface of targets, and the target at an OpenAI-compatible address.
-
-`OpenAITarget` sends one request per question and retries while the address is unreachable or busy.
-"""
+"""Interface of targets, and the calls of those at an address, which are repeated while it is busy
+or unreachable."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import httpx
-import msgspec
-
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.openai.api import ApiAnswer, CallFailed, OpenAIApi
+from core.openai.api import ApiAnswer, CallFailed
 from core.openai.errors import retry_after
 from mock.tally import RunCounters
-from mock.targets.dialects import CHAT, Dialect, read
 
 HEADER = "X-Ajet-Row"
 SESSION = "X-Ajet-Session"
@@ -54,6 +48,10 @@ class Question:
     """Number of the question in its conversation, from 1."""
     train: bool = True
     """Whether the proxy may train on it."""
+
+
+NOTHING = Question(query="", messages=(), sent_id="")
+"""No question, for templates that need none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,81 +190,6 @@ class PatientCaller:
             return _failed(str(error), began)
         self.has_answered = True
         return Answer(text=text, seconds=time.monotonic() - began)
-
-
-class OpenAITarget:
-    """Sends questions to one OpenAI-compatible address.
-
-    Args:
-        base_url: Address with `/v1`; the dialect's path is appended.
-        model: Model name of the requests.
-        api_key: Bearer token; empty for none.
-        cert: File with an additional trusted certificate; empty for none.
-        timeout: Time limit of a request in seconds.
-        connections: Maximum number of concurrent requests.
-        transport: Transport of the requests; the network by default.
-        name: Display name; the address when empty.
-        form: API of the requests.
-        headers: Additional headers.
-        params: Additional fields of the request body.
-    """
-
-    in_session = False
-
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        model: str = "ajet",
-        api_key: str = "",
-        cert: str = "",
-        timeout: float = 300.0,
-        connections: int = 3,
-        transport: httpx.AsyncBaseTransport | None = None,
-        name: str = "",
-        form: Dialect = CHAT,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.name = name or base_url
-        self._model = model
-        self._form = form
-        self._params = dict(params or {})
-        self._timeout = timeout
-        self._api = OpenAIApi(
-            base_url,
-            key=api_key,
-            headers=headers,
-            connections=connections,
-            connect_seconds=min(timeout, CONNECT_SECONDS),
-            cert=cert,
-            transport=transport,
-        )
-        self._caller = PatientCaller(self._api.base_url + form.path)
-
-    async def end_conversation(self, session: str) -> None:
-        """Do nothing: this target has no state per conversation."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._api.close()
-
-    async def ask(self, question: Question, patience: Patience) -> Answer | None:
-        body = self._form.body(self._model, question.messages, question.tools) | self._params
-        data = msgspec.json.encode(body)
-
-        def call() -> Awaitable[ApiAnswer]:
-            return self._api.call(
-                "POST", self._form.path, data, seconds=self._timeout, headers=marks(question)
-            )
-
-        return await self._caller.ask(call, self._text, patience)
-
-    def _text(self, answer: ApiAnswer) -> str:
-        text = read(self._form, answer.body)
-        if text is None:
-            raise ValueError(f"the answer is not a {self._form.answer_name}")
-        return text
 
 
 def marks(question: Question) -> dict[str, str]:
