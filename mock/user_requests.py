@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -62,16 +62,10 @@ class MockOptions:
 
     home: Home
     dataset: Path
-    base_url: str
-    """OpenAI-compatible address; `/v1` is added when it has no path."""
-    own_proxy: bool = False
-    """The address is the proxy whose control API is used."""
+    endpoint: ModelEndpoint
+    """The address to ask, or that an application calls; `/v1` is added when it has no path."""
     target: str = ""
     """Distinguishes the progress of this target from others; the address when empty."""
-    api_key: str = ""
-    cert: str = ""
-    """File with the server's certificate, when it is not publicly trusted."""
-    model: str = "ajet"
     timeout: float = 300.0
     columns: Columns = field(default_factory=Columns)
     """Column names of the dataset, where they differ from the usual ones."""
@@ -129,12 +123,12 @@ async def check(options: MockOptions, *, has_control: bool) -> int:
     Raises:
         AjetError: `run` would be refused.
     """
-    base_url = _checked_url(options, has_control)
+    endpoint = _checked_endpoint(options, has_control)
     if (info := running(options.home, "mock")) is not None:
         raise AlreadyRunning("mock", info)
     if options.results is not None:
         await asyncio.to_thread(check_writable, options.results)
-    await _target(options, base_url).close()
+    await _target(options, endpoint).close()
     return await asyncio.to_thread(_row_count, options)
 
 
@@ -145,13 +139,17 @@ def _row_count(options: MockOptions) -> int:
         return dataset.records.count
 
 
-def _checked_url(options: MockOptions, has_control: bool) -> str:
-    """Return the address to ask.
+def _checked_endpoint(options: MockOptions, has_control: bool) -> ModelEndpoint:
+    """Return the endpoint, its address with a path.
 
     Raises:
         UsageError: the address is none, or an option needs something that is missing.
     """
-    base_url = _base_url(options.base_url)
+    url = options.endpoint.base_url
+    parts = web_address(url)
+    if parts is None:
+        raise UsageError("not an address", url, "Give it as http://host:port/v1")
+    url = url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
     if options.dry and options.spec is None:
         raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
     pace = options.pace
@@ -161,7 +159,7 @@ def _checked_url(options: MockOptions, has_control: bool) -> str:
             "--pause-sync" if pace.pause_sync else "--updates",
             "Give --url and --token-file of a proxy, or leave it out",
         )
-    return base_url
+    return replace(options.endpoint, base_url=url)
 
 
 async def _run(
@@ -171,18 +169,18 @@ async def _run(
     out: TextIO,
     report: Callable[[RunCounters, str], None] | None,
 ) -> int:
-    base_url = _checked_url(options, make_control is not None)
+    endpoint = _checked_endpoint(options, make_control is not None)
     if options.dry and options.spec is not None:
-        return await _dry_run(options, options.spec, make_control, base_url, out)
+        return await _dry_run(options, options.spec, make_control, endpoint, out)
     async with contextlib.AsyncExitStack() as stack:
         dataset = stack.enter_context(
             await asyncio.to_thread(open_dataset, options.dataset, options.columns)
         )
         progress = stack.enter_context(
-            await asyncio.to_thread(_open_progress, options, dataset, base_url)
+            await asyncio.to_thread(_open_progress, options, dataset, endpoint.base_url)
         )
         control = await stack.enter_async_context(make_control()) if make_control else None
-        target = _target(options, base_url)
+        target = _target(options, endpoint)
         stack.push_async_callback(target.close)
         user = None
         if options.user is not None:
@@ -201,7 +199,7 @@ async def _run(
         extra = {
             "mock_id": runner.mock_id,
             "dataset": str(options.dataset),
-            "target": base_url,
+            "target": endpoint.base_url,
         }
         await asyncio.to_thread(role.publish, extra=extra)
         interrupts = _handle_signals(runner)
@@ -221,36 +219,26 @@ def _connections(options: MockOptions) -> int:
     return MAX_IN_FLIGHT if options.pace.rate else options.pace.concurrency
 
 
-def _target(options: MockOptions, base_url: str) -> Target:
+def _target(options: MockOptions, endpoint: ModelEndpoint) -> Target:
     spec = options.spec or FakeSpec(path=Path(OWN_TARGET), timeout=options.timeout)
-    target = open_target(spec, _model_endpoint(options, base_url), _connections(options))
+    target = open_target(spec, endpoint, _connections(options))
     if options.spec is None and options.target != "proxy":
-        target.name = base_url
+        target.name = endpoint.base_url
     return target
-
-
-def _model_endpoint(options: MockOptions, base_url: str) -> ModelEndpoint:
-    return ModelEndpoint(
-        base_url=base_url,
-        api_key=options.api_key,
-        model=options.model,
-        cert=options.cert,
-        sessions=options.own_proxy,
-    )
 
 
 async def _dry_run(
     options: MockOptions,
     spec: Spec,
     make_control: MakeControl | None,
-    base_url: str,
+    endpoint: ModelEndpoint,
     out: TextIO,
 ) -> int:
     """Try the target and print the result."""
     spec = msgspec.structs.replace(spec, dry=spec.dry or DRY_QUESTION)
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(make_control()) if make_control else None
-        target = open_target(spec, _model_endpoint(options, base_url))
+        target = open_target(spec, endpoint)
         stack.push_async_callback(target.close)
         result = await try_until_stopped(target, spec, control)
     out.write("\n".join(result.lines(spec.name)) + "\n")
@@ -274,13 +262,6 @@ async def _open_results(options: MockOptions) -> Results | None:
 def _short(text: str) -> str:
     text = "".join(letter if letter.isalnum() else "-" for letter in text)
     return "-".join(part for part in text.split("-") if part)[:80]
-
-
-def _base_url(url: str) -> str:
-    parts = web_address(url)
-    if parts is None:
-        raise UsageError("not an address", url, "Give it as http://host:port/v1")
-    return url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
 
 
 def _handle_signals(runner: Runner) -> list[int]:

@@ -193,7 +193,7 @@ def mock(args: argparse.Namespace) -> int:
     if not url:
         return run(options, report=report)
     token = token_of(args, home)
-    return run(options, lambda: _control(url, token, options.cert), report=report)
+    return run(options, lambda: _control(url, token, options.endpoint.cert), report=report)
 
 
 def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str) -> "MockOptions":
@@ -208,6 +208,7 @@ def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str)
     from mock.dataset.columns import read_columns
     from mock.run.pace import Pace
     from mock.run.row_order import RowSelection
+    from mock.targets.base import ModelEndpoint
     from mock.targets.spec import find_target, read_target
     from mock.user_requests import MockOptions
 
@@ -217,15 +218,17 @@ def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str)
     return MockOptions(
         home=home,
         dataset=find_dataset(home, settings.mock.dataset),
-        base_url=args.base_url or f"{url}/v1",
-        own_proxy=not args.base_url,
+        endpoint=ModelEndpoint(
+            base_url=args.base_url or f"{url}/v1",
+            api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
+            model=args.model,
+            cert=cert_of(home),
+            sessions=not args.base_url,
+        ),
         target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
         dry=args.dry,
         user=_user(args, spec),
-        api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
-        cert=cert_of(home),
-        model=args.model,
         timeout=args.timeout or 300.0,
         columns=read_columns(args.columns or ""),
         pace=Pace(
@@ -364,7 +367,7 @@ def _would_ask(options: "MockOptions", *, has_control: bool) -> int:
     from mock.user_requests import check
 
     rows = asyncio.run(check(options, has_control=has_control))
-    target = options.target if options.spec else options.base_url
+    target = options.target if options.spec else options.endpoint.base_url
     message = f"would ask {count(rows, 'row')} of {options.dataset} through {target}"
     say(output().plan(f"{message}, {count(options.choice.passes, 'time')}"))
     return 0

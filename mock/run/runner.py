@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
@@ -36,70 +37,57 @@ _STOP_SETTLE = 3.0
 """Seconds that rewards of the last rows get after a stop."""
 
 
+@dataclass
 class Runner:
-    """One start of the mock user. Runs once, on one event loop.
+    """One start of the mock user. Runs once, on one event loop."""
 
-    Args:
-        dataset: Source of the rows.
-        progress: Finished rows and the name of this start.
-        target: Application under test.
-        pace: Rate and patience.
-        selection: Rows to ask.
-        control: The proxy's control API, or None.
-        results: Results file, or None.
-        user: Model that plays the user of rows with a persona, or None.
-    """
+    dataset: Dataset
+    """Source of the rows."""
+    progress: Progress
+    """Finished rows and the name of this start."""
+    target: Target
+    """Application under test."""
+    pace: Pace
+    selection: RowSelection
+    control: Control | None = None
+    results: Results | None = None
+    user: UserModel | None = None
+    """Model that plays the user of rows with a persona."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        progress: Progress,
-        target: Target,
-        pace: Pace,
-        selection: RowSelection,
-        control: Control | None = None,
-        results: Results | None = None,
-        user: UserModel | None = None,
-    ) -> None:
-        self.dataset = dataset
-        self.progress = progress
-        self.pace = pace
-        self.selection = selection
-        self.counters = RunCounters(expected=selection.expected)
-        self._control = control
-        self._target = target
-        self._results = results
+    def __post_init__(self) -> None:
+        control = self.control
+        self.counters = RunCounters(expected=self.selection.expected)
+        self.bad_rows = BadRows(self.dataset.records.place)
         self._gate = Gate()
         self._limit = asyncio.timeout(None)
         self._end: Outcome | None = None
         self._facts = FactQueue(control)
         self._feed = GroupFeed(control) if control is not None else None
         self._row_task = RowTask(
-            progress=progress,
-            target=target,
-            pace=pace,
+            progress=self.progress,
+            target=self.target,
+            pace=self.pace,
             gate=self._gate,
             counters=self.counters,
             control=control,
             feed=self._feed,
-            user=user,
+            user=self.user,
         )
         self._row_order = RowOrder(
-            dataset, progress, selection, self.counters, has_user_model=user is not None
+            self.dataset, self.progress, self.selection, self.counters, self.user is not None
         )
         self._sending = False
         self._posted_total = (-1, 0)
         self._posted_waiting = (0, "", 0)
         """Retries and reason of waiting in the last fact about them; finished rows at that time."""
         self._waiting_facts = 0
-        self._count()
         self._give_up = math.inf
-        self.bad_rows = BadRows(dataset.records.place)
+        self._count()
 
     @property
     def results_path(self) -> Path:
         """Path of the results: the operator's file, else that of the progress."""
-        return self._results.path if self._results is not None else self.progress.path
+        return self.results.path if self.results is not None else self.progress.path
 
     @property
     def mock_id(self) -> str:
@@ -144,17 +132,17 @@ class Runner:
             self._count()
             await self._start()
             tasks.spawn(self._scan_all(), "count")
-            if self._control is not None and self._feed is not None:
+            if self.control is not None and self._feed is not None:
                 tasks.spawn(self._facts.run(), "facts")
-                tasks.spawn(self._poll_directive(self._control), "directive")
+                tasks.spawn(self._poll_directive(self.control), "directive")
                 tasks.spawn(self._feed.run(), "feed")
                 tasks.spawn(self._watch_updates(self._feed), "engines")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_FIRST_SNAPSHOT_SECONDS):
                         await self._feed.ready.wait()
             await self._recover()
-            if self._results is not None:
-                tasks.spawn(self._results.keep_up(self._feed), "results")
+            if self.results is not None:
+                tasks.spawn(self.results.keep_up(self._feed), "results")
             await self._ask_all()
             outcome = self._outcome()
             if outcome.how == "finished":
@@ -171,7 +159,7 @@ class Runner:
         event = MockStarted(
             mock_id=self.mock_id,
             dataset=str(self.dataset.path),
-            target=self._target.name,
+            target=self.target.name,
             total=self._posted_total[0],
             concurrency=self.pace.concurrency,
             pace=self.pace.seconds,
@@ -194,7 +182,7 @@ class Runner:
         lost = await asyncio.to_thread(lambda: list(self._row_task.recover()))
         for end in lost:
             await self._facts.put(f"{end.mock_id}:{end.row_id}:lost", end)
-        if (results := self._results) is not None:
+        if (results := self.results) is not None:
             self._row_task.results = results
             for result in await asyncio.to_thread(lambda: [*self.progress.results(results.path)]):
                 results.add(result)
@@ -333,12 +321,12 @@ class Runner:
     async def _settle(self, outcome: Outcome) -> None:
         """Wait for the rewards of the last rows, for the results file; only briefly after a
         stop."""
-        if self._results is None:
+        if self.results is None:
             return
         clock = asyncio.get_running_loop().time
         until = clock() + (_STOP_SETTLE if outcome.how == "stopped" else math.inf)
         self.counters.waiting = "waiting for the last rewards"
-        while self._results.settle(self._feed):
+        while self.results.settle(self._feed):
             if clock() >= min(until, self._give_up):
                 break
             await asyncio.sleep(_SETTLE)

@@ -32,6 +32,7 @@ class ModelEndpoint:
     api_key: str = ""
     model: str = "ajet"
     cert: str = ""
+    """File with the server's certificate, when it is not publicly trusted."""
     sessions: bool = True
     """Whether the address is a proxy's, which serves `/sessions/ID/v1`."""
 

@@ -26,7 +26,7 @@ from mock.targets.fields import (
     read_record,
 )
 from mock.targets.plugins import OWN_KINDS, PLUGINS
-from mock.targets.templates import PLACEHOLDERS, placeholders
+from mock.targets.templates import PLACEHOLDERS, placeholders, texts_in
 
 PRESETS = Path(__file__).with_name("presets")
 """Folder of the target files shipped with the program."""
@@ -191,7 +191,7 @@ class Spec(Record, frozen=True, kw_only=True, tag_field="kind"):
                 unset = variable.removeprefix("env:")
                 if unset != variable and unset not in os.environ:
                     yield name, f"names `{unset}`, which is not set here", f"Export {unset}"
-            for word in _words(template):
+            for word in (word for text in texts_in(template) for word in _WORD.findall(text)):
                 similar = closest(word, PLACEHOLDERS, cutoff=0.75)
                 if word not in PLACEHOLDERS and similar:
                     yield name, f"contains {{{word}}}", f"Did you mean {{{similar[0]}}}?"
@@ -304,15 +304,6 @@ class PluginSpec(Spec, frozen=True, kw_only=True):
 _KINDS: Mapping[Any, type[Spec]] = {
     spec.__struct_config__.tag: spec for spec in (FakeSpec, CommandSpec, HttpSpec, PythonSpec)
 }
-
-
-def _words(template: Any) -> Iterator[str]:
-    """Yield the words in braces in a text, or in the values of a structure."""
-    if isinstance(template, str):
-        yield from _WORD.findall(template)
-    elif isinstance(template, Mapping | list | tuple):
-        for item in template.values() if isinstance(template, Mapping) else template:
-            yield from _words(item)
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Templates with `{query}` and similar placeholders."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,15 +26,21 @@ PLACEHOLDERS = (
 _PLACEHOLDER = re.compile(r"\{([a-z_]+|env:[A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+def texts_in(template: Any) -> Iterator[str]:
+    """Yield all texts in a text, list or mapping."""
+    if isinstance(template, str):
+        yield template
+    elif isinstance(template, Mapping):
+        yield from texts_in([*template.keys(), *template.values()])
+    elif isinstance(template, list | tuple):
+        for item in template:
+            yield from texts_in(item)
+
+
 def placeholders(template: Any) -> set[str]:
     """Return all placeholders in a text, list or mapping."""
-    if isinstance(template, str):
-        return {name for name in _PLACEHOLDER.findall(template) if _is_placeholder(name)}
-    if isinstance(template, Mapping):
-        return set().union(*(placeholders(item) for pair in template.items() for item in pair))
-    if isinstance(template, list | tuple):
-        return set().union(*(placeholders(item) for item in template))
-    return set()
+    names = {name for text in texts_in(template) for name in _PLACEHOLDER.findall(text)}
+    return set(filter(_is_placeholder, names))
 
 
 def fill(

@@ -14,6 +14,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.protocol.errors import DatasetError
 from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.run.pace import Pace
+from mock.targets.base import ModelEndpoint
 from mock.user_requests import MockOptions, run
 from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import Target, kept, until, write_rows
@@ -24,12 +25,13 @@ from pathlib import Path
 from core.runtime.home import Home
 from core.runtime.log_format import setup
 from mock.run.pace import Pace
+from mock.targets.base import ModelEndpoint
 from mock.user_requests import MockOptions, run
 setup()
 root, dataset, url = sys.argv[1:]
 sys.exit(run(MockOptions(
-    home=Home.open(Path(root)), dataset=Path(dataset), base_url=url, target="t",
-    pace=Pace(concurrency=2),
+    home=Home.open(Path(root)), dataset=Path(dataset), target="t",
+    endpoint=ModelEndpoint(base_url=url), pace=Pace(concurrency=2),
 )))
 """
 
@@ -109,7 +111,8 @@ async def test_a_run_without_any_answer_fails(home: Home, tmp_path: Path, target
 
 
 def _options(home: Home, dataset: Path, url: str = "http://127.0.0.1:9") -> MockOptions:
-    return MockOptions(home=home, dataset=dataset, base_url=url, pace=Pace(patience=0.1))
+    endpoint = ModelEndpoint(base_url=url)
+    return MockOptions(home=home, dataset=dataset, endpoint=endpoint, pace=Pace(patience=0.1))
 
 
 def test_unusable_options_are_errors_before_anything_is_sent(home: Home, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, targ
         runner,
         running,
     ):
-        runner._target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
+        runner.target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
         await until(lambda: target.in_flight == 12)
         target.hold.set()
         assert (await running).how == "finished"
