@@ -93,6 +93,11 @@ class State(msgspec.Struct, kw_only=True):
             server=server, run=training_run.name, step=step, checkpoint=training_run.start
         )
 
+    def run_of(self, server: str) -> int:
+        """Return the number of the training run of a server's weights; 0 if unknown."""
+        known = self.servers.get(server)
+        return 0 if known is None else known.run_number
+
     def current_weights(self, server: Server) -> WeightVersion:
         """Return the version of the weights that a server has now."""
         return self.weights(server.name, server.run_number, server.step)

@@ -47,6 +47,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TokenCount(msgspec.Struct, frozen=True):
+    """Response of `/tokenize`."""
+
     count: int
     truncated: bool = False
     """The prompt has more tokens and would be truncated to `count`."""
@@ -75,24 +77,23 @@ class ContextWindows:
             ApiError: vLLM's 400 for a prompt that is too long.
         """
         server = self._context.server_of(request.model)
-        limit = server.window
-        if limit is None or not (server.strict_window or server.info.strict_context):
+        limit, strict = server.window, server.strict_window
+        if limit is None or not (strict or server.info.strict_context):
             return
         requested = _requested_tokens(request.body)
-        prompt_limit = limit - requested if server.strict_window else limit // 2
+        prompt_limit = limit - requested if strict else limit // 2
         if _prompt_bytes(request) <= prompt_limit or not server.watcher.current.reachable:
             return
         counted = await tokenize(server, request)
-        size = _characters(request)
         if counted is None:
-            if server.strict_window and requested >= limit:  # too long even for an empty prompt
-                raise too_long(limit, None, requested, "at least 1 input tokens", size)
-            return
-        if not server.strict_window:  # the engine shortens the answer to the free space
-            if counted.truncated:
-                raise too_long(limit, None, requested, characters=size)
-        elif counted.count + max(requested, 1) > limit:
-            raise too_long(limit, counted.count, requested, characters=size)
+            fits = not strict or requested < limit  # else too long even for an empty prompt
+        elif strict:
+            fits = counted.count + max(requested, 1) <= limit
+        else:  # the engine shortens the answer to the free space
+            fits = not counted.truncated
+        if not fits:
+            count = counted.count if counted is not None and strict else None
+            raise too_long(limit, count, requested, _characters(request))
 
     async def prepared(self, request: ChatRequest) -> ChatRequest:
         """Return a legacy request with its token ids decoded, for the server's completions route.
@@ -116,7 +117,7 @@ class ContextWindows:
             messages = [{"role": "user", "content": query}]
             request = msgspec.structs.replace(request, messages=messages, query=query)
             body["messages"] = messages
-        if await self._has_completions(server):
+        if server.info.bare_prompts or await _lists_completions(server):  # without a template
             body[PROMPT] = prompt
         return msgspec.structs.replace(request, body=body)
 
@@ -140,10 +141,6 @@ class ContextWindows:
             return await ask(server, COMPLETIONS, data, seconds)
         except SwarmError:
             raise server.overloaded(model, 10) from None
-
-    async def _has_completions(self, server: ServerHandle) -> bool:
-        """Return whether a server accepts a prompt without a chat template."""
-        return server.info.bare_prompts or await _lists_completions(server)
 
 
 async def _lists_completions(server: ServerHandle) -> bool:
@@ -169,42 +166,37 @@ async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
     raise bad_value(NO_TOKENS, "prompt")
 
 
-def too_long(
-    window: int,
-    prompt_tokens: int | None,
-    requested: int,
-    unknown: str = "more input tokens than fit in it",
-    characters: int = 0,
-) -> ApiError:
+def too_long(window: int, prompt_tokens: int | None, requested: int, characters: int) -> ApiError:
     """Return vLLM's error for a prompt that is too long.
 
     Args:
         window: The context window in tokens.
         prompt_tokens: Tokens of the prompt; None if unknown.
         requested: Requested tokens of the answer; 0 if the request does not limit them.
-        unknown: Description of a prompt whose number of tokens is unknown.
         characters: Characters of the prompt; named instead of tokens if there are too many for any
             tokenizer.
     """
-    param, value = "input_tokens", prompt_tokens
-    known = f"{prompt_tokens} input tokens" if prompt_tokens is not None else unknown
-    if prompt_tokens is not None and requested:
-        known = f"at least {known}, for a total of at least {prompt_tokens + requested} tokens"
-    prompt_limit = window - requested
-    if characters > prompt_limit * TOKEN_CHARACTERS >= 0:
-        param, value = "input_text", characters
+    free = window - requested
+    fitting = free * TOKEN_CHARACTERS
+    detail, param = "", "input_tokens"
+    if characters > fitting >= 0:
+        param, detail = "input_text", f" (parameter=input_text, value={characters})"
         known = (
-            f"{characters} characters (more than {prompt_limit * TOKEN_CHARACTERS} characters, "
-            f"which is the upper bound for {prompt_limit} input tokens)"
+            f"{characters} characters (more than {fitting} characters, "
+            f"which is the upper bound for {free} input tokens)"
         )
-    requested_text = f"you requested {requested} output tokens and " if requested else ""
-    reducible = "input prompt"
-    if requested:
-        reducible += " or the number of requested output tokens"
-    detail = f" (parameter={param}, value={value})" if value is not None else ""
+    elif prompt_tokens is None:
+        known = "more input tokens than fit in it" if free > 0 else "at least 1 input tokens"
+    else:
+        detail = f" (parameter=input_tokens, value={prompt_tokens})"
+        known = f"{prompt_tokens} input tokens"
+        if requested:
+            known = f"at least {known}, for a total of at least {prompt_tokens + requested} tokens"
+    asked = f"you requested {requested} output tokens and " if requested else ""
+    reducible = " or the number of requested output tokens" if requested else ""
     text = (
-        f"This model's maximum context length is {window} tokens. However, {requested_text}your "
-        f"prompt contains {known}. Please reduce the length of the {reducible}.{detail}"
+        f"This model's maximum context length is {window} tokens. However, {asked}your prompt "
+        f"contains {known}. Please reduce the length of the input prompt{reducible}.{detail}"
     )
     return ApiError(400, None, text, param=param)
 

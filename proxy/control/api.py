@@ -1,8 +1,13 @@
-"""The control API: snapshot, feed, commands, rows and facts, for clients with a token."""
+"""The control API: snapshot, feed, commands, rows and facts, for clients with a token.
+
+A handler returns the value of its answer, which `_answered` sends as JSON, or raises an error,
+which `_failed` sends with its status.
+"""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,28 +28,33 @@ from core.events import (
     MockRowDone,
     MockStarted,
 )
-from core.journal.file import JournalError
-from core.roles import AccessRole, Identity, NotPermitted, require
+from core.roles import AccessRole, NotPermitted, require
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
+from proxy.control.group_commands import caught_up
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
 from proxy.control.permissions import Clients, UnknownClient, require_own_console
-from proxy.control.query import integer
 from proxy.control.rewind import rewind_plan
-from proxy.control.snapshot import SnapshotRequests
+from proxy.control.snapshot import curves, groups, integer, snapshot
 from proxy.dataset_rows import Row
 from proxy.http.errors import ApiError
 from proxy.servers.extensions import tokens
 from proxy.servers.slots import read_details
+
+T = TypeVar("T")
 
 NAME_CAP = 40
 """Maximum characters of the id of a console and of the name of its rater."""
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
 """Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
+PACKED_BYTES = 16_384
+"""Size of an answer from which it is compressed, for clients that accept it."""
+
+Read = Callable[[Request], Awaitable[Any]]
 
 
 class _Refused(ApiError):
@@ -55,35 +65,13 @@ class _Refused(ApiError):
         self.todo = todo
 
 
-class _Console(NamedTuple):
-    """A console that follows the feed: its id as in a lease, and its rater."""
-
-    holder: str
-    rater: str
-
-
 class _Fact(msgspec.Struct):
     id: str
     event: AnyEvent
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _error(error: AjetError, status: int) -> Response:
-    fields = {"message": error.what, "where": error.where, "todo": error.todo}
-    response = _json({"error": fields}, status)
-    if status == 503:
-        response.headers["retry-after"] = "5"
-    return response
-
-
-async def _no_route(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    response = _error(AjetError(error.detail), error.status_code)
-    response.headers.update(error.headers or {})
-    return response
+class _EndedRow(msgspec.Struct):
+    row_id: str
 
 
 class ControlApi:
@@ -122,11 +110,11 @@ class ControlApi:
 
     def app(self) -> Starlette:
         """Return the application, which is mounted at `/control`."""
-        snapshot = SnapshotRequests(self.context.bus)
-        table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], AccessRole], ...] = (
-            ("GET", "/snapshot", snapshot.read, "viewer"),
-            ("GET", "/snapshot/groups", snapshot.groups, "viewer"),
-            ("GET", "/snapshot/curves", snapshot.curves, "viewer"),
+        bus = self.context.bus
+        table: tuple[tuple[str, str, Read, AccessRole], ...] = (
+            ("GET", "/snapshot", lambda request: snapshot(bus, request), "viewer"),
+            ("GET", "/snapshot/groups", lambda request: groups(bus, request), "viewer"),
+            ("GET", "/snapshot/curves", lambda request: curves(bus, request), "viewer"),
             ("GET", "/settings", self._settings, "viewer"),
             ("GET", "/events", self._events, "viewer"),
             ("POST", "/commands/{name}", self._command, "viewer"),  # each command has its own
@@ -142,70 +130,68 @@ class ControlApi:
             ("GET", "/mock", self._mock, "operator"),
             ("POST", "/facts", self._fact, "operator"),
         )
-        routes = [
-            Route(path, self._guarded(handler, role), methods=[method])
-            for method, path, handler, role in table
-        ]
-        return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        return Starlette(
+            routes=[
+                Route(path, self._answered(handler, role), methods=[method])
+                for method, path, handler, role in table
+            ],
+            exception_handlers={HTTPException: _no_route, AjetError: _failed},
+        )
 
-    def _guarded(
-        self, handler: Callable[[Request], Awaitable[Response]], role: AccessRole
+    def _answered(
+        self, handler: Read, role: AccessRole
     ) -> Callable[[Request], Awaitable[Response]]:
-        async def guarded(request: Request) -> Response:
-            try:
-                identity = self._clients.identify(request.headers)
-                require(identity, role, f"{request.method} {request.url.path}")
-                request.state.identity = identity
-                return await handler(request)
-            except ApiError as error:
-                return _error(error, error.status)
-            except UsageError as error:
-                return _error(error, 400)
-            except UnknownClient as error:
-                return _error(error, 401)
-            except NotPermitted as error:
-                return _error(error, 403)
-            except AjetError as error:
-                return _error(error, 409)
+        """Return the endpoint of a handler: permitted to a role, answered with its value."""
 
-        return guarded
+        async def answered(request: Request) -> Response:
+            identity = self._clients.identify(request.headers)
+            require(identity, role, f"{request.method} {request.url.path}")
+            request.state.identity = identity
+            value = await handler(request)
+            if isinstance(value, Response):
+                return value
+            data, headers = msgspec.json.encode(value), {}
+            if len(data) >= PACKED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+                data = await asyncio.to_thread(gzip.compress, data, 1, mtime=0)
+                headers["content-encoding"] = "gzip"
+            return Response(data, headers=headers, media_type="application/json")
+
+        return answered
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def _settings(self, request: Request) -> Response:
+    async def _settings(self, request: Request) -> EffectiveSettings:
         servers = {name: server.url for name, server in self.context.servers.items()}
-        shown = shown_settings(self.context.settings)
-        return _json(EffectiveSettings(settings=shown, servers=servers))
+        return EffectiveSettings(settings=shown_settings(self.context.settings), servers=servers)
 
-    async def _groups(self, request: Request) -> Response:
+    async def _groups(self, request: Request) -> Any:
         first = integer(request.query_params.get("first", "0"), "first")
         limit = integer(request.query_params.get("limit", "50"), "limit")
-        await self._wait_for_journal()
-        page = await asyncio.to_thread(self.context.journal.page, first, max(1, limit))
-        return _json(page)
+        await caught_up(self.context)
+        return await asyncio.to_thread(self.context.journal.page, first, max(1, limit))
 
-    async def _group(self, request: Request) -> Response:
+    async def _group(self, request: Request) -> dict[str, Any]:
         group_id = request.path_params["group_id"]
-        await self._wait_for_journal()
+        await caught_up(self.context)
         events = await asyncio.to_thread(self.context.journal.group_events, group_id)
         if not events:
             raise _Refused(404, f"there is no group {group_id}")
-        return _json({"events": events})
+        return {"events": events}
 
-    async def _tokens(self, request: Request) -> Response:
+    async def _tokens(self, request: Request) -> Any:
         server = request.query_params.get("server") or next(iter(self.context.servers), "")
-        return _json(await tokens(self.context, request.path_params["episode_uuid"], server))
+        return await tokens(self.context, request.path_params["episode_uuid"], server)
 
-    async def _server_details(self, request: Request) -> Response:
-        return _json(await read_details(self.context, request.path_params["server"]))
+    async def _server_details(self, request: Request) -> Any:
+        return await read_details(self.context, request.path_params["server"])
 
-    async def _job(self, request: Request) -> Response:
+    async def _job(self, request: Request) -> Any:
         store = JobStore.beside(self.context.journal.path)
-        return _json(await job_info(self.context, self._server(request), store))
+        return await job_info(self.context, self._server(request), store)
 
-    async def _rewind(self, request: Request) -> Response:
+    async def _rewind(self, request: Request) -> Any:
         path = request.query_params.get("path", "")
-        return _json(await rewind_plan(self.context, self._server(request), path))
+        return await rewind_plan(self.context, self._server(request), path)
 
     def _server(self, request: Request) -> ServerHandle:
         server = self.context.servers.get(request.path_params["server"])
@@ -214,57 +200,49 @@ class ControlApi:
             raise _Refused(404, "there is no such server", known)
         return server
 
-    async def _wait_for_journal(self) -> None:
-        """Wait until everything published before now can be read from the journal."""
-        try:
-            await self.context.journal.committed(self.context.bus.state.seq)
-        except JournalError:
-            return  # an alert reports it; what is on disk is still returned
-
     async def _events(self, request: Request) -> Response:
-        after = integer(request.query_params.get("after", "0"), "after")
-        identity: Identity = request.state.identity
-        # A viewer cannot vote: no group waits for one because a viewer is connected.
-        console = request.query_params.get("console") == "1" and identity.permits("rater")
-        if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
+        sent, identity, bus = request.query_params, request.state.identity, self.context.bus
+        after = integer(sent.get("after", "0"), "after")
+        if sent.get("run", "") not in ("", bus.run_id):
             after = -1  # of a run that may have lost its last events: send a reset
-        sent = request.query_params
-        attached = _Console(
-            one_line(sent.get("holder", ""), NAME_CAP),
-            identity.name or one_line(sent.get("rater", ""), NAME_CAP),
-        )
+        # A viewer cannot vote: no group waits for one because a viewer is connected.
+        console = sent.get("console") == "1" and identity.permits("rater")
+        holder = one_line(sent.get("holder", ""), NAME_CAP)
+        rater = identity.name or one_line(sent.get("rater", ""), NAME_CAP)
         if identity.name:
-            state, now = self.context.bus.state, self.context.clock()
-            require_own_console(identity, attached.holder, state, now)
+            require_own_console(identity, holder, bus.state, self.context.clock())
         return StreamingResponse(
-            self._feed(after, attached if console else None, request),
+            self._feed(after, (holder, rater) if console else None, request),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 
     async def _feed(
-        self, after: int, console: _Console | None, request: Request
+        self, after: int, console: tuple[str, str] | None, request: Request
     ) -> AsyncIterator[bytes]:
-        bus = self.context.bus
+        """Yield the frames of a feed.
+
+        Args:
+            after: Sequence number of the client's last event; -1 for none.
+            console: Id, as in a lease, and rater of an attached console; None for other clients.
+            request: The request.
+        """
+        bus, identity = self.context.bus, request.state.identity
         until = bus.state.seq
         subscription = bus.subscribe()
         self._subscriptions.add(subscription)
+        holder, rater = console or ("", "")
         try:
             if console is not None:
                 self._consoles += 1
-                bus.publish(
-                    ConsoleAttached(
-                        consoles=self._consoles, holder=console.holder, rater=console.rater
-                    )
-                )
+                attached = ConsoleAttached(consoles=self._consoles, holder=holder, rater=rater)
+                bus.publish(attached)
             async for chunk in self._missed(after, until):
                 yield chunk
             while not self._closed:
                 events = await subscription.next(PING_EVERY)
-                if not self._clients.valid(
-                    request.headers, request.state.identity
-                ):  # revoked or expired meanwhile
-                    return
+                if not self._clients.valid(request.headers, identity):
+                    return  # revoked or expired meanwhile
                 if subscription.gap:
                     subscription.resume()
                     yield _frame(bus.state.seq, "reset", b"{}")
@@ -277,14 +255,14 @@ class ControlApi:
             bus.unsubscribe(subscription)
             if console is not None:
                 self._consoles -= 1
-                bus.publish(ConsoleDetached(consoles=self._consoles, holder=console.holder))
+                bus.publish(ConsoleDetached(consoles=self._consoles, holder=holder))
 
     async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
         """Yield the events between the client's last one and the subscription, from the journal."""
         if not 0 <= after <= until or until - after > REPLAY_CAP:
             yield _frame(until, "reset", b"{}")
             return
-        await self._wait_for_journal()
+        await caught_up(self.context)
         while after < until:
             page = await asyncio.to_thread(self.context.journal.events, after, 500)
             missed = [event for event in page if event.seq <= until]
@@ -295,43 +273,34 @@ class ControlApi:
 
     # --- writing --------------------------------------------------------------------------------
 
-    async def _command(self, request: Request) -> Response:
-        name, args = request.path_params["name"], await _arguments(request)
+    async def _command(self, request: Request) -> dict[str, Any]:
+        name, args = request.path_params["name"], await _body(request, dict[str, Any], _ARGUMENTS)
         message, result = await self._commands.execute(name, args, request.state.identity)
-        return _json({"ok": True, "message": message, "result": result})
+        return {"ok": True, "message": message, "result": result}
 
-    async def _plan(self, request: Request) -> Response:
-        name, args = request.path_params["name"], await _arguments(request)
-        return _json(await self._commands.plan(name, args, request.state.identity))
+    async def _plan(self, request: Request) -> Any:
+        name, args = request.path_params["name"], await _body(request, dict[str, Any], _ARGUMENTS)
+        return await self._commands.plan(name, args, request.state.identity)
 
-    async def _row(self, request: Request) -> Response:
-        try:
-            row = msgspec.convert(await _body(request), Row)
-        except msgspec.ValidationError as error:
-            raise _Refused(400, f"this is not a row: {error}") from error
+    async def _row(self, request: Request) -> dict[str, str]:
+        row = await _body(request, Row, "this is not a row")
         directive = self._commands.directive(row.mock_id, for_row=True)
         if directive == "run":
             self.context.rows.register(row)
-        return _json({"directive": directive})
+        return {"directive": directive}
 
-    async def _end_row(self, request: Request) -> Response:
-        body = await _body(request)
-        row_id = body.get("row_id") if isinstance(body, Mapping) else None
-        if not isinstance(row_id, str):
-            raise _Refused(400, "`row_id` is missing")
-        self.context.rows.release(row_id)
-        return _json({"ok": True})
+    async def _end_row(self, request: Request) -> dict[str, bool]:
+        ended = await _body(request, _EndedRow, "this does not end a row")
+        self.context.rows.release(ended.row_id)
+        return {"ok": True}
 
-    async def _mock(self, request: Request) -> Response:
+    async def _mock(self, request: Request) -> dict[str, str]:
         mock_id = request.query_params.get("mock_id", "")
         self.context.rows.alive(mock_id)
-        return _json({"directive": self._commands.directive(mock_id)})
+        return {"directive": self._commands.directive(mock_id)}
 
-    async def _fact(self, request: Request) -> Response:
-        try:
-            fact = msgspec.convert(await _body(request), _Fact)
-        except msgspec.ValidationError as error:
-            raise _Refused(400, f"this is not a fact: {error}") from error
+    async def _fact(self, request: Request) -> dict[str, bool]:
+        fact = await _body(request, _Fact, "this is not a fact")
         event = fact.event
         if not event.kind.startswith("mock_"):
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
@@ -343,7 +312,7 @@ class ControlApi:
                 del self._facts[next(iter(self._facts))]
         # A repeated post waits for the event of the first one.
         await self.context.journal.committed(self._facts.get(fact.id, 0))
-        return _json({"ok": True})
+        return {"ok": True}
 
     def _end_rows(self, event: Event) -> None:
         """Stop waiting for the rows that the fact ends."""
@@ -356,11 +325,9 @@ class ControlApi:
 
     def _is_recorded(self, fact_id: str, event: Event) -> bool:
         """Return whether the journal has the fact, posted to this proxy or to an earlier one."""
-        if fact_id in self._facts:
-            return True
         mock = self.context.bus.state.mock
-        if mock is None:
-            return False
+        if fact_id in self._facts or mock is None:
+            return fact_id in self._facts
         if isinstance(event, MockStarted):
             return event.mock_id == mock.mock_id and mock.ended_at is None
         if isinstance(event, MockRowDone) and event.mock_id == mock.mock_id:
@@ -368,22 +335,41 @@ class ControlApi:
         return False
 
 
-async def _arguments(request: Request) -> Mapping[str, Any]:
-    """Return the arguments of a command."""
-    args = await _body(request)
-    if not isinstance(args, Mapping):
-        raise _Refused(400, "the arguments of a command are a JSON object")
-    return args
+_ARGUMENTS = "the arguments of a command are a JSON object"
 
 
-async def _body(request: Request) -> Any:
-    data = await request.body()
-    if not data:
-        return {}
+async def _body(request: Request, kind: type[T], wrong: str) -> T:
+    """Return the body of a request; `wrong` says that it is JSON of another form."""
     try:
-        return msgspec.json.decode(data)
+        return msgspec.convert(msgspec.json.decode(await request.body() or b"{}"), kind)
+    except msgspec.ValidationError as error:
+        raise _Refused(400, f"{wrong}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise _Refused(400, f"the body is not JSON: {error}") from error
+
+
+_STATUSES: Mapping[type[AjetError], int] = {UsageError: 400, UnknownClient: 401, NotPermitted: 403}
+"""Kind of an error -> the status of its answer, 409 for all others."""
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, AjetError)
+    if isinstance(error, ApiError):
+        return _error(error, error.status)
+    statuses = (status for kind, status in _STATUSES.items() if isinstance(error, kind))
+    return _error(error, next(statuses, 409))
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(AjetError(error.detail), error.status_code, error.headers)
+
+
+def _error(error: AjetError, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    fields = {"message": error.what, "where": error.where, "todo": error.todo}
+    sent = {**(headers or {}), **({"retry-after": "5"} if status == 503 else {})}
+    data = msgspec.json.encode({"error": fields})
+    return Response(data, status, sent, media_type="application/json")
 
 
 def _frame(seq: int, kind: str, data: bytes) -> bytes:

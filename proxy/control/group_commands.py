@@ -166,7 +166,7 @@ class GroupCommands(RatingCommands):
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""
-        context, opened = self.context, await self.opened(group_id)
+        context, opened = self.context, await opened_event(self.context, group_id)
         try:
             request = request_of(opened, context.rows, context.runtime.chance)
             waiter = self._groups.admission.admit(request)
@@ -174,15 +174,6 @@ class GroupCommands(RatingCommands):
             raise NotNow(f"it cannot be asked again now: {refusal.message}") from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
         return f"group {group_id} is asked again as group {waiter.group_id}"
-
-    async def opened(self, group_id: str) -> GroupOpened:
-        """Return the event that opened any group.
-
-        Raises:
-            NotNow: The journal does not contain the request.
-        """
-        await caught_up(self.context)
-        return await asyncio.to_thread(opened_by, self.context, group_id)
 
     async def _record(
         self, kind: type[GroupEdited | GroupMarked | GroupNoted], group_id: str, **fields: Any
@@ -319,6 +310,16 @@ async def caught_up(context: ProxyContext) -> None:
     """
     with contextlib.suppress(JournalError):
         await context.journal.committed(context.bus.state.seq)
+
+
+async def opened_event(context: ProxyContext, group_id: str) -> GroupOpened:
+    """Return the event that opened a group, also one that was just published.
+
+    Raises:
+        NotNow: The journal does not contain the request.
+    """
+    await caught_up(context)
+    return await asyncio.to_thread(opened_by, context, group_id)
 
 
 def opened_by(context: ProxyContext, group_id: str) -> GroupOpened:

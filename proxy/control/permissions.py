@@ -74,13 +74,11 @@ def require_own_console(identity: Identity, holder: str, state: State, now: floa
     Raises:
         NotPermitted: Another rater's console or lease has that name.
     """
-    console = state.attached.get(holder)
-    leases = (lease for group in state.waiting() for lease in group.leases)
-    foreign = console is not None and console.rater != identity.name
-    if foreign or any(
-        lease.holder == holder and now < lease.until and lease.rater != identity.name
-        for lease in leases
-    ):
+    leases = [lease for group in state.waiting() for lease in group.leases]
+    raters = {lease.rater for lease in leases if lease.holder == holder and now < lease.until}
+    if (console := state.attached.get(holder)) is not None:
+        raters.add(console.rater)
+    if raters - {identity.name}:
         raise NotPermitted("another console has this name", todo="Start the console again")
 
 

@@ -7,6 +7,7 @@ and answer, so that answers of different training steps can be compared.
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -57,12 +58,7 @@ class PromptProbes:
             raise NotNow(what, todo=refusal.message) from None
         self.context.bus.publish(
             TryAsked(
-                server=handle.name,
-                try_id=try_id,
-                group_id=waiter.group_id,
-                prompt=prompt,
-                step=handle.watcher.current.step,
-                run=self._run_of(handle),
+                try_id=try_id, group_id=waiter.group_id, prompt=prompt, **self._weights(handle)
             )
         )
         self._running[try_id] = waiter
@@ -87,19 +83,15 @@ class PromptProbes:
         finally:
             self._running.pop(try_id, None)
             self._cancelled.discard(try_id)
-            result = msgspec.structs.replace(
-                result,
-                server=server.name,
-                seconds=self.context.runtime.clock.monotonic() - started_at,
-                step=server.watcher.current.step,
-                run=self._run_of(server),
+            seconds = self.context.runtime.clock.monotonic() - started_at
+            self.context.bus.publish(
+                msgspec.structs.replace(result, seconds=seconds, **self._weights(server))
             )
-            self.context.bus.publish(result)
 
-    def _run_of(self, server: ServerHandle) -> int:
-        """Return the number of the training run of a server; 0 if unknown."""
-        known = self.context.bus.state.servers.get(server.name)
-        return 0 if known is None else known.run_number
+    def _weights(self, server: ServerHandle) -> dict[str, Any]:
+        """Return the server of an event, and the step and the training run of its weights now."""
+        run = self.context.bus.state.run_of(server.name)
+        return {"server": server.name, "step": server.watcher.current.step, "run": run}
 
     async def _stop(self, try_id: str = "") -> str:
         try_id = try_id or next(reversed(self._running), "")

@@ -1,16 +1,15 @@
 """Commands of the progress measurement: look, baseline, rewind, pause and resume, blind pairs."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from ajet_swarm.common.text import content_text, known_names
 from core.commands import CommandError
 from core.commands.refusal import NotNow
 from core.commands.spec import Handler
 from core.events import GroupOpened, ProbePrompt
-from proxy.control.group_commands import GroupCommands
-from proxy.control.rewind import Execute, rewind
-from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
+from proxy.control.group_commands import GroupCommands, opened_event
+from proxy.control.rewind import rewind
+from proxy.evaluation.reaction import PAUSED_BY_OPERATOR, Execute
 from proxy.evaluation.service import Evaluation, MeasurementService
 
 
@@ -28,14 +27,14 @@ class ProgressCommands:
     ) -> None:
         self._group_commands = group_commands
         self._services = evaluation.services
-        for name, service in self._services.items():
-            service.reaction.restore = partial(_restore, execute, name)
+        for service in self._services.values():
+            service.reaction.execute = execute
         of = self._service
         self.table: Mapping[str, Handler] = {
             "group.pin": self._pin,
             "progress.look": lambda server="": of(server).demand("look"),
             "progress.trust": lambda server="": of(server).demand("baseline"),
-            "progress.rewind": lambda server="", **args: rewind(execute, of(server), **args),
+            "progress.rewind": lambda server="", **args: rewind(of(server), **args),
             "progress.pause": lambda server="": of(server).reaction.pause(PAUSED_BY_OPERATOR),
             "progress.resume": lambda server="": of(server).reaction.resume(),
             "progress.pair": lambda server="", **args: of(server).pairs.pair(**args),
@@ -45,7 +44,7 @@ class ProgressCommands:
     async def _pin(self, group_id: str) -> str:
         """Add the prompt of a group to the probe set of its server."""
         group = await self._group_commands.find_any(group_id)
-        prompt = prompt_of(await self._group_commands.opened(group_id))
+        prompt = prompt_of(await opened_event(self._group_commands.context, group_id))
         return await self._service(group.server).pin([prompt])
 
     def _service(self, server: str) -> MeasurementService:
@@ -75,7 +74,3 @@ def prompt_of(opened: GroupOpened) -> ProbePrompt:
         before=tuple(messages[:-1]),
         reference=opened.reference or "",
     )
-
-
-async def _restore(execute: Execute, server: str, name: str) -> str:
-    return (await execute("engine.restore", {"server": server, "name": name}))[0]

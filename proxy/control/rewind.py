@@ -8,7 +8,6 @@ the newest save of an experiment in place of the job's model.
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from core.state import Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
-from proxy.evaluation.reaction import effect_of, step_words
+from proxy.evaluation.reaction import effect_of
 from proxy.evaluation.saved_weights import (
     UNNAMED,
     NotPossible,
@@ -225,16 +224,10 @@ def _losses(
 # --- execution -----------------------------------------------------------------------------------
 
 
-Execute = Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
-
-
-async def rewind(
-    execute: Execute, service: MeasurementService, path: str = "", plan_id: str = ""
-) -> str:
+async def rewind(service: MeasurementService, path: str = "", plan_id: str = "") -> str:
     """Rewind the server of a service; return a message.
 
     Args:
-        execute: Executes a command.
         service: The looks at the server.
         path: As in `rewind_plan`.
         plan_id: The plan that the operator has confirmed; empty for the present one.
@@ -252,10 +245,6 @@ async def rewind(
         what = "the rewind that was confirmed no longer holds: another look was verified, or the"
         todo = "Nothing was changed. Rewind again to see the present one"
         raise NotNow(f"{what} job changed", server.name, todo)
-    if not plan.job:
-        return await service.reaction.rewind()
-    with service.reaction.hold_measurements():
-        args = {"server": server.name, "job": plan.job}
-        result, _ = await execute("engine.apply", args)
-        service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
-    return f"{result}; {step_words(plan.step, plan.effect)}"
+    progress = service.context.bus.state.progress[server.name]
+    look = next(look for look in progress.verified if look.look_id == plan.look_id)
+    return await service.reaction.rewind(look, plan.job, plan.weights if plan.job else "")

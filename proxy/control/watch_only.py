@@ -3,7 +3,6 @@
 Every request to a server goes through `ReadOnlyTransport`, which permits only reads.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -22,7 +21,7 @@ from core.commands.plan import WATCH_ONLY_TODO
 from core.runtime.home import Home
 from core.settings import Settings
 from core.version import version
-from proxy.context import ProxyContext, ServerHandle
+from proxy.context import ProxyContext
 from proxy.control.dispatch import CommandHandler
 from proxy.control.record_commands import RecordCommands
 from proxy.http.app import ProxyApp
@@ -86,22 +85,6 @@ def watch_only_commands(context: ProxyContext) -> CommandHandler:
     return CommandHandler(context, RecordCommands(context).table)
 
 
-class WatchOnlyServerWatch(ServerWatch):
-    """Watches one server that serves no requests and is not started by commands."""
-
-    def __init__(
-        self, context: ProxyContext, server: ServerHandle, home: Home | None = None
-    ) -> None:
-        super().__init__(context, server, home)
-        self._slots = SlotsReader(context, server)
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(super().run())
-            name = f"episodes of {self.server.name}"
-            group.create_task(self.context.keep_running(self._slots.run, name), name=name)
-
-
 def watch_app(settings: Settings, control: ASGIApp) -> ProxyApp:
     """Return the application: the control API, and a refusal for every other request."""
     app = ProxyApp(settings, control)
@@ -127,6 +110,9 @@ async def watch_servers(context: ProxyContext, home: Home) -> AsyncIterator[None
         log.warning("%d groups of an earlier proxy are open: they stay as they are", left_open)
     targets = context.settings.servers()
     for name, server in context.servers.items():
-        watch = WatchOnlyServerWatch(context, server, home if targets[name] == "embedded" else None)
+        watch = ServerWatch(context, server, home if targets[name] == "embedded" else None)
         context.tasks.spawn(watch.run(), f"watch:{name}")
+        slots = SlotsReader(context, server)
+        task = f"episodes of {name}"
+        context.tasks.spawn(context.keep_running(slots.run, task), task)
     yield

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
 from core.events.progress import RIGHT_ANSWERS
@@ -25,9 +24,9 @@ from core.whole_file import replace_file
 from proxy.evaluation.probe_set import ProbeSet
 from proxy.evaluation.sampling import PromptTooLong, Sampler
 from proxy.evaluation.scoring import (
+    NoVerdict,
     ProbeScorer,
     ScoredSample,
-    ScoringError,
     answer_of,
     messages_of,
 )
@@ -45,10 +44,6 @@ MOST = 1_000
 """Number of files that are kept, the newest ones."""
 LARGEST = 256 << 20
 """Maximum size in bytes of a file after decompression."""
-
-
-class SampleFailed(AjetError):
-    """The server does not answer a prompt of the probe set."""
 
 
 class MeasuredPrompt(msgspec.Struct, kw_only=True):
@@ -81,7 +76,6 @@ class Measurement(msgspec.Struct, kw_only=True):
 class Baseline:
     """The measurement that others are compared with."""
 
-    look_id: str
     samples: Measurement
     looks: int
     """Number of complete measurements against it so far."""
@@ -89,23 +83,17 @@ class Baseline:
     """The best verified one against it; None without one."""
 
 
+@dataclass(slots=True)
 class Attempt:
-    """A measurement in progress.
+    """A measurement in progress."""
 
-    Args:
-        ended: The event of its end, as far as it is known.
-        probe_set: What is measured.
-        bounds: Lowest and highest possible reward.
-
-    Attributes:
-        samples: Answers for each prompt.
-    """
-
-    def __init__(self, ended: LookEnded, probe_set: ProbeSet, bounds: Bounds) -> None:
-        self.ended = ended
-        self.probe_set = probe_set
-        self.bounds = bounds
-        self.samples = 0
+    ended: LookEnded
+    """The event of its end, as far as it is known."""
+    probe_set: ProbeSet
+    bounds: Bounds
+    """Lowest and highest possible reward."""
+    samples: int = 0
+    """Answers for each prompt."""
 
     def note(self, **fields: object) -> None:
         """Set fields of the event."""
@@ -133,8 +121,7 @@ async def take_samples(
 
     Raises:
         MeasurementCut: The weights were replaced before all answers were sampled.
-        SampleFailed: The server fails to answer a prompt, or each is too long; names it.
-        ScoringError: The reward abstains.
+        NoVerdict: The server fails to answer a prompt, each is too long, or the reward abstains.
     """
     ended, prompts = attempt.ended, list[MeasuredPrompt]()
     for number, prompt in enumerate(attempt.probe_set.prompts, 1):
@@ -143,7 +130,7 @@ async def take_samples(
         except PromptTooLong:
             continue
         except SwarmError as error:
-            raise SampleFailed(f"prompt {prompt.id}: {error}", ended.server) from error
+            raise NoVerdict(f"prompt {prompt.id}: {error}", ended.server) from error
         prompts.append(
             MeasuredPrompt(
                 id=prompt.id,
@@ -155,7 +142,7 @@ async def take_samples(
         )
         on_progress(number * attempt.samples)
     if not prompts:
-        raise SampleFailed("all prompts are longer than the window of the model", ended.server)
+        raise NoVerdict("all prompts are longer than the window of the model", ended.server)
     return Measurement(
         look_id=ended.look_id,
         server=ended.server,
@@ -171,7 +158,7 @@ async def rescored(attempt: Attempt, measured: Measurement, scorer: ProbeScorer)
     """Return the samples of a measurement, scored by another version of the reward.
 
     Raises:
-        ScoringError: The reward abstains.
+        NoVerdict: The reward abstains.
     """
     by_id = {prompt.id: prompt for prompt in attempt.probe_set.prompts}
     prompts = [
@@ -268,7 +255,7 @@ async def conclude(
         baseline: What to compare with; None for a baseline.
 
     Raises:
-        ScoringError: The reward abstains, changes while answers are compared, or is outside the
+        NoVerdict: The reward abstains, changes while answers are compared, or is outside the
             bounds.
     """
     now, before, left_out = _comparable(attempt, measured, baseline, scorer)
@@ -283,7 +270,7 @@ async def conclude(
         reward=scorer.version,
         mode=scorer.mode,
         left_out=(*scorer.left_out, *left_out),
-        baseline_id="" if baseline is None else baseline.look_id,
+        baseline_id="" if baseline is None else baseline.samples.look_id,
         prompts=tuple(
             PromptFigures(
                 id=prompt.id,
@@ -298,7 +285,7 @@ async def conclude(
     try:
         attempt.ended = await asyncio.to_thread(figures, scorer.unweighted)
     except SampleError as error:
-        raise ScoringError(
+        raise NoVerdict(
             f"{error}",
             f"{ended.server}, probe set",
             "Set `rating.score_low` and `rating.score_high`",
@@ -312,38 +299,38 @@ def _comparable(
     and those to which no part of the reward applies; and which these are.
 
     Raises:
-        ScoringError: No prompt is left.
+        NoVerdict: No prompt is left.
     """
     before = baseline.samples if baseline is not None else None
     both = [measured] if before is None else [measured, before]
     asked = set.intersection(*({prompt.id for prompt in taken.prompts} for taken in both))
     long = [prompt.id for prompt in attempt.probe_set.prompts if prompt.id not in asked]
     if not asked:
-        raise ScoringError(
+        raise NoVerdict(
             "no prompt of the baseline fits into the window of the model",
             attempt.ended.server,
             "Shorten the prompts of the probe set",
         )
-    kept, left_out = asked, []
-    if long:
-        text = f"longer than the window of the model: {', '.join(long)}"
-        left_out.append(f"{_prompts(len(long))}: {text}")
+    kept = asked
     if scorer.mode == "absolute":
         kept = asked.intersection(*(_rows(taken, _reward) for taken in both))
         if not kept:
             cause = "no part of the reward applies to any prompt"
-            raise ScoringError(cause, attempt.ended.server, "Add references")
-        if missing := len(asked - kept):
-            left_out.append(f"{_prompts(missing)}: no part of the reward applies")
+            raise NoVerdict(cause, attempt.ended.server, "Add references")
+    reasons = {
+        f"longer than the window of the model: {', '.join(long)}": len(long),
+        "no part of the reward applies": len(asked - kept),
+    }
+    left_out = tuple(
+        f"{count} prompt{'' if count == 1 else 's'}: {reason}"
+        for reason, count in reasons.items()
+        if count
+    )
     now, *rest = [
         replace(taken, prompts=tuple(prompt for prompt in taken.prompts if prompt.id in kept))
         for taken in both
     ]
-    return now, rest[0] if rest else None, tuple(left_out)
-
-
-def _prompts(count: int) -> str:
-    return f"{count} prompt{'' if count == 1 else 's'}"
+    return now, rest[0] if rest else None, left_out
 
 
 async def _wins(
@@ -426,13 +413,21 @@ def _parts(
     if RIGHT_ANSWERS not in values and _rows(now, _right):
         values[RIGHT_ANSWERS] = _right
         unweighted = {*unweighted, RIGHT_ANSWERS}
-    parts = []
-    for name, value in values.items():
-        new, old = _rows(now, value), _rows(before, value)
-        parts.append(_part(name, new, old, number, name not in unweighted))
-    for name, trait in ((LENGTH, _length), (REPETITION, _repetition)):
-        parts.append(_part(name, _rows(now, trait), _rows(before, trait), None, True))
-    return tuple(parts)
+    figures: list[tuple[str, Value, int | None]] = [
+        *((name, value, number) for name, value in values.items()),
+        (LENGTH, lambda _, sample: float(sample.length), None),
+        (REPETITION, lambda _, sample: sample.repetition, None),
+    ]
+    return tuple(
+        _part(
+            name,
+            _rows(now, value),
+            _rows(before, value),
+            judged,
+            judged is None or name not in unweighted,
+        )
+        for name, value, judged in figures
+    )
 
 
 def _part(name: str, now: Rows, old: Rows, number: int | None, counts: bool) -> PartFigures:
@@ -478,14 +473,6 @@ def _part_value(name: str, prompt: MeasuredPrompt, sample: ScoredSample) -> floa
 def _right(prompt: MeasuredPrompt, sample: ScoredSample) -> float | None:
     """Return 1 for a right and 0 for a wrong answer; None without a reference that decides it."""
     return is_right(sample.text, prompt.reference) if prompt.reference else None
-
-
-def _length(prompt: MeasuredPrompt, sample: ScoredSample) -> float:
-    return float(sample.length)
-
-
-def _repetition(prompt: MeasuredPrompt, sample: ScoredSample) -> float:
-    return sample.repetition
 
 
 def _mean(rows: Rows) -> float:

@@ -1,15 +1,14 @@
 """What follows a verdict, and what the operator does about it: alert, pause, rewind."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.commands.plan_progress import require_verified
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import AlertParams, params_of
+from core.events.alerts import params_of
 from core.state import Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -19,17 +18,13 @@ log = logging.getLogger(__name__)
 
 PAUSED_BY_OPERATOR = "paused by the operator"
 
-Restore = Callable[[str], Awaitable[str]]
+Execute = Callable[[str, dict[str, Any]], Awaitable[tuple[str, dict[str, Any]]]]
+"""Executes a command by its name, with its arguments."""
 
 
 def effect_of(look: LookEnded) -> float | None:
     """Return by how much a look is better than its baseline; None for a baseline."""
     return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
-
-
-def step_words(step: int | None, effect: float | None) -> str:
-    """Return which step a rewind restores, and why that one."""
-    return f"step {step}: " + ("the baseline" if effect is None else f"better by {effect:.2f}")
 
 
 class Reaction:
@@ -47,38 +42,40 @@ class Reaction:
         self._wake = wake
         self.rewinding = False
         """The weights are being replaced: no look begins."""
-        self.restore: Restore | None = None
-        """Restores a checkpoint of the server by name, and resumes its engine."""
+        self.execute: Execute | None = None
+        """Restores a checkpoint or applies a job, and starts the engine."""
 
     @property
     def _progress(self) -> Progress:
         return self._context.bus.state.progress.get(self._server.name) or Progress()
 
-    async def rewind(self) -> str:
-        """Restore the checkpoint of the best verified step; return a message.
+    async def rewind(self, look: LookEnded, job: str = "", model: str = "") -> str:
+        """Put the server back to the weights of a verified look; return a message.
+
+        No measurement begins while the weights are replaced.
+
+        Args:
+            look: The look; it has a checkpoint if there is no job.
+            job: A job with the weights; empty to restore the checkpoint.
+            model: The model of that job.
 
         Raises:
-            NotNow: No look has a checkpoint.
-            AjetError: The engine does not restore it.
+            AjetError: The engine does not restore it, or does not start with the job.
         """
-        best = self._progress.best
-        require_verified(self._server.name, self._progress, "", by_engine=True)
-        assert best is not None
-        assert self.restore is not None
-        with self.hold_measurements():
-            result = await self.restore(best.checkpoint)
-            self.rewound(best.look_id, best.checkpoint)
-        return f"{result}; {step_words(best.step, effect_of(best))}"
-
-    @contextlib.contextmanager
-    def hold_measurements(self) -> Iterator[None]:
-        """Begin no measurement while the weights are replaced."""
+        assert self.execute is not None
+        name, args = "engine.restore", {"name": look.checkpoint}
+        if job:
+            name, args = "engine.apply", {"job": job}
         self.rewinding = True
         try:
-            yield
+            result, _ = await self.execute(name, {"server": self._server.name, **args})
+            self.rewound(look.look_id, model or look.checkpoint, model)
         finally:
             self.rewinding = False
             self._wake.set()
+        effect = effect_of(look)
+        why = "the baseline" if effect is None else f"better by {effect:.2f}"
+        return f"{result}; step {look.step}: {why}"
 
     def rewound(self, look_id: str, restored: str, model: str = "") -> None:
         """Record a rewind: the comparison continues, and a pause by the verdict ends.
@@ -112,13 +109,13 @@ class Reaction:
         for kind in ("worse", "below_best", "worse_parts"):
             clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
-    def _alert(self, kind: str, params: AlertParams | None) -> None:
-        """Raise the alert of a kind; clear it if there are no parameters."""
-        name = self._server.name
-        if params is None:
-            clear_alert(self._context.bus, f"{kind}:{name}")
+    def _alert(self, kind: str, fields: Mapping[str, Any] | None) -> None:
+        """Raise the alert of a kind with these fields; clear it for None."""
+        bus, name = self._context.bus, self._server.name
+        if fields is None:
+            clear_alert(bus, f"{kind}:{name}")
         else:
-            show_alert(self._context.bus, f"{kind}:{name}", params, server=name)
+            show_alert(bus, f"{kind}:{name}", params_of(kind, server=name, **fields), server=name)
 
     def pause(self, cause: str) -> str:
         """Stop training on requests; return a message."""
@@ -132,7 +129,7 @@ class Reaction:
     def alert_of_pause(self) -> None:
         """Raise the alert about a pause; do nothing if training is not paused."""
         if reason := self._server.paused:
-            self._alert("paused", params_of("paused", server=self._server.name, reason=reason))
+            self._alert("paused", {"reason": reason})
 
     def resume(self) -> str:
         """Train on requests again; return a message."""
@@ -148,12 +145,25 @@ class Reaction:
         """Raise or clear the alerts; pause or rewind after `worse`, as the settings demand."""
         if ended.outcome != "complete":
             return
-        name, verdict = self._server.name, ended.verdict
-        best, progress = self._progress.best, self._progress
-        rewinds_to = best.step if best is not None else progress.best_step
-        self._alert("below_best", _below_best(ended, rewinds_to))
-        self._alert("worse_parts", _worse_parts(ended))
-        if verdict is None or verdict.outcome != "worse":
+        verdict, compared, best = ended.verdict, ended.against_best, self._progress.best
+        outcome = verdict.outcome if verdict is not None else ""
+        about = {
+            "step": ended.step,
+            "best": best.step if best is not None else self._progress.best_step,
+        }
+        below_best = None
+        if compared is not None and compared.below:
+            below_best = about | {
+                "below": -compared.effect,
+                "least": -compared.high,
+                "most": -compared.low,
+                "than": compared.step,
+            }
+        self._alert("below_best", below_best)
+        parts = tuple(part for part in ended.parts if part.worse_unseen)
+        unseen = {"step": ended.step, "parts": parts, "verdict": outcome}
+        self._alert("worse_parts", unseen if parts else None)
+        if verdict is None or outcome != "worse":
             self._alert("worse", None)
             return
         below = verdict.reference - verdict.effect
@@ -162,41 +172,10 @@ class Reaction:
             self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
         if reaction == "rewind":
             try:  # only a checkpoint of the engine is restored without the operator
-                if best is not None and await offers(self._server, CHECKPOINTS):
-                    await self.rewind()
+                saved = best is not None and best.checkpoint
+                if best is not None and saved and await offers(self._server, CHECKPOINTS):
+                    await self.rewind(best)
                     return
             except AjetError as error:
-                log.error("%s was not rewound: %s", name, error)
-        paused = bool(self._server.paused)
-        worse = params_of(
-            "worse", server=name, step=ended.step, below=below, best=rewinds_to, paused=paused
-        )
-        self._alert("worse", worse)
-
-
-def _below_best(ended: LookEnded, rewinds_to: int | None) -> AlertParams | None:
-    """Return the alert that the policy is below its best verified step; None if it is not."""
-    compared = ended.against_best
-    if compared is None or not compared.below:
-        return None
-    return params_of(
-        "below_best",
-        server=ended.server,
-        step=ended.step,
-        below=-compared.effect,
-        least=-compared.high,
-        most=-compared.low,
-        than=compared.step,
-        best=rewinds_to,
-    )
-
-
-def _worse_parts(ended: LookEnded) -> AlertParams | None:
-    """Return the alert that something the reward does not contain is worse; None if nothing is."""
-    parts = tuple(part for part in ended.parts if part.worse_unseen)
-    if not parts:
-        return None
-    verdict = ended.verdict.outcome if ended.verdict is not None else ""
-    return params_of(
-        "worse_parts", server=ended.server, step=ended.step, parts=parts, verdict=verdict
-    )
+                log.error("%s was not rewound: %s", self._server.name, error)
+        self._alert("worse", about | {"below": below, "paused": bool(self._server.paused)})

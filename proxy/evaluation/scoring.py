@@ -22,8 +22,8 @@ from proxy.rewards.source import (
 from proxy.rewards.text import read
 
 
-class ScoringError(AjetError):
-    """The samples have no score; names the prompt and the reason."""
+class NoVerdict(AjetError):
+    """A measurement fails: an answer or its score is missing; names the prompt and the reason."""
 
 
 class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class ProbeScorer:
         unweighted: Names of the parts of weight 0, which are scored in both modes.
 
     Raises:
-        ScoringError: No version of the reward scores now, or only a judge does without `judges`.
+        NoVerdict: No version of the reward scores now, or only a judge does without `judges`.
     """
 
     def __init__(self, source: RewardSource, limit: float, judges: bool = False) -> None:
@@ -74,7 +74,7 @@ class ProbeScorer:
         if not source.version:
             error = source.health().error
             cause = error.cause if error is not None else "the rewards are still loading"
-            raise ScoringError(cause, source.name, "The look is taken once the rewards are loaded")
+            raise NoVerdict(cause, source.name, "The look is taken once the rewards are loaded")
         if isinstance(source, ComposedSource):
             assert source.serving is not None
             active = source.serving.model.active
@@ -85,7 +85,7 @@ class ProbeScorer:
             if self._pointwise is not None:
                 self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
             elif not judges and any(part.kind == "judge" for part in active):
-                raise ScoringError(
+                raise NoVerdict(
                     "only a judge scores, and a look would call it once for each answer",
                     source.name,
                     "Set `probe.judges: true` to allow that, or add another part",
@@ -95,7 +95,7 @@ class ProbeScorer:
         self.mode: Literal["absolute", "wins"] = "absolute" if self._pointwise else "wins"
         self.version = self._pointwise.version if self._pointwise else source.version
         if not self.version:
-            raise ScoringError(
+            raise NoVerdict(
                 "a judge cannot score now", source.name, "The look is taken once it answers"
             )
 
@@ -103,7 +103,7 @@ class ProbeScorer:
         """Return the samples of one prompt with their scores; without rewards in mode `wins`.
 
         Raises:
-            ScoringError: The reward abstains, or its version changed.
+            NoVerdict: The reward abstains, or its version changed.
         """
         assembly = self._pointwise or self._beside
         if assembly is None:
@@ -116,7 +116,7 @@ class ProbeScorer:
         """Return a sample with its score as a group of one answer.
 
         Raises:
-            ScoringError: The reward abstains for another reason than that no part applies.
+            NoVerdict: The reward abstains for another reason than that no part applies.
         """
         result, version = await assembly.score(assembly.part_input(_context(prompt, [sample])))
         if not isinstance(result, Abstention):
@@ -130,14 +130,14 @@ class ProbeScorer:
         elif result.inapplicable:
             reward, parts = None, {}
         else:
-            raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
+            raise NoVerdict(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
         if self._pointwise is not None:
             self._check_version(version, prompt)
         return _scored(sample, reward, parts)
 
     def _check_version(self, version: str, prompt: ProbePrompt) -> None:
         if version != self.version:
-            raise ScoringError(
+            raise NoVerdict(
                 "the reward changed during the look",
                 f"prompt {prompt.id}",
                 "The next look is scored by the new reward",
@@ -156,7 +156,7 @@ class ProbeScorer:
             1 if the answer of now has the higher reward, 0 if the lower, 0.5 if they are equal.
 
         Raises:
-            ScoringError: The reward abstains, or its version changed.
+            NoVerdict: The reward abstains, or its version changed.
         """
         wins = []
         for place, (text, now) in enumerate(pairs):
@@ -166,7 +166,7 @@ class ProbeScorer:
             sheet = await request_scores(self._source, group, self._limit)
             self._check_version(self._source.version, prompt)
             if isinstance(sheet, Abstention):
-                raise ScoringError(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
+                raise NoVerdict(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
             rewards = {score.index: score.reward for score in sheet.scores}
             wins.append(result_of(rewards[1 - first], rewards[first]))
         return wins

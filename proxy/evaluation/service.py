@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,13 @@ from core.commands.refusal import NotNow
 from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded, Rewound
 from core.events.progress import LookRole
 from core.state import Progress, Server
+from core.state.common import record_of
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.measurement import (
     Attempt,
     Baseline,
     Measurement,
     SampleArchive,
-    SampleFailed,
     conclude,
     rescored,
     take_samples,
@@ -43,7 +44,7 @@ from proxy.evaluation.sampling import (
     open_sampler,
 )
 from proxy.evaluation.saved_weights import save_checkpoint, saved_weights
-from proxy.evaluation.scoring import ProbeScorer, ScoringError
+from proxy.evaluation.scoring import NoVerdict, ProbeScorer
 from proxy.held_out import key_of
 from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -98,6 +99,8 @@ class MeasurementService:
         self._wake = asyncio.Event()
         self._next_at = 0.0
         """Time on the loop's clock before which none begins without a command."""
+        self._advanced_at = 0.0
+        """When an event about progress was published last, on the loop's clock."""
         self._last: tuple[int, int | None] = 0, None
         """Training run and step of the last measurement, complete or not."""
         self._samples: Measurement | None = None
@@ -232,11 +235,10 @@ class MeasurementService:
         attempt = self._attempt("look", probe_set, step=step, run=self._run_number)
         try:
             await self._complete(attempt, demand)
-        except RollingEnded as cut:
-            attempt.note(outcome="cut", cause=f"{cut.what}; {self._size.cut()}")
         except MeasurementCut as cut:
-            attempt.note(outcome="cut", cause=cut.what)
-        except (SampleFailed, ScoringError) as error:
+            size = f"; {self._size.cut()}" if isinstance(cut, RollingEnded) else ""
+            attempt.note(outcome="cut", cause=f"{cut.what}{size}")
+        except NoVerdict as error:
             attempt.note(cause=str(error))
         except asyncio.CancelledError:
             attempt.note(outcome="cut", cause="the proxy stopped")
@@ -264,23 +266,16 @@ class MeasurementService:
 
     def _attempt(self, role: LookRole, probe_set: ProbeSet, **fields: Any) -> Attempt:
         """Return a measurement that has not ended; it failed unless it is concluded."""
-        ended = LookEnded(
-            server=self.server.name,
-            look_id=self.context.runtime.chance.token(6),
-            role=role,
-            outcome="failed",
-            probe_set=probe_set.version,
-            **fields,
-        )
-        rating = self.context.settings.rating
-        bounds = rating.score_low, rating.score_high
-        return Attempt(ended, probe_set, bounds)
+        rating, look_id = self.context.settings.rating, self.context.runtime.chance.token(6)
+        fields |= {"server": self.server.name, "look_id": look_id, "probe_set": probe_set.version}
+        ended = LookEnded(role=role, outcome="failed", **fields)
+        return Attempt(ended, probe_set, (rating.score_low, rating.score_high))
 
     async def _complete(self, attempt: Attempt, demand: Demand | None) -> None:
         """Take a whole measurement.
 
         Raises:
-            MeasurementCut, SampleFailed, ScoringError: It cannot be completed.
+            MeasurementCut, NoVerdict: It cannot be completed.
         """
         context, settings, prompts = self.context, self._settings, attempt.probe_set.prompts
         attempt.note(model=await self._reported_model())
@@ -292,21 +287,12 @@ class MeasurementService:
         attempt.samples = self._size.samples or sampler.usual
         self._size.begin(len(prompts), attempt.samples)
         try:
-            attempt.note(
-                checkpoint=await save_checkpoint(context, self.server, self._progress, sampler.step)
-            )
-            ended = attempt.ended
-            context.bus.publish(
-                LookStarted(
-                    server=ended.server,
-                    look_id=ended.look_id,
-                    role=ended.role,
-                    step=sampler.step,
-                    run=ended.run,
-                    samples=len(prompts) * attempt.samples,
-                )
-            )
-            advance = self._advancer(ended.look_id)
+            saved = await save_checkpoint(context, self.server, self._progress, sampler.step)
+            attempt.note(checkpoint=saved)
+            ended, samples = attempt.ended, len(prompts) * attempt.samples
+            context.bus.publish(record_of(LookStarted, ended, step=sampler.step, samples=samples))
+            self._advanced_at = asyncio.get_running_loop().time()
+            advance = partial(self._advance, ended.look_id)
             measured = await take_samples(attempt, sampler, scorer, advance, context.clock)
         finally:
             await sampler.close()
@@ -326,27 +312,19 @@ class MeasurementService:
 
     async def _saved_as(self, model: str, step: int | None) -> str:
         """Return where a server given by URL has the weights of a step; empty if unknown."""
-        try:
-            if await offers(self.server, CHECKPOINTS):
-                return ""
-        except AjetError:
-            return ""
-        return saved_weights(self._server_state, model, step)
+        with contextlib.suppress(AjetError):
+            if not await offers(self.server, CHECKPOINTS):
+                return saved_weights(self._server_state, model, step)
+        return ""
 
-    def _advancer(self, look_id: str) -> Callable[[int], None]:
-        """Return a function that publishes the number of answers so far, not too often."""
-        loop = asyncio.get_running_loop()
-        published = loop.time()
-
-        def advance(done: int) -> None:
-            nonlocal published
-            self._size.done = done
-            if loop.time() - published >= ADVANCE_EVERY:
-                published = loop.time()
-                event = LookAdvanced(server=self.server.name, look_id=look_id, done=done)
-                self.context.bus.publish(event)
-
-        return advance
+    def _advance(self, look_id: str, done: int) -> None:
+        """Publish the number of answers so far, not too often."""
+        self._size.done = done
+        now = asyncio.get_running_loop().time()
+        if now - self._advanced_at >= ADVANCE_EVERY:
+            self._advanced_at = now
+            event = LookAdvanced(server=self.server.name, look_id=look_id, done=done)
+            self.context.bus.publish(event)
 
     # --- what it is compared with ---------------------------------------------------------------
 
@@ -361,8 +339,7 @@ class MeasurementService:
     @property
     def _run_number(self) -> int:
         """Number of the training run of the present weights; 0 if unknown."""
-        server = self._server_state
-        return 0 if server is None else server.run_number
+        return self.context.bus.state.run_of(self.server.name)
 
     async def _reported_model(self) -> str:
         """Return the model that the server reports now; empty if it reports none.
@@ -398,32 +375,26 @@ class MeasurementService:
             return None, "the samples of the baseline cannot be read"
         self._samples = samples
         if (look.reward, look.mode) != (scorer.version, scorer.mode):
+            kept = {"run": look.run, "checkpoint": look.checkpoint, "saved_as": look.saved_as}
             model = model if rewound else look.model
-            again = self._attempt(
-                "baseline",
-                attempt.probe_set,
-                run=look.run,
-                model=model,
-                checkpoint=look.checkpoint,
-                saved_as=look.saved_as,
-            )
-            return await self._rescored(again, samples, scorer), ""
+            again = self._attempt("baseline", attempt.probe_set, model=model, **kept)
+            self._samples = await self._rescored(again, samples, scorer)
+            return Baseline(self._samples, 0), ""
         current = progress.current
         verdict = current.verdict if current is not None else None
         looks = 0 if verdict is None else verdict.look
-        return Baseline(look.look_id, samples, looks, progress.best_rewards), ""
+        return Baseline(samples, looks, progress.best_rewards), ""
 
     async def _rescored(
         self, attempt: Attempt, samples: Measurement, scorer: ProbeScorer
-    ) -> Baseline:
+    ) -> Measurement:
         """Begin a new comparison: the samples of the baseline are scored by the present reward."""
         samples = await rescored(attempt, samples, scorer)
         file = await self._store(samples)
         await conclude(attempt, samples, scorer, None)
         attempt.note(file=file, restarted="the reward changed")
         self._publish(attempt.ended)
-        self._samples = samples
-        return Baseline(attempt.ended.look_id, samples, 0)
+        return samples
 
 
 def _other_weights(

@@ -91,10 +91,9 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     is_first = slot is None
     slot = slot or next(candidate for candidate in run.slots.candidates if not candidate.uuid)
     run.slots.record_claim(slot, uuid)
-    known = run.context.bus.state.servers.get(run.facts.server.name)
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
     slot.later_step = None
-    slot.training_run = 0 if known is None else known.run_number
+    slot.training_run = run.context.bus.state.run_of(run.facts.server.name)
     run.events.claimed(slot)
     if is_first and all(candidate.uuid for candidate in run.slots.candidates):
         expires_at = run.context.clock() + run.slots.discard_timeout

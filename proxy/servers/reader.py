@@ -196,8 +196,7 @@ class ServerReader:
                 self._publish_update(seen.step - 1, stats, "pool")
 
     def _publish_update(self, step: int, stats: dict[str, float], source: str) -> None:
-        known = self._state()
-        run = 0 if known is None else known.run_number
+        run = self.context.bus.state.run_of(self.server.name)
         self.context.bus.publish(
             UpdateDone(server=self.server.name, step=step, stats=stats, source=source, run=run)
         )

@@ -239,7 +239,7 @@ def shape(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         return {name: shape(one, name) for name, one in value.items()}
     if isinstance(value, list):
-        return collapsed([shape(one) for one in value])
+        return collapsed([shape(item) for item in value])
     if value is None or key in _CONSTANT:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -270,7 +270,7 @@ def same(one: Any, other: Any) -> None:
 def scrubbed(value: Any) -> Any:
     """A body without its ids, times and versions."""
     if isinstance(value, list):
-        return [scrubbed(one) for one in value]
+        return [scrubbed(item) for item in value]
     if not isinstance(value, dict):
         return value
     varying = {"id", "created", "created_at", "system_fingerprint", "signature"}

@@ -168,7 +168,7 @@ async def test_a_captured_request_gets_an_equivalent_answer(tmp_path: Path, name
     assert lost == ({"x-request-id"} if name == "auth_none" else set())  # row 69
     assert ours.headers.get("content-type") == theirs.headers.get("content-type")
     result = list(differing("", read(name, theirs.body), read(name, ours.body)))
-    expected = [one for one in DIFFERENCES if name in one.captures]
+    expected = [difference for difference in DIFFERENCES if name in difference.captures]
     known = {one.at for one in expected}
     left = [one for one in result if not any(re.fullmatch(at, one[0]) for at in known)]
     assert not left
@@ -185,7 +185,7 @@ async def test_the_context_length_message_differs_in_one_number(tmp_path: Path) 
 
 def test_all_captures_exist() -> None:
     assert len(NAMES) == 25
-    assert {name for one in DIFFERENCES for name in one.captures} <= set(NAMES)
+    assert {name for difference in DIFFERENCES for name in difference.captures} <= set(NAMES)
     assert len(STREAMS) == 9
 
 
@@ -216,7 +216,7 @@ def read(name: str, body: bytes) -> Any:
         if values and len(collapsed([shape(values[-1]), shape(event)])) == 1:
             event = joined(values.pop(), event)
         values.append(event)
-    return [one["data"] for one in values]
+    return [value["data"] for value in values]
 
 
 def plain(value: Any, key: str = "") -> Any:
@@ -224,7 +224,7 @@ def plain(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         return {name: plain(one, name) for name, one in value.items()}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, str):
         return _ID.sub("#", value)
     return key if key in _TIMES or key == "sequence_number" else value

@@ -110,7 +110,7 @@ async def test_14_usage_only_when_requested(tmp_path: Path) -> None:
             {"stream_options": {"include_usage": False}},
         )
         for more in options:
-            assert not any("usage" in one for one in await chunks(f, {**HELLO, **more}))
+            assert not any("usage" in chunk for chunk in await chunks(f, {**HELLO, **more}))
         result = await chunks(f, {**HELLO, **USAGE})
         assert not any("usage" in one for one in result[:-1])
         assert result[-1]["choices"] == []
@@ -149,8 +149,8 @@ async def test_16_done_comes_last_and_once(
             completion("cut", finish="length"),
             RuntimeError("x"),
         )
-        for number, one in enumerate(upstream_answers):
-            f.world.swarm.answer = always(one)
+        for number, upstream_answer in enumerate(upstream_answers):
+            f.world.swarm.answer = always(upstream_answer)
             body = {**BODIES[path], "stream": True, "user": str(number)}
             answer = await ask(f, path, body)
             assert answer.body.count(b"data: [DONE]") == 1
@@ -186,7 +186,7 @@ async def test_18_finish_and_stop_reason(
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(upstream_answer)
         whole = (await ask_json(f, CHAT, TOOLED))["choices"][0]
-        streamed = [choice for one in await chunks(f, TOOLED) for choice in one["choices"]]
+        streamed = [choice for chunk in await chunks(f, TOOLED) for choice in chunk["choices"]]
         for last in (whole, streamed[-1]):
             assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
         assert {one["finish_reason"] for one in streamed[:-1]} == {None}
@@ -215,7 +215,7 @@ async def test_18_an_empty_answer_is_valid(
             assert (await ask(f, path, {**BODIES[path], "max_tokens": 1})).status == 200
             assert LAST[path] in (await ask(f, path, {**BODIES[path], "stream": True})).body
         await settle(f)
-        assert {one.phase for one in f.world.state.groups.values()} == {"DONE"}
+        assert {group.phase for group in f.world.state.groups.values()} == {"DONE"}
 
 
 async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
@@ -235,14 +235,14 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
                 actual = await chunks(f, body)
                 texts = [text_of(actual, index=at) for at in range(3)]
                 roles = [one["choices"][0] for one in actual[:3]]
-                assert [one["index"] for one in roles] == [0, 1, 2]
-                assert all(one["delta"]["role"] == "assistant" for one in roles)
+                assert [role["index"] for role in roles] == [0, 1, 2]
+                assert all(role["delta"]["role"] == "assistant" for role in roles)
                 usage = actual[-1]["usage"]
             assert len(set(texts)) == 3
             assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 3 * 23)
             await settle(f)
             group = latest(f)
-            names = [one.episode_uuid for one in group.candidates]
+            names = [candidate.episode_uuid for candidate in group.candidates]
             assert texts == [f"text of {names[at]}" for at in (3, 2, 1)]  # best first
             assert group.returned == 3
 
@@ -305,7 +305,7 @@ async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
 
 
 def _decoded(entries: list[Any]) -> str:
-    return b"".join(bytes(one["bytes"]) for one in entries).decode()
+    return b"".join(bytes(entry["bytes"]) for entry in entries).decode()
 
 
 async def test_22_token_ids_are_the_winners(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ USAGE = {"stream_options": {"include_usage": True}}
 def calls_in(chat_chunks: list[Any]) -> list[dict[str, Any]]:
     """The tool calls of a stream, put together as clients do it."""
     calls: dict[int, dict[str, Any]] = {}
-    for one in chat_chunks:
-        for choice in one["choices"]:
+    for chunk in chat_chunks:
+        for choice in chunk["choices"]:
             for delta in choice["delta"].get("tool_calls") or ():
                 if delta["index"] not in calls:
                     assert set(delta) == {"id", "type", "index", "function"}

@@ -238,7 +238,7 @@ async def test_61_a_broken_reward_function_costs_no_answer(tmp_path: Path, kind:
         assert b"/srv" not in whole.body + streamed.body
         await settle(f)
         assert not f.world.swarm.rewards  # no reward is invented
-        causes = " ".join(one.cause for one in f.world.kinds(ScoringAbstained))
+        causes = " ".join(kind.cause for kind in f.world.kinds(ScoringAbstained))
         assert WHY[kind] in causes, causes
 
 

@@ -37,7 +37,9 @@ async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
             30,
         )
         assert whole["usage"]["total_tokens"] == prompt_tokens + 30
-        assert sorted(one.query for one in f.world.state.groups.values()) == sorted(MANY["prompt"])
+        assert sorted(group.query for group in f.world.state.groups.values()) == sorted(
+            MANY["prompt"]
+        )
         more = {"stream_options": {"include_usage": True}}
         result = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
         actual, ends = [""] * 6, [0] * 6
@@ -121,7 +123,7 @@ async def test_35_many_prompts_count_as_one_request_of_their_session(tmp_path: P
             assert len(answer.json()["choices"]) == len(prompts)
             await f.world.closed()  # released once, with its last group
         groups = f.world.state.groups.values()
-        assert [one.turn for one in groups] == [1, 1, 1, 2, 2]
+        assert [group.turn for group in groups] == [1, 1, 1, 2, 2]
         refused = await ask(f, COMPLETIONS, {**PROMPT, "prompt": ["g", "h"]}, headers=headers)
         assert refused.status == 429
         await settle(f)

@@ -164,7 +164,7 @@ async def test_an_unexpected_error_is_a_500_in_json(
             "param": None,
             "code": 500,
         }
-    (result,) = [one for one in caplog.records if "failed" in one.getMessage()]
+    (result,) = [record for record in caplog.records if "failed" in record.getMessage()]
     assert "LookupError in test_refused.py" in result.getMessage()
     assert result.exc_info is None
     assert "somebody" not in caplog.text

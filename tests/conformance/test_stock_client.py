@@ -143,8 +143,8 @@ async def test_80_several_choices(tmp_path: Path) -> None:
     async with client_of(tmp_path) as (client, f):
         f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
         result = await client.chat.completions.create(**chat_body(n=3, seed=42))
-        assert [one.index for one in result.choices] == [0, 1, 2]
-        assert len({one.message.content for one in result.choices}) == 3
+        assert [choice.index for choice in result.choices] == [0, 1, 2]
+        assert len({choice.message.content for choice in result.choices}) == 3
         texts = ["", ""]
         async for chunk in await client.chat.completions.create(**chat_body(n=2, stream=True)):
             for choice in chunk.choices:

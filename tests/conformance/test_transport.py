@@ -34,8 +34,8 @@ def is_quiet(path: str, event: Any) -> bool:
         return event["type"] in QUIET[path.rpartition("/")[2]]
     choices = event["choices"]
     if path == CHAT:
-        return all(not one["delta"] and one["finish_reason"] is None for one in choices)
-    return all(not one["text"] and one["finish_reason"] is None for one in choices)
+        return all(not choice["delta"] and choice["finish_reason"] is None for choice in choices)
+    return all(not choice["text"] and choice["finish_reason"] is None for choice in choices)
 
 
 class StreamRecorder:
@@ -63,7 +63,7 @@ class StreamRecorder:
 
     @property
     def quiet(self) -> int:
-        return sum(is_quiet(self.path, one) for one in self.lines_of)
+        return sum(is_quiet(self.path, line) for line in self.lines_of)
 
 
 async def hear(url: str, path: str, **more: Any) -> StreamRecorder:
@@ -199,12 +199,12 @@ async def test_07_an_idle_connection_is_reused(tmp_path: Path, idle: float) -> N
         lines = [await stack.enter_async_context(wire(f.url)) for _ in range(3)]
         bodies = [BODIES[CHAT], {**BODIES[CHAT], "stream": True}, None]
         for again in range(2):
-            for one, body in zip(lines, bodies, strict=True):
+            for line, body in zip(lines, bodies, strict=True):
                 if body is None:
-                    await one.ask("GET", "/v1/models")
+                    await line.ask("GET", "/v1/models")
                 else:
-                    await one.ask("POST", CHAT, {**body, "user": str(again)})
-                assert (await one.answer()).status == 200
+                    await line.ask("POST", CHAT, {**body, "user": str(again)})
+                assert (await line.answer()).status == 200
             if not again:
                 await asyncio.sleep(idle)
         await settle(f)

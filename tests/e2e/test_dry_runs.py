@@ -76,8 +76,8 @@ def verbs_with_a_dry_run(parser: argparse.ArgumentParser, above: str = "") -> se
     found = {above} if "--dry-run" in parser._option_string_actions else set()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, one in action.choices.items():
-                found |= verbs_with_a_dry_run(one, f"{above} {name}".strip())
+            for name, choice in action.choices.items():
+                found |= verbs_with_a_dry_run(choice, f"{above} {name}".strip())
     return found
 
 

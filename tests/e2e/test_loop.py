@@ -112,7 +112,7 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path, lo
         assert state.totals.refused == before.totals.refused
         group = new_groups(loop, before)[0]
         assert len(group.candidates) == 4
-        assert all(one.reward is not None for one in group.candidates)
+        assert all(candidate.reward is not None for candidate in group.candidates)
         assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
 
 
@@ -182,7 +182,7 @@ def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
                 for question in QUESTIONS
                 for seed in range(4)
             ]
-        return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
+        return [str(answer.json()["choices"][0]["message"]["content"]) for answer in answers]
 
     known = len(loop.updates())
     refused = loop.state().totals.refused
@@ -319,8 +319,8 @@ def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, result: str) 
     settled(stack)
     group = stack.state().groups[group.group_id]
     assert group.phase == "ABORTED"
-    assert all(one.reward is None for one in group.candidates)
-    assert not any(one.phase == "ended" for one in group.candidates)
+    assert all(candidate.reward is None for candidate in group.candidates)
+    assert not any(candidate.phase == "ended" for candidate in group.candidates)
 
 
 def traceback_of_fault(stack: Stack) -> str:
@@ -343,7 +343,7 @@ def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(hook
         )
     settled(stack)
     group = new_groups(stack, before)[0]
-    assert [one.reward for one in group.candidates] == [0.0, 1.0, 2.0, 3.0]
+    assert [candidate.reward for candidate in group.candidates] == [0.0, 1.0, 2.0, 3.0]
     hooked.file.write_text(GOOD)
     until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 60)
 
@@ -365,7 +365,7 @@ def test_rate_and_abort_by_command(loop: Stack) -> None:
         settled(loop)
         groups = loop.state().groups
         closed = groups[rated.group_id]
-        assert [one.reward for one in closed.candidates] == rewards_of_best(closed, 2)
+        assert [candidate.reward for candidate in closed.candidates] == rewards_of_best(closed, 2)
         assert groups[rated.group_id].source == "human"
         assert groups[aborted.group_id].phase == "ABORTED"
         late = loop.run("rate", rated.group_id, "1")

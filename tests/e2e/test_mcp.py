@@ -30,7 +30,7 @@ class Agent:
         self.texts: list[str] = []
 
     async def names(self) -> set[str]:
-        return {one.name for one in (await self.client.list_tools()).tools}
+        return {tool.name for tool in (await self.client.list_tools()).tools}
 
     async def call(self, name: str, **args: Any) -> dict[str, Any]:
         """The data of a result that is no error."""
@@ -85,7 +85,7 @@ async def test_an_agent_operates_a_run(tmp_path: Path) -> None:
 
 
 async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
-    dangerous = {name.replace(".", "_") for name, one in COMMANDS.items() if one.danger}
+    dangerous = {name.replace(".", "_") for name, command in COMMANDS.items() if command.danger}
     assert READING | dangerous <= await agent.names()
 
     async def state() -> str:
@@ -157,7 +157,9 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
     assert (await agent.call("runs"))["runs"][0]["rated"] == 2
 
     tokens = [token, again["confirmation"]["token"], stop]
-    assert not [text for text in agent.texts if any(one in text for one in tokens)]
+    assert not [
+        text for text in agent.texts if any(access_token in text for access_token in tokens)
+    ]
     assert not [text for text in agent.texts if QUERY in text], "a text without --content"
 
 

@@ -44,7 +44,7 @@ async def looking_on(folder: Path) -> AsyncIterator[RunningConsole]:
         try:
             urls = await asyncio.to_thread(_addresses, folder / "example")
             with Stack(folder / "home") as stack:
-                result = [text for one in urls.items() for text in ("--swarm-url", "=".join(one))]
+                result = [text for item in urls.items() for text in ("--swarm-url", "=".join(item))]
                 await asyncio.to_thread(stack.proxy, "--watch-only", *result)
                 info = running(stack.home, "proxy")
                 assert info is not None
@@ -73,7 +73,7 @@ async def shown(console: RunningConsole, *patterns: str) -> None:
     missing: list[str] = []
     for _ in range(500):
         text = console.text()
-        missing = [one for one in patterns if not re.search(one, text, re.MULTILINE)]
+        missing = [pattern for pattern in patterns if not re.search(pattern, text, re.MULTILINE)]
         if not missing:
             return
         await asyncio.sleep(0.2)

@@ -65,7 +65,7 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
             assert (answer.choices[0].message.content or "").startswith("answer ")
             (group,) = closed(stack)
             assert group.phase == "DONE"
-            assert [one.phase for one in group.candidates] == ["recorded"] * 4
+            assert [candidate.phase for candidate in group.candidates] == ["recorded"] * 4
             assert len(upstream.calls) == 4
 
             pieces = [
@@ -89,7 +89,7 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
             assert stack.run("accept", waiting[0].group_id).returncode == 0
         groups = closed(stack, 3)
         assert groups[-1].source == "human"
-        assert [one.reward for one in groups[-1].candidates] == [0.0, 0.0, 1.0, 0.0]
+        assert [candidate.reward for candidate in groups[-1].candidates] == [0.0, 0.0, 1.0, 0.0]
         status = json.loads(stack.run("status", "--json").stdout)
         assert status["servers"][0]["state"] == "OBSERVING"
         refused = stack.run("engine-stop", "--yes")

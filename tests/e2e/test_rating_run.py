@@ -38,8 +38,8 @@ async def test_an_answer_is_edited_in_an_editor_that_takes_the_terminal(tmp_path
     index = group.rating.order[0]
     assert group.edited_index == index
     assert group.edited == group.candidates[index].text + " and a spoon"
-    assert [one.reward for one in group.candidates] == [
-        float(one.index == index) for one in group.candidates
+    assert [candidate.reward for candidate in group.candidates] == [
+        float(candidate.index == index) for candidate in group.candidates
     ]
 
 

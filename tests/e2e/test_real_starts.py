@@ -146,7 +146,7 @@ async def by_template(at: Place, kind: str) -> None:
         job = runpy.run_path(str(folder / "agent_roll.py"))["job"]()
     finally:
         sys.path.remove(str(folder))
-        for name in [name for name, one in sys.modules.items() if _in(folder, one)]:
+        for name in [name for name, module in sys.modules.items() if _in(folder, module)]:
             del sys.modules[name]
     async with AsyncSwarm(at.swarm.url) as client:
         await client.auto_sync_train_config_and_start_engine(job)

@@ -91,14 +91,14 @@ def test_many_threads_train_within_their_share(tmp_path: Path) -> None:
 
             run = rollout(client, agent, discard_episode_timeout=60)
             done = run_episodes(tasks, run, max_workers=16, record=record)
-            assert all(one.ok for one in done), [one.error for one in done if one.error]
+            assert all(row.ok for row in done), [row.error for row in done if row.error]
             assert restarted.is_set()
             assert record.count == len(tasks)
             # Most may have been done before the restart: two tasks more are a batch in any case.
             more = [
                 Task(task_id=f"u{n}", main_query="What is 1 + 1?") for n in "01" for _ in "1234"
             ]
-            assert all(one.ok for one in run_episodes(more, run, max_workers=8))
+            assert all(episode.ok for episode in run_episodes(more, run, max_workers=8))
             assert client.wait_until_rolling(timeout=90) >= 2
             with SwarmClient(url) as other:
                 _keep_a_share(other)
@@ -134,7 +134,7 @@ def test_the_server_is_killed_in_the_middle(tmp_path: Path) -> None:
             done = run_episodes(tasks, run, max_workers=8, retry=retry)
             killer.join(110)
             assert not killer.is_alive()
-            assert all(one.ok for one in done), [one.error for one in done if one.error]
+            assert all(row.ok for row in done), [row.error for row in done if row.error]
             assert client.wait_until_rolling(timeout=90) >= 1
             assert not [one for one in client.get_episode_buffer() if one.claimed]
 

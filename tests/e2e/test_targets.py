@@ -37,7 +37,7 @@ async def answer(episode: str, body: dict[str, Any], index: int) -> str:
 
 
 def part(group: Group, name: str) -> list[float]:
-    result = [next(p for p in one.parts if p.name == name) for one in group.candidates]
+    result = [next(p for p in candidate.parts if p.name == name) for candidate in group.candidates]
     return [float(str(one.value)) for one in result]
 
 
@@ -89,12 +89,14 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
             # A row is done once its rewards are decided; they are sent a moment later.
             await swarm.until(lambda: len(swarm.rewards) >= 16, 60)
             state = await asyncio.to_thread(stack.state)
-    groups = {one.row_id: one for one in state.groups.values() if one.episode_type == "train"}
+    groups = {
+        group.row_id: group for group in state.groups.values() if group.episode_type == "train"
+    }
     references = {"a": "2", "b": "5", "c": "7", "c:t2": "9"}
     assert {row: group.reference for row, group in groups.items()} == references
     for group in groups.values():
-        for one, value in zip(group.candidates, part(group, "exact"), strict=True):
-            assert value == one.reward == float(one.text == group.reference)
+        for candidate, value in zip(group.candidates, part(group, "exact"), strict=True):
+            assert value == candidate.reward == float(candidate.text == group.reference)
     lines = {row["row_id"]: row for row in map(json.loads, results.read_text().split("\n")[:-1])}
     assert set(lines) == {"a", "b", "c"}
     for row_id, line in lines.items():
@@ -103,8 +105,8 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
         assert line["answer"] == last.candidates[last.returned or 0].text
         assert line["reward"] == last.candidates[last.returned or 0].reward
     assert len(swarm.rewards) == 16
-    dries = [one for one in state.groups.values() if one.row_id.startswith("dry-")]
-    assert [one.episode_type for one in dries] == ["eval"] * len(dries)
+    dries = [group for group in state.groups.values() if group.row_id.startswith("dry-")]
+    assert [dry.episode_type for dry in dries] == ["eval"] * len(dries)
     assert len(dries) >= 2
 
 

@@ -85,8 +85,8 @@ async def test_a_head_of_a_hundred_megabytes(tmp_path: Path) -> None:
 async def test_two_thousand_slow_heads(tmp_path: Path) -> None:
     raise_file_limit()
     async with flooded(tmp_path) as (url, _), contextlib.AsyncExitStack() as stack:
-        for one in await connections(stack, url, 2_000):
-            await one.send("POST /v1/chat/comp")
+        for connection in await connections(stack, url, 2_000):
+            await connection.send("POST /v1/chat/comp")
         await asked(url)
 
 

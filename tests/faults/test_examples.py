@@ -250,8 +250,8 @@ class RunningExample:
         if self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGKILL)
             self.child.wait()
-        for one in self.clients.values():
-            one.close()
+        for client in self.clients.values():
+            client.close()
 
 
 @contextmanager
@@ -267,7 +267,7 @@ def running_example(name: str, folder: Path, steps: int = 0) -> Iterator[Running
     before = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGTERM, before)
-        stages = {one: stack.enter_context(Stage(folder / one)) for one in example.servers}
+        stages = {server: stack.enter_context(Stage(folder / server)) for server in example.servers}
         one = RunningExample(stages, example, folder / "log", steps or example.steps)
         stack.callback(one.close)
         yield one

@@ -54,14 +54,16 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
             seconds = now() - began
             swarm.set_state("ROLLING_POST")  # the last silent ones are given back
             await front.world.closed(10.0)
-            waits = sorted(one.ended - one.began for one in load.requests)
+            waits = sorted(request.ended - request.began for request in load.requests)
             middle = waits[len(waits) // 2]
             print(
                 f"{users} users, {(swarm.step or 0) - 1} updates, {len(waits)} requests in "
                 f"{seconds:.0f} s, median {middle:.2f} s, longest {waits[-1]:.2f} s, "
                 f"{dict(load.tally())}, calls {dict(runners.counts)}"
             )
-            failed = [one.cause for one in front.world.kinds(GroupClosed) if one.phase == "FAILED"]
+            failed = [
+                kind.cause for kind in front.world.kinds(GroupClosed) if kind.phase == "FAILED"
+            ]
             assert load.tally() == {"answered": len(load.requests)}, (failed, load.faults())
             assert not swarm.claimed()
             assert not unmarked(front.world.events)

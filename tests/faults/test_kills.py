@@ -67,7 +67,7 @@ def counted(stack: Stack) -> int:
         still = stack.status()["engine_status"] == "ENGINE.ROLLING"
         if not still or stack.updates() != updates:
             return None
-        return (sum(int(one["samples"]) for one in updates) + collected,)
+        return (sum(int(update["samples"]) for update in updates) + collected,)
 
     return until("no update is in progress", read, 60)[0]
 
@@ -143,7 +143,7 @@ def test_kill_the_engine(tmp_path: Path, run_console: RunningConsole, seed: int)
         before = stack.step()
         until("an update", lambda before=before: stack.step() > before, 60)  # type: ignore[misc]  # bound at once
         at_random(stack, rng)
-        done = max(int(one["step"]) for one in stack.updates())
+        done = max(int(update["step"]) for update in stack.updates())
         stack.kill("engine")
         stack.engine()
         assert stack.status()["engine_status"] == "ENGINE.OFFLINE"

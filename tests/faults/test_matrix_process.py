@@ -133,13 +133,13 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
     async with running_rig(tmp_path / "home", 12) as rig:
         for _ in range(stops):
             await rig.moment()
-            before = [one for one in rig.load.requests if one.how == "open"]
+            before = [request for request in rig.load.requests if request.how == "open"]
             with rig.load.outage(proxy=True):
                 assert await asyncio.to_thread(rig.stack.stop, "proxy") == 0
                 await rig.start()
             await rig.served()
             assert before
-            assert {one.how for one in before} <= {"answered", "left", "refused"}, before
+            assert {line.how for line in before} <= {"answered", "left", "refused"}, before
             alerts = (await asyncio.to_thread(rig.stack.state)).alerts
             assert not any(key.startswith("recovered:") for key in alerts), alerts
 
@@ -167,13 +167,19 @@ async def test_an_unreachable_server(
             named = set()
             while loop.time() < began + seconds:
                 state = await asyncio.to_thread(rig.stack.state)
-                named |= {one.lost.partition(":")[0] for one in state.servers.values() if one.lost}
+                named |= {
+                    server.lost.partition(":")[0]
+                    for server in state.servers.values()
+                    if server.lost
+                }
                 await asyncio.sleep(0.5)
             assert word in named
             await rig.swarm.relay.become("well")
         await rig.served()
         state = await asyncio.to_thread(rig.stack.state)
-        assert not any(one.lost for one in state.servers.values())
+        assert not any(server.lost for server in state.servers.values())
         if relay_state == "frozen":
-            assert not any(one.how == "refused" for one in rig.load.requests), rig.load.faults()
+            assert not any(request.how == "refused" for request in rig.load.requests), (
+                rig.load.faults()
+            )
     assert running(rig.stack.home, "proxy") is None

@@ -71,7 +71,7 @@ def screens(w: World) -> str:
     """The overview's engine and alerts, and the engine screen, as text."""
     view, room = session(w), Room(140, 40, True)
     shown = (engines(view, room), alerts(view, room), server_panel(server(w), view, room))
-    return "\n".join(one.plain for one in shown)
+    return "\n".join(name.plain for name in shown)
 
 
 def bar(w: World) -> str:

@@ -239,7 +239,7 @@ async def test_one_failing_hook_among_other_parts_leaves_the_group_unrewarded(
     async with scored_by(tmp_path, source) as w:
         await until(lambda: source.version)
         await fails(w, 2, HOOKS[row][1])
-        assert {one.part for one in w.kinds(ScoringAbstained)} == {"mine"}
+        assert {kind.part for kind in w.kinds(ScoringAbstained)} == {"mine"}
 
 
 # --- the judge ----------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ async def test_a_failing_judge_only_costs_its_groups_rewards(times: int, tmp_pat
                 with naming(row):
                     judge.forever = how
                     await fails(w, times, words)
-                    assert {one.part for one in w.kinds(ScoringAbstained)} == {"helpful"}
+                    assert {kind.part for kind in w.kinds(ScoringAbstained)} == {"helpful"}
                     judge.forever = None
                     await asyncio.sleep(0.1)  # the breaker's pause, which is not reported
                     await works(w)

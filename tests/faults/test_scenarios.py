@@ -132,9 +132,9 @@ def test_a_killed_client(scenario: Scenario) -> None:
     victim.kill()
     victim.wait()
     scenario.check(2)
-    for one in updates(scenario.url):
-        result = sum(line["step"] == one["step"] for line in scenario.ended)
-        assert result <= one["calls"] <= result + 8  # those whose end was on its way at the kill
+    for update in updates(scenario.url):
+        result = sum(line["step"] == update["step"] for line in scenario.ended)
+        assert result <= update["calls"] <= result + 8  # those whose end was on its way at the kill
 
 
 @scenarios()
@@ -173,7 +173,7 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
     scenario.check(2)
     # During an update, its batch is neither in the pool nor among the updates.
     until("no update is in progress", 60, lambda: scenario.rolling)
-    trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
+    trained = {update["step"]: update["calls"] for update in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
     counter = Counter(one["step"] for one in scenario.ended)
     # An end that was not answered may count as well.

@@ -30,7 +30,7 @@ async def test_fifty_updates_without_a_failed_request(tmp_path: Path) -> None:
             while await asyncio.to_thread(stack.step) < first + UPDATES:
                 await asyncio.sleep(0.2)
         seconds = asyncio.get_running_loop().time() - began
-        waits = sorted(one.ended - one.began for one in crowd.requests)
+        waits = sorted(request.ended - request.began for request in crowd.requests)
         print(
             f"{stack.step() - first} updates, {len(waits)} requests in {seconds:.0f} s, "
             f"median {waits[len(waits) // 2]:.2f} s, longest {waits[-1]:.2f} s, "

@@ -49,7 +49,7 @@ def test_no_acknowledged_vote_is_lost(tmp_path: Path, kills: int) -> None:
             name = group.group_id
             until("it is over", lambda: not stack.state().groups[name].open, 90)  # noqa: B023
             closed = stack.state().groups[name]
-            rewards = [one.reward for one in closed.candidates]
+            rewards = [candidate.reward for candidate in closed.candidates]
             if closed.source != "human" or rewards != rewards_of_best(closed, 1):
                 lost.append((name, closed.phase, closed.cause, closed.source, rewards))
             until("nothing is claimed", lambda: not stack.claimed(), 60)

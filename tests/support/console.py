@@ -143,13 +143,15 @@ class FakeLink:
         if self.broken is not None:
             raise self.broken
         self.text_pages.append(len(ids))
-        found = [self.state.groups[one] for one in ids if one in self.state.groups]
+        found = [
+            self.state.groups[identifier] for identifier in ids if identifier in self.state.groups
+        ]
         return msgspec.json.decode(msgspec.json.encode(found), type=list[Group])
 
     async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]:
         self.curve_pages.append(len(numbers))
         known = map(self.state.engine_runs.numbered, numbers)
-        return {one.number: list(one.curve) for one in known if one is not None}
+        return {other.number: list(other.curve) for other in known if other is not None}
 
     async def events(
         self,
@@ -355,10 +357,10 @@ def _work(app: ConsoleApp) -> str:
         return f"a key, with {screen} in front"
     if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
         return f"{screen} is not painted"
-    for one in screen.walk_children(Widget, with_self=True):
-        if one.message_queue_size:
-            return f"{one} has messages"
-    unplaced = next((one for one in _displayed(screen) if one._layout_required), None)
+    for child in screen.walk_children(Widget, with_self=True):
+        if child.message_queue_size:
+            return f"{child} has messages"
+    unplaced = next((widget for widget in _displayed(screen) if widget._layout_required), None)
     return f"{unplaced} is not laid out" if unplaced else ""
 
 

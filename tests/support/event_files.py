@@ -46,8 +46,8 @@ def _event(record: bytes) -> Iterator[Scalar]:
     at = next((struct.unpack("<d", value)[0] for number, value in fields if number == 1), 0.0)
     step = next((int.from_bytes(value, "little") for number, value in fields if number == 2), 0)
     for summary in (value for number, value in fields if number == 5):
-        for one in (value for number, value in _fields(summary) if number == 1):
-            values = dict(_fields(one))
+        for field in (value for number, value in _fields(summary) if number == 1):
+            values = dict(_fields(field))
             if 2 in values:
                 yield Scalar(values[1].decode(), step, at, struct.unpack("<f", values[2])[0])
 

@@ -82,7 +82,7 @@ TRIAL = TrialSummary(
 
 def events() -> list[Event]:
     """A console with one group of every kind, and something in every field that takes text."""
-    result = [one for one in sample_events() if not hasattr(one, "group_id")]
+    result = [event for event in sample_events() if not hasattr(event, "group_id")]
     result += group_events(1, at=NOW - 60, step=11)
     result += group_events(2, at=NOW - 50, rewards=(0.5,) * 4, step=11)
     result += group_events(3, at=NOW - 8, until="AWAITING_RATING", row_id="row", step=12)
@@ -136,11 +136,11 @@ def hostile_events(text: str) -> list[Event]:
     """The journal's events of one group with hostile texts: messages, tool calls, tracebacks."""
     calls = [{"id": text, "function": {"name": text, "arguments": text}}]
     result = []
-    for one in group_events(3, at=NOW - 8, until="AWAITING_RATING"):
-        raw = _poisoned(msgspec.to_builtins(one), text)
+    for event in group_events(3, at=NOW - 8, until="AWAITING_RATING"):
+        raw = _poisoned(msgspec.to_builtins(event), text)
         if "message" in raw:
             raw["message"] |= {"role": "assistant", "tool_calls": calls, "reasoning": text}
-        result.append(msgspec.convert(raw, type(one)))
+        result.append(msgspec.convert(raw, type(event)))
     return result
 
 
@@ -150,7 +150,7 @@ def _poisoned(value: Any, text: str, key: str = "") -> Any:
     if isinstance(value, dict):
         return {name: _poisoned(one, text, name) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_poisoned(one, text, key) for one in value]
+        return [_poisoned(item, text, key) for item in value]
     return value
 
 

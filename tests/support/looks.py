@@ -108,7 +108,7 @@ def baseline(look_id: str = "b1", step: int | None = 1, **fields: Any) -> LookEn
         "low": 0.35,
         "high": 0.47,
         "prompts": figures_of(False),
-        "parts": tuple(PartFigures(part=one.part, mean=one.before or 0.0) for one in PARTS),
+        "parts": tuple(PartFigures(part=part.part, mean=part.before or 0.0) for part in PARTS),
         "at": NOW - 600,
         "outcome": "complete",
         "reward": "v1",

@@ -45,7 +45,7 @@ class Collector:
 
     def named(self, start: str) -> list[Any]:
         """Spans whose name starts with `start`."""
-        return [one for one in self.spans if one.name.startswith(start)]
+        return [span for span in self.spans if span.name.startswith(start)]
 
 
 def attributes(one: Any) -> dict[str, Any]:

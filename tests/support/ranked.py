@@ -80,7 +80,7 @@ def ranked_group(
         "query": content if isinstance(content, str) else "",
         "body": body,
         "model": "ajet",
-        "turns": 1 + sum(one.get("role") == "assistant" for one in messages),
+        "turns": 1 + sum(message.get("role") == "assistant" for message in messages),
     }
     sealed = list(human or rewards)
     gains = advantages(sealed, 0.0)
@@ -89,7 +89,7 @@ def ranked_group(
         EpisodesClaimed(
             **names,
             episodes=tuple(
-                ClaimedEpisode(index=index, episode_uuid=one) for index, one in enumerate(uuids)
+                ClaimedEpisode(index=index, episode_uuid=uuid) for index, uuid in enumerate(uuids)
             ),
             step=7,
             run=1,
@@ -100,21 +100,23 @@ def ranked_group(
             candidates=tuple(
                 AnsweredCandidate(
                     index=index,
-                    message={"role": "assistant", "content": one} if isinstance(one, str) else one,
+                    message={"role": "assistant", "content": answer}
+                    if isinstance(answer, str)
+                    else answer,
                     finish_reason="stop",
                     seconds=1.0,
                     prompt_tokens=9,
                     completion_tokens=3,
                     truncated=truncated,
                 )
-                for index, one in enumerate(answers)
+                for index, answer in enumerate(answers)
             ),
         ),
     ]
     if rewards:
         scores = tuple(
-            CandidateScore(index=index, reward=one, parts=(Part(name="exact", value=one),))
-            for index, one in enumerate(rewards)
+            CandidateScore(index=index, reward=reward, parts=(Part(name="exact", value=reward),))
+            for index, reward in enumerate(rewards)
         )
         events.append(GroupScored(**names, scores=scores, best=0, version="v1", seconds=0.1))
     if vote is not None:

@@ -78,7 +78,7 @@ def group_events(
     names: dict[str, Any] = {"group_id": group_id, "server": server}
     best = max(range(n), key=lambda index: (rewards[index], -index))
     mean = sum(rewards) / n
-    std = (sum((one - mean) ** 2 for one in rewards) / n) ** 0.5
+    std = (sum((reward - mean) ** 2 for reward in rewards) / n) ** 0.5
     answers = texts or [f"answer {index} to: {query}" for index in range(n)]
     uuids = [f"ep-{number}-{index}" for index in range(n)]
     events: list[tuple[str, list[Event]]] = [

@@ -215,7 +215,7 @@ class Stack:
         state = State()
         try:
             while page := journal.events(state.seq, 5_000):
-                wanted = [one for one in page if until is None or one.seq <= until]
+                wanted = [event for event in page if until is None or event.seq <= until]
                 for event in wanted:
                     reduce(state, event)
                 if len(wanted) < len(page):
@@ -229,7 +229,7 @@ def rewards_of_best(group: Group, index: int) -> list[float]:
     """Return the rewards after the vote that candidate `index` is best. Each candidate with the
     same answer gets its reward, and the embedded engine gives equal answers often."""
     best = group.candidates[index].text.strip()
-    return [float(one.text.strip() == best) for one in group.candidates]
+    return [float(candidate.text.strip() == best) for candidate in group.candidates]
 
 
 def _foreign(name: str) -> bool:

@@ -26,7 +26,7 @@ def as_llama(params: Params) -> Any:
             tie_word_embeddings=True,
         )
     )
-    weights = {name: torch.from_numpy(one) for name, one in _tensors(params).items()}
+    weights = {name: torch.from_numpy(tensor) for name, tensor in _tensors(params).items()}
     missing = model.load_state_dict(weights, strict=False).missing_keys
     assert missing == ["lm_head.weight"]  # it is that of the embedding
     bias = torch.from_numpy(params.head_bias.copy())
@@ -36,7 +36,9 @@ def as_llama(params: Params) -> Any:
 
 def trained_of(model: Any) -> dict[str, Any]:
     """Return the trained parameters by name."""
-    return {name: one for name, one in model.named_parameters() if one.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
 
 def as_numpy(model: Any, flat: Any, params: Params) -> Array:

@@ -62,11 +62,11 @@ def write(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, Stored]
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     head += [_text(key) + _value(value) for key, value in metadata.items()]
     body = b""
-    for name, one in tensors.items():
-        sizes = one.shape[::-1]
+    for name, tensor in tensors.items():
+        sizes = tensor.shape[::-1]
         head.append(_text(name) + struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes))
-        head.append(struct.pack("<IQ", one.kind, len(body)))
-        body += one.data + b"\0" * (-len(one.data) % 32)
+        head.append(struct.pack("<IQ", tensor.kind, len(body)))
+        body += tensor.data + b"\0" * (-len(tensor.data) % 32)
     start = b"".join(head)
     path.write_bytes(start + b"\0" * (-len(start) % 32) + body)
 

@@ -95,15 +95,17 @@ def with_lora(model: Any, rank: int = 4) -> Any:
     )
     model = peft.get_peft_model(model, config, autocast_adapter_dtype=False)
     with torch.no_grad():
-        for name, one in model.named_parameters():
+        for name, parameter in model.named_parameters():
             if "lora_" in name:
-                one.normal_(0.0, 0.2)
+                parameter.normal_(0.0, 0.2)
     return model
 
 
 def save(home: Path, base_files: Path, model: Any, rank: int = 4, dtype: str = "float32") -> None:
     """Save the trained parameters of a model as a policy does."""
-    trained = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    trained = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
     description = ModelDescription(
         base=locate(str(base_files)).digest(form_text(rank, 2 * rank, ())),
         base_model=str(base_files),
@@ -188,8 +190,8 @@ def test_a_merged_folder_is_a_model_of_transformers(
 def test_full_weights_are_a_model_of_transformers(base: Path, tmp_path: Path) -> None:
     model = load(base)
     with torch.no_grad():
-        for one in model.parameters():
-            one.add_(torch.randn_like(one), alpha=0.05)
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.05)
     save(tmp_path / "home", base, model, rank=0)
     assert not (tmp_path / "home" / "adapters").exists()
     folder = exported(tmp_path / "home", tmp_path / "new")

@@ -35,7 +35,7 @@ async def answers_of(policy: TorchPolicy, temperature: float) -> list[Completion
     """Four answers."""
     prompt = policy.render([{"role": "user", "content": "abc"}], None, 16)
     params = [SamplingParams(max_tokens=16, seed=i, temperature=temperature) for i in range(4)]
-    return list(await asyncio.gather(*(policy.sample(prompt, one) for one in params)))
+    return list(await asyncio.gather(*(policy.sample(prompt, param) for param in params)))
 
 
 async def train(policy: TorchPolicy) -> None:
@@ -43,8 +43,8 @@ async def train(policy: TorchPolicy) -> None:
     answers = await answers_of(policy, 1.0)
     await policy.train(
         [
-            TrainSample("t", one.prompt_tokens, one.tokens, one.logprobs, float(i % 2))
-            for i, one in enumerate(answers)
+            TrainSample("t", answer.prompt_tokens, answer.tokens, answer.logprobs, float(i % 2))
+            for i, answer in enumerate(answers)
         ],
         HYPER,
     )

@@ -121,7 +121,9 @@ def test_loss_and_gradient_equal_those_of_the_numpy_engine(
 ) -> None:
     numpy_learner, torch_learner, model = tiny
     samples, old = with_logprobs(samples_with_tools(), torch_learner, 0.3)
-    samples = [replace(one, reward=0.5) if one.task_id == "t2" else one for one in samples]
+    samples = [
+        replace(sample, reward=0.5) if sample.task_id == "t2" else sample for sample in samples
+    ]
     loss, grad = numpy_learner.gradient(samples, hyper)
     torch_loss, torch_grad = torch_learner.gradient(samples, hyper, old)
     assert torch_loss == pytest.approx(loss, abs=1e-4)
@@ -251,9 +253,9 @@ def test_loss_and_gradient_equal_those_of_trl(
 ) -> None:
     hyper = replace(HYPER, kl_form=kl_form, advantage="standard", dual_clip=1e6)
     loaded = loaded_model(folder, rank)
-    samples = [replace(one, mask=None) for one in drawn_samples(200)]
-    prompts, prompt_mask = padded([one.prompt_tokens for one in samples], True, torch.long)
-    answers, mask = padded([one.tokens for one in samples], False, torch.long)
+    samples = [replace(sample, mask=None) for sample in drawn_samples(200)]
+    prompts, prompt_mask = padded([sample.prompt_tokens for sample in samples], True, torch.long)
+    answers, mask = padded([sample.tokens for sample in samples], False, torch.long)
     ids, attention = torch.cat([prompts, answers], 1), torch.cat([prompt_mask, mask], 1)
     trainer = trainer_of(loaded, hyper, tmp_path)
     with torch.no_grad():
@@ -268,7 +270,7 @@ def test_loss_and_gradient_equal_those_of_trl(
     samples, old = with_logprobs(samples, learner, 0.2)
     loss, grad = learner.gradient(samples, hyper, old)
 
-    rewards = torch.tensor([one.reward for one in samples]).view(GROUPS, GROUP_SIZE)
+    rewards = torch.tensor([sample.reward for sample in samples]).view(GROUPS, GROUP_SIZE)
     centred = rewards - rewards.mean(dim=1, keepdim=True)
     loaded.model.train()
     theirs = trainer.compute_loss(
@@ -285,7 +287,7 @@ def test_loss_and_gradient_equal_those_of_trl(
         },
     )
     theirs.backward()
-    expected = torch.cat([one.grad.reshape(-1) for one in loaded.trained])
+    expected = torch.cat([parameter.grad.reshape(-1) for parameter in loaded.trained])
     assert loss == pytest.approx(float(theirs.detach()), abs=1e-5)
     assert float(expected.abs().max()) > 1e-2
     torch.testing.assert_close(grad, expected, atol=1e-5, rtol=0)

@@ -100,7 +100,7 @@ def drained(
         done |= {one.request: one.completion for one in finished}
         if not (sampler.live or sampler.waiting):
             break
-    assert all("too small for this answer alone" in one for one in reasons)
+    assert all("too small for this answer alone" in reason for reason in reasons)
     answers = [done[request] for request in asked if request in done]
     return answers, [pieces[request] for request in asked], failed
 
@@ -115,7 +115,7 @@ def test_no_answer_is_lost_or_changed(
     with caplog.at_level(logging.WARNING, logger="engine.torch.sampling.sampler"):
         answers, pieces, failed = drained(sampler, requests())
     assert not failed
-    assert [one.tokens for one in answers] == [one.tokens for one in whole]
+    assert [answer.tokens for answer in answers] == [one.tokens for one in whole]
     for mine, theirs in zip(answers, whole, strict=True):
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
     assert pieces == texts == [one.text for one in whole]

@@ -52,8 +52,10 @@ def policy(folder: Path) -> Iterator[TorchPolicy]:
 def batch(answers: list[Any]) -> list[TrainSample]:
     """One group; a longer share of the letter `e` is better."""
     return [
-        TrainSample("t", one.prompt_tokens, one.tokens, one.logprobs, float(i % 2), episode=str(i))
-        for i, one in enumerate(answers)
+        TrainSample(
+            "t", answer.prompt_tokens, answer.tokens, answer.logprobs, float(i % 2), episode=str(i)
+        )
+        for i, answer in enumerate(answers)
     ]
 
 
@@ -61,7 +63,7 @@ async def answers_of(policy: TorchPolicy, count: int = 4, **fields: Any) -> list
     """Answers with the seeds 0, 1, ..."""
     prompt = policy.render(MESSAGES, None, 16)
     params = [SamplingParams(max_tokens=16, seed=seed, **fields) for seed in range(count)]
-    return await asyncio.gather(*(policy.sample(prompt, one) for one in params))
+    return await asyncio.gather(*(policy.sample(prompt, param) for param in params))
 
 
 async def test_an_answer_depends_on_its_seed_and_not_on_the_other_rows(policy: TorchPolicy) -> None:
@@ -111,7 +113,7 @@ async def test_updates_raise_the_probability_of_the_better_answers(policy: Torch
     samples = batch(answers)
 
     async def better() -> float:
-        scored = [await policy.logprobs(one.prompt_tokens, one.tokens) for one in answers]
+        scored = [await policy.logprobs(answer.prompt_tokens, answer.tokens) for answer in answers]
         return sum(scored[1] + scored[3]) - sum(scored[0] + scored[2])
 
     before = await better()
@@ -138,10 +140,12 @@ async def test_the_policy_continues_from_its_saved_state(folder: Path, tmp_path:
 
     again = opened(folder, tmp_path)
     assert again.step == 1
-    assert [one.tokens for one in await answers_of(again)] == [one.tokens for one in trained]
+    assert [answer.tokens for answer in await answers_of(again)] == [one.tokens for one in trained]
     await again.reset()
     assert again.step == 0
-    assert [one.tokens for one in await answers_of(again)] == [one.tokens for one in answers]
+    assert [answer.tokens for answer in await answers_of(again)] == [
+        answer.tokens for answer in answers
+    ]
     await again.close()
 
     checkpoints = TorchCheckpoints(tmp_path)
@@ -179,7 +183,7 @@ async def test_a_failed_update_changes_nothing(
     assert (policy.step, after.t) == (1, before.t)
     for name in ("flat", "m", "v"):
         assert (getattr(after, name) == getattr(before, name)).all()
-    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in trained]
+    assert [answer.tokens for answer in await answers_of(policy)] == [one.tokens for one in trained]
     await policy.close()
 
 
@@ -278,7 +282,7 @@ async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
         assert live == [4, 0]
         while sampler.live:
             done += sampler.step(0)
-        return [one.completion.tokens for one in done]
+        return [row.completion.tokens for row in done]
 
     tokens = await policy._worker.run(work, alone=True)
     assert sorted(tokens) == sorted(one.tokens for one in whole)
@@ -322,5 +326,7 @@ async def test_a_failed_pass_leaves_a_model_that_samples(
         await policy.train(batch(answers), HYPER)
     assert not policy._loaded.model.training
     assert all(one.grad is None for one in policy._loaded.trained)
-    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in answers]
+    assert [answer.tokens for answer in await answers_of(policy)] == [
+        answer.tokens for answer in answers
+    ]
     await policy.close()

@@ -83,7 +83,7 @@ def seeded(count: int, seed: int = 0, **fields: Any) -> list[SamplingParams]:
 async def live(policy: TorchPolicy, params: Sequence[SamplingParams]) -> list[Completion]:
     """Answers of the policy itself."""
     prompt = prompt_of(policy)
-    return list(await asyncio.gather(*(policy.sample(prompt, one) for one in params)))
+    return list(await asyncio.gather(*(policy.sample(prompt, param) for param in params)))
 
 
 async def train(policy: TorchPolicy) -> None:
@@ -91,8 +91,8 @@ async def train(policy: TorchPolicy) -> None:
     answers = await live(policy, seeded(4, 90))
     await policy.train(
         [
-            TrainSample("t", one.prompt_tokens, one.tokens, one.logprobs, float(i % 2))
-            for i, one in enumerate(answers)
+            TrainSample("t", answer.prompt_tokens, answer.tokens, answer.logprobs, float(i % 2))
+            for i, answer in enumerate(answers)
         ],
         HYPER,
     )
@@ -100,10 +100,10 @@ async def train(policy: TorchPolicy) -> None:
 
 def same(mine: Sequence[Completion], theirs: Sequence[Completion]) -> None:
     """Check that answers are those of the same weights."""
-    assert [one.tokens for one in mine] == [one.tokens for one in theirs]
-    assert [one.text for one in mine] == [one.text for one in theirs]
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert [completion.tokens for completion in mine] == [their.tokens for their in theirs]
+    assert [completion.text for completion in mine] == [their.text for their in theirs]
+    for completion, other in zip(mine, theirs, strict=True):
+        assert completion.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def hold(policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
@@ -133,12 +133,12 @@ async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> Non
     await train(policy)
     after = await snapshots.sample(old.name, prompt, params)
     same(after, before)
-    assert {one.step for one in after} == {0}
+    assert {line.step for line in after} == {0}
     new = await snapshots.take()
     assert (new.step, new.name != old.name) == (1, True)
     trained = await snapshots.sample(new.name, prompt, params)
     same(trained, await live(policy, params))
-    assert [one.tokens for one in trained] != [one.tokens for one in before]
+    assert [one.tokens for one in trained] != [line.tokens for line in before]
     assert {one.step for one in trained} == {1}
     await policy.reset()
     assert await snapshots.take() == old
@@ -166,13 +166,13 @@ async def test_nothing_else_meets_the_weights_of_a_snapshot(folder: Path) -> Non
     for policy in (plain, beside):
         await train(policy)
     names = [name for name, _ in beside._loaded.model.named_parameters()]
-    parameters = [id(one) for one in beside._loaded.model.parameters()]
+    parameters = [id(parameter) for parameter in beside._loaded.model.parameters()]
     async with asyncio.TaskGroup() as group:
         group.create_task(snapshots.sample(old.name, prompt, seeded(30)))
         group.create_task(train(beside))
     await train(plain)
     assert [name for name, _ in beside._loaded.model.named_parameters()] == names
-    assert [id(one) for one in beside._loaded.model.parameters()] == parameters
+    assert [id(parameter) for parameter in beside._loaded.model.parameters()] == parameters
     mine, other = beside._state(), plain._state()
     assert (mine.flat == other.flat).all()
     assert (mine.m == other.m).all()
@@ -247,7 +247,7 @@ async def test_a_snapshot_is_sampled_while_the_policy_always_answers(policy: Tor
         users = [group.create_task(user()) for _ in range(3)]
         same(await snapshots.sample(name, prompt, seeded(2)), expected)
         ended.set()
-    assert all(one.result() > 0 for one in users)
+    assert all(user.result() > 0 for user in users)
 
 
 async def test_an_update_interrupts_nothing(

@@ -38,7 +38,7 @@ class Site:
 
     async def run(self, *args: str) -> str:
         """Run a command and return its output."""
-        args = tuple(one for one in args if one != "--json") + (
+        args = tuple(arg for arg in args if arg != "--json") + (
             ("--json",) if "--json" in args else ()
         )
         done = await asyncio.to_thread(self.stack.run, *args)

@@ -157,7 +157,7 @@ async def test_help_lists_conflicting_keys() -> None:
         console.app.clear_notifications()
         await console.press("question_mark")
         results = console.app.screen.query(".dialog-problem").results(Static)
-        text = "\n".join(str(one.content) for one in results)
+        text = "\n".join(str(result.content) for result in results)
         assert "! console.keys" in console.text()
         assert "`engine.stop` cannot have `s`: it is the key of `engine.start`" in text
         assert "there is no action `log.folds`. Did you mean `log.fold`?" in text

@@ -75,7 +75,9 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
 
 
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
-    orders = [name for name, one in REMEDIES.items() if one.action or "{keys" in one.effect]
+    orders = [
+        name for name, remedy in REMEDIES.items() if remedy.action or "{keys" in remedy.effect
+    ]
     assert [name for name in orders if not REMEDIES[name].read_only] == []
     hold = AlertRaised(key="hold:embedded", alert_kind="hold", level="error", at=NOW)
     held = action_for(hold, context=advice_context(read_only=True))
@@ -88,7 +90,7 @@ async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
         for place in SCREENS:
             console.app.action_go(place.name)
             await console.settle()
-            keys = [one.key for one in console.app.screen.query_one(KeyBar).shown_keys]
+            keys = [key.key for key in console.app.screen.query_one(KeyBar).shown_keys]
             most = 20 if place.name == "rate" else MAX_KEYS  # a rater uses all of its keys
             assert len(keys) <= most + 1, place  # and the palette
             assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place

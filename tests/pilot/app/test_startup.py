@@ -163,7 +163,7 @@ async def test_flags_that_differ_from_a_running_proxy_are_reported_once(tmp_path
         assert level == "warning"
         assert "http://old:10086, not http://gpu:10086" in text
         assert "Ctrl+Q, then s" in text
-        assert sum(text == one.text for one in world.session.logs("console")) == 1
+        assert sum(text == log.text for log in world.session.logs("console")) == 1
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -223,7 +223,7 @@ async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: P
         assert step.phase == "failed"
         assert step.detail == "engine ended with exit code 2"
         assert step.lines == ("boom [/b]",)
-        await until(lambda: any("exit" in one.text for one in world.session.logs("console")))
+        await until(lambda: any("exit" in log.text for log in world.session.logs("console")))
         assert world.ordered == []
         world.supervisor.fails.clear()
         outcome = await world.session.command("engine.restart_process")
@@ -309,15 +309,15 @@ async def test_child_logs_are_read_without_secret_keys(tmp_path: Path) -> None:
     (logs / "engine.log").write_text("2026-11-21 03:29:30,000 WARNING engine: slow\n")
     async with world.running():
         await until(lambda: len(world.session.logs("proxy")) == 4)
-        lines = [one for one in world.session.logs() if one.source != "console"]
-        assert [one.text for one in lines] == [
+        lines = [log for log in world.session.logs() if log.source != "console"]
+        assert [line.text for line in lines] == [
             "proxy: key [redacted]",
             "engine: slow",
             "proxy: failed",
             "Traceback (most recent call last):",
             "  boom",
         ]
-        assert [one.level for one in lines] == ["info", "warning", "error", "error", "error"]
+        assert [line.level for line in lines] == ["info", "warning", "error", "error", "error"]
 
 
 def test_mock_user_arguments_become_flags() -> None:

@@ -21,9 +21,9 @@ REFRESH = 0.25
 def borders(console: RunningConsole) -> dict[str, str]:
     """Border by the id of each widget that has one."""
     return {
-        one.id or type(one).__name__: str(one.styles.border_top[1].hex)
-        for one in console.app.screen.walk_children(Widget)
-        if one.display and one.styles.border_top[0] == "round"
+        child.id or type(child).__name__: str(child.styles.border_top[1].hex)
+        for child in console.app.screen.walk_children(Widget)
+        if child.display and child.styles.border_top[0] == "round"
     }
 
 

@@ -241,6 +241,6 @@ def test_a_lost_or_booting_server_offers_no_checkpoint_commands() -> None:
     offers = {offer.command for offer in available_commands(session, None, "e")}
     assert {name for name in offers if name.startswith("engine")} == {"engine.stop"}
     session.state.servers["e"] = server(state="BOOTING")
-    commands = {one.command for one in available_commands(session, None, "e")}
+    commands = {command.command for command in available_commands(session, None, "e")}
     assert "engine.save" not in commands
     assert "engine.stop" in commands

@@ -15,7 +15,8 @@ def conversation_events() -> list[Event]:
     """A group that asks for the third answer of a conversation with tools."""
     events = group_events(1, query="And Oslo?", at=NOW - 10, until="AWAITING_RATING")
     return [
-        replace(one, body=BODY, turns=3) if isinstance(one, GroupOpened) else one for one in events
+        replace(event, body=BODY, turns=3) if isinstance(event, GroupOpened) else event
+        for event in events
     ]
 
 

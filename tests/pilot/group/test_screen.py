@@ -142,7 +142,7 @@ async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() ->
 
 async def test_unconfirmed_rewards_are_shown() -> None:
     events = group_events(1)
-    at = next(place for place, one in enumerate(events) if isinstance(one, EpisodesEnded))
+    at = next(place for place, event in enumerate(events) if isinstance(event, EpisodesEnded))
     events[at] = with_outcome(cast(EpisodesEnded, events[at]), "unknown")
     async with run_console(state_of(*events), places=PLACES, at="requests") as console:
         assert "≈ unconfirmed" in console.text()

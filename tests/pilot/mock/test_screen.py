@@ -127,7 +127,7 @@ async def test_the_palette_asks_too_while_training_is_paused() -> None:
     ]
     async with run_console(state_of(*events), places=PLACES, processes=processes) as console:
         offers = available_commands(console.session, None, None)
-        run_available(console.app, next(one for one in offers if one.command == "mock.start"))
+        run_available(console.app, next(offer for offer in offers if offer.command == "mock.start"))
         await console.shows("Start without training?")
         assert processes.commands == []
         await console.press("y")

@@ -166,8 +166,8 @@ async def test_an_unknown_name_suggests_the_closest_one() -> None:
 async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
     async with run_console(raised()) as console:
         result = [
-            replace(one, group_id="g0000777")
-            for one in group_events(777, query="an older question")
+            replace(event, group_id="g0000777")
+            for event in group_events(777, query="an older question")
         ]
         console.link.detail = result
         await type_line(console, "g0000777")
@@ -190,7 +190,7 @@ async def test_the_palette_finds_groups_and_episodes_by_their_ids() -> None:
 
 def test_ids_match_by_their_beginning() -> None:
     groups = raised().groups.values()
-    assert [one.group.group_id for one in id_matches(groups, "r905")] == ["g0905"]
+    assert [match.group.group_id for match in id_matches(groups, "r905")] == ["g0905"]
     assert id_matches(groups, "905") == []
     assert id_matches(groups, " ") == []
 

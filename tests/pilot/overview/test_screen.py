@@ -434,7 +434,9 @@ def test_the_trend_ignores_votes() -> None:
     for step, rewards_of in auto.items():
         for event in group_events(step, step=step, rewards=rewards_of):
             if isinstance(event, GroupSealed) and step > 3:
-                best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+                best = [
+                    replace(reward, reward=float(reward.index == 1)) for reward in event.rewards
+                ]
                 event = replace(event, source="human", rewards=tuple(best))
             events.append(event)
     events.append(UpdateDone(server="embedded", step=6, stats={"kl": 0.1}))
@@ -505,7 +507,7 @@ def test_a_change_that_may_be_noise_has_neither_arrow_nor_colour(
     shown = rewards(session_of(state_of(*events)), LARGE)
     at = shown.plain.index(words)
     assert shown.plain[at:].startswith(f"{words} since step 1")
-    assert [one.style for one in shown.spans if one.start <= at < one.end][-1] == tone
+    assert [span.style for span in shown.spans if span.start <= at < span.end][-1] == tone
 
 
 def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -> None:
@@ -582,9 +584,9 @@ def test_a_step_of_an_unknown_rating_mode_is_no_change_of_it() -> None:
 
 async def test_a_panel_of_one_line_has_its_title_in_the_border_like_the_others() -> None:
     left = [
-        one
-        for one in sample_events()
-        if not isinstance(one, AlertRaised | MockStarted | MockRowDone)
+        event
+        for event in sample_events()
+        if not isinstance(event, AlertRaised | MockStarted | MockRowDone)
     ]
     async with run_console(state_of(*left), size=(160, 48)) as console:
         rows = console.text().splitlines()

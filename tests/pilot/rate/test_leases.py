@@ -193,7 +193,7 @@ async def test_a_taken_over_lease_is_kept_until_the_group_is_on_screen(
         link.late = False
         link.publish_delayed()
         await console.shows("Held 1")
-        assert [one for one in link.leases if one[1] == "g0001"] == [(0.0, "g0001", 20.0)]
+        assert [lease for lease in link.leases if lease[1] == "g0001"] == [(0.0, "g0001", 20.0)]
         clock.now += 13
         await console.settle()
         await console.until(lambda: link.leases[-1] == (13.0, "g0001", 20.0), "a longer lease")

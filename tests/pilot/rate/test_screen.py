@@ -321,7 +321,9 @@ async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one
 
         def noted(screen: Screen[object]) -> None:
             if cards.display and cards.size:
-                painted.extend(one.text for one in cards.query_children(TextPane) if one.display)
+                painted.extend(
+                    child.text for child in cards.query_children(TextPane) if child.display
+                )
             paint(screen)
 
         monkeypatch.setattr(Screen, "_compositor_refresh", noted)
@@ -464,7 +466,7 @@ def held(number: int, since: float, clock: float, query: str = "") -> list[Event
     events = group_events(
         number, query=query or f"Held {number}", at=NOW - since, until="AWAITING_RATING"
     )
-    stored = [one for one in events if not isinstance(one, AnswerReturned)]
+    stored = [event for event in events if not isinstance(event, AnswerReturned)]
     awaited = stored.pop()
     assert isinstance(awaited, RatingAwaited)
     return [*stored, replace(awaited, until=NOW + clock, why="hold")]

@@ -34,7 +34,9 @@ def home(tmp_path: Path) -> Path:
 
 async def worked(console: RunningConsole) -> None:
     """Wait until the thread of the export has ended."""
-    for worker in [one for one in console.app.workers if isinstance(one.node, ExportScreen)]:
+    for worker in [
+        worker for worker in console.app.workers if isinstance(worker.node, ExportScreen)
+    ]:
         await worker.wait()
     await console.settle()
 

@@ -47,9 +47,9 @@ async def read(console: RunningConsole) -> None:
     async with asyncio.timeout(20):
         await console.settle()
         while any(
-            one.is_running
-            for one in console.app.workers
-            if one.group.startswith(("history", "search"))
+            worker.is_running
+            for worker in console.app.workers
+            if worker.group.startswith(("history", "search"))
         ):
             await console.pilot.pause(0.01)
     await console.settle()

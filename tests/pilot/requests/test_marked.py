@@ -99,7 +99,7 @@ class HistoryLink(FakeLink):
 async def test_winners_and_requests_of_all_marked_groups_are_copied() -> None:
     link = HistoryLink(marked())
     async with run_console(link=link, places=PLACES, at="requests") as console:
-        best = {key: one.best or 0 for key, one in link.state.groups.items()}
+        best = {key: group.best or 0 for key, group in link.state.groups.items()}
         cut = link.state.groups["g0002"].candidates[best["g0002"]].text
         await console.press("semicolon", "c")
         texts = [f"{best['g0001']} of 1, whole", cut, f"{best['g0003']} of 3, whole"]

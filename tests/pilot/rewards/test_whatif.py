@@ -100,7 +100,7 @@ async def test_a_vote_against_the_rewards_is_no_flip() -> None:
     voted: list[Event] = [loaded()]
     for event in scored(1, [answer(0.9, 0.2), answer(0.1, 0.6)]):
         if isinstance(event, GroupSealed):
-            sent = tuple(replace(one, reward=float(one.index)) for one in event.rewards)
+            sent = tuple(replace(reward, reward=float(reward.index)) for reward in event.rewards)
             event = replace(event, source="human", rewards=sent)
         voted.append(event)
     async with run_console(state_of(*voted), at="rewards") as console:

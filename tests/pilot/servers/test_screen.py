@@ -99,7 +99,9 @@ async def until(console: RunningConsole, test: Callable[[], bool]) -> None:
 
 
 def line(console: RunningConsole, name: str) -> str:
-    return next(one for one in console.text().splitlines() if one.startswith(f"  {name} "))
+    return next(
+        splitline for splitline in console.text().splitlines() if splitline.startswith(f"  {name} ")
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -172,8 +174,8 @@ async def test_a_narrow_table_drops_the_least_important_columns() -> None:
         assert cell_len(head) <= width
         assert head.endswith(" age")
         assert ("clients" in head) is clients
-        for at, one in enumerate(state().servers.values()):
-            row = "".join(text for text, _ in table_row(one, at, NOW, width))
+        for at, server in enumerate(state().servers.values()):
+            row = "".join(text for text, _ in table_row(server, at, NOW, width))
             assert cell_len(row) == cell_len(head)
     async with run_console(state(), size=(60, 15), at="servers") as console:
         assert line(console, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
@@ -200,7 +202,7 @@ async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
         assert "Group" not in areas
         assert "Rating" not in areas
         orders = {COMMANDS[name].title for name in COMMANDS if not console.session.allows(name)}
-        assert not [one for one in titles if one.startswith(tuple(orders))]
+        assert not [title for title in titles if title.startswith(tuple(orders))]
         for key in ("s", "k", "h", "a", "x", "m", "w"):
             await console.press(key)
         assert not console.link.commands

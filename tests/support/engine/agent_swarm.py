@@ -109,7 +109,9 @@ def _text(
 ) -> str:
     text = f"Hello from candidate {name[:6]}."
     if "which word" in user_text:
-        words = _WORD.findall(" ".join(text_of(one) for one in messages if _is_user(one)))
+        words = _WORD.findall(
+            " ".join(text_of(message) for message in messages if _is_user(message))
+        )
         text = f"The word was {words[0]}." if words else "There was no word."
     elif results:
         text = f"The tool said {results[-1].strip()[:200]!r}."
@@ -152,7 +154,11 @@ def _tools(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if body.get("tool_choice") == "none":
         return {}
     functions = [one.get("function") or {} for one in body.get("tools") or ()]
-    return {one["name"]: one.get("parameters") or {} for one in functions if "name" in one}
+    return {
+        function["name"]: function.get("parameters") or {}
+        for function in functions
+        if "name" in function
+    }
 
 
 def _harmless(

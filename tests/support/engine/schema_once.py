@@ -18,8 +18,8 @@ _documents: dict[Any, dict[str, Any]] = {}
 def _once(*, routes: Any, **options: Any) -> dict[str, Any]:
     """Generate the document of these routes, or return that of equal ones."""
     served = (
-        (getattr(one, "path", ""), str(getattr(one, "methods", "")), *_function(one))
-        for one in routes
+        (getattr(route, "path", ""), str(getattr(route, "methods", "")), *_function(route))
+        for route in routes
     )
     key = repr(options), *served
     if key not in _documents:

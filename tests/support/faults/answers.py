@@ -130,16 +130,16 @@ async def candidates_are_refused_for_good(f: Field) -> None:
         return Denied(422, "That cannot be read.")
 
     def refused() -> int:
-        return sum(one.status in (400, 422) for one in f.load.requests)
+        return sum(request.status in (400, 422) for request in f.load.requests)
 
     with f.load.during(f.load.unread):
         f.swarm.answer, before = refuses, refused()
         await f.swarm.until(lambda: refused() >= before + 4, 20)
         f.swarm.answer = usual
     for group in f.front.world.state.groups.values():
-        for one in group.candidates:
-            if one.error.startswith("refused"):
-                assert one.attempt == 1  # no candidate was requested twice
+        for candidate in group.candidates:
+            if candidate.error.startswith("refused"):
+                assert candidate.attempt == 1  # no candidate was requested twice
 
 
 @fault

@@ -134,8 +134,8 @@ def _stored(journal: Path) -> Iterator[Event]:
 def outcomes(journal: Path) -> Counter[str]:
     """What became of the ends, by the journal; why, where they were not taken."""
     result: Counter[str] = Counter()
-    for one in _events(journal):
-        if isinstance(one, EpisodeEnded):
-            why = "" if one.outcome == "ended" else f": {_UUID.sub('UUID', one.text)[:90]}"
-            result[f"{one.outcome}{why}"] += 1
+    for event in _events(journal):
+        if isinstance(event, EpisodeEnded):
+            why = "" if event.outcome == "ended" else f": {_UUID.sub('UUID', event.text)[:90]}"
+            result[f"{event.outcome}{why}"] += 1
     return result

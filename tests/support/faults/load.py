@@ -140,29 +140,29 @@ class Load:
 
     def answered(self, since: float = 0.0) -> int:
         """Requests begun since then that were answered."""
-        first = bisect_left(self.requests, since, key=lambda one: one.began)
-        return sum(one.how == "answered" for one in self.requests[first:])
+        first = bisect_left(self.requests, since, key=lambda request: request.began)
+        return sum(request.how == "answered" for request in self.requests[first:])
 
     def tally(self) -> Counter[str]:
         """How they ended."""
-        return Counter(one.how for one in self.requests)
+        return Counter(request.how for request in self.requests)
 
     def faults(self) -> dict[str, list[SentRequest]]:
         """What no user should have met: 5xx outside of outages, broken connections, hangs."""
         values: dict[str, list[SentRequest]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
-        for one in self.requests:
-            if one.how in ("cut", "hung"):
-                excused = one.how == "cut" and _within(one, self.cuts)
+        for request in self.requests:
+            if request.how in ("cut", "hung"):
+                excused = request.how == "cut" and _within(request, self.cuts)
                 if not excused:
-                    values[one.how].append(one)
-            elif one.how == "refused":
-                busy = one.status == 503 and one.retry_after
-                if 400 <= one.status < 500:
+                    values[request.how].append(request)
+            elif request.how == "refused":
+                busy = request.status == 503 and request.retry_after
+                if 400 <= request.status < 500:
                     spans = {400: self.too_long + self.unread, 422: self.unread}
-                    if not _within(one, spans.get(one.status, [])):
-                        values["4xx"].append(one)
-                elif not (busy and _within(one, self.outages + self.cuts)):
-                    values["5xx"].append(one)
+                    if not _within(request, spans.get(request.status, [])):
+                        values["4xx"].append(request)
+                elif not (busy and _within(request, self.outages + self.cuts)):
+                    values["5xx"].append(request)
         return values
 
 

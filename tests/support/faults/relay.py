@@ -56,9 +56,9 @@ class Relay:
                     both.create_task(self._pump(reader, back))
                     both.create_task(self._pump(there, writer))
         finally:
-            for one in pipes:
-                self._open.discard(one)
-                one.transport.abort()
+            for pipe in pipes:
+                self._open.discard(pipe)
+                pipe.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -44,7 +44,7 @@ class FaultyRunners:
 
     async def _answer(self, name: str, body: dict[str, Any], index: int) -> Any:
         streams = bool(body.get("stream"))
-        kinds = [one for one in self.kinds if streams or one not in ("cut", "end")]
+        kinds = [kind for kind in self.kinds if streams or kind not in ("cut", "end")]
         kind = self.rng.choice(kinds) if self.rng.random() < self.share else "fine"
         if kind == "silent" and self.swarm.episodes[name].type == "eval":
             question = str(body["messages"])

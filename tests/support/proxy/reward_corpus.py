@@ -64,7 +64,7 @@ class Outcome:
 
     def kinds(self) -> list[tuple[str, int]]:
         """Which kinds of pairs are wrong, most frequent first."""
-        return Counter(f"{one.better} > {one.worse}" for one in self.misses).most_common()
+        return Counter(f"{miss.better} > {miss.worse}" for miss in self.misses).most_common()
 
 
 def prompts(source: str, held: bool | None = None) -> Iterator[Prompt]:

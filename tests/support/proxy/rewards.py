@@ -39,10 +39,10 @@ def scored(
     number: int, parts: Sequence[Sequence[Part]], *, step: int = 1, until: str = "DONE"
 ) -> list[Event]:
     """A group whose candidates have these parts; its rewards are what they make."""
-    rewards = [reward_of(one) for one in parts]
+    rewards = [reward_of(part) for part in parts]
     scores = tuple(
-        CandidateScore(index=index, reward=rewards[index], parts=tuple(one))
-        for index, one in enumerate(parts)
+        CandidateScore(index=index, reward=rewards[index], parts=tuple(part))
+        for index, part in enumerate(parts)
     )
     events: list[Event] = []
     for event in group_events(

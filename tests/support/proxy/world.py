@@ -222,7 +222,9 @@ class World:
     async def open(self, phase: str) -> Group:
         """Wait for a group in `phase`."""
         group: Group = await self.until(
-            lambda: next((one for one in self.state.groups.values() if one.phase == phase), None)
+            lambda: next(
+                (group for group in self.state.groups.values() if group.phase == phase), None
+            )
         )
         return group
 
@@ -313,7 +315,7 @@ async def world(
                 pid=1,
                 url="",
                 version="0",
-                servers={name: one.url for name, one in servers.items()},
+                servers={name: handle.url for name, handle in servers.items()},
                 rewards="scripted",
                 rating_mode=mode_at_start(context),
             )

@@ -415,7 +415,7 @@ def _corrected(rows: list[str]) -> bool:
 
 
 def _done(stack: Stack) -> Group | None:
-    return next((one for one in stack.state().groups.values() if one.phase == "DONE"), None)
+    return next((group for group in stack.state().groups.values() if group.phase == "DONE"), None)
 
 
 async def ask_question(client: httpx.AsyncClient, number: int) -> None:

@@ -77,7 +77,7 @@ class Terminal:
         """Read until all `texts` were painted, in any order, after this call began."""
         mark = len(self.output)
         end = time.monotonic() + limit
-        while missing := [one for one in texts if one not in self.output[mark:]]:
+        while missing := [text for text in texts if text not in self.output[mark:]]:
             assert time.monotonic() < end, f"not painted within {limit:g} s: {missing}"
             assert self.child.poll() is None, f"the console ended with {self.child.returncode}"
             self.read(0.2)

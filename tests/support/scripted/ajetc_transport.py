@@ -74,7 +74,7 @@ class AjetcTransport:
             return self._answer(200, {**info, **self._run()})
         if path == "/ajetc/updates":
             after = int(query["after"][0])
-            return self._answer(200, [one for one in self.updates if one["step"] > after])
+            return self._answer(200, [update for update in self.updates if update["step"] > after])
         if path == "/ajetc/checkpoints":
             return self._answer(200, [self._facts(name) for name in self.saved])
         response = self.tokens.get(path.rpartition("/")[2])

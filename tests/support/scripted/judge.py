@@ -64,7 +64,7 @@ class JudgeRequest:
     @property
     def qualities(self) -> list[float]:
         """What the answers deserve."""
-        result = [_QUALITY.search(str(one.get("text"))) for one in self.answers]
+        result = [_QUALITY.search(str(answer.get("text"))) for answer in self.answers]
         return [float(one[1]) if one else 5.0 for one in result]
 
     @property
@@ -76,7 +76,7 @@ class JudgeRequest:
 def understood(body: dict[str, Any]) -> JudgeRequest:
     """Read a request as a trusting model does."""
     messages = body["messages"]
-    text = "\n".join(str(one["content"]) for one in messages[:2])
+    text = "\n".join(str(message["content"]) for message in messages[:2])
     result = _TAG.search(text)
     tag = result[1] if result else "no-code-was-announced"
     parts: dict[str, list[str]] = {}
@@ -364,11 +364,11 @@ class Bench:
 
     async def score(self, context: GroupContext) -> list[PartValue]:
         """As the model of rewards asks for it."""
-        readings = [read(one) for one in context.answers]
+        readings = [read(answer) for answer in context.answers]
         return await self.part.score(PartInput(context, readings, content_stems(context.query)))
 
     async def values(self, context: GroupContext) -> list[float]:
-        return [one.value for one in await self.score(context)]
+        return [value.value for value in await self.score(context)]
 
     async def cause(self, context: GroupContext) -> str:
         """Why it abstains."""

@@ -143,7 +143,7 @@ class ScriptedOpenAI:
         if self.models and body.get("model") not in (None, *self.models):
             return Failure(404, "no such model").response()
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
-        count = sum(len(str(one.get("content")).split()) for one in messages)
+        count = sum(len(str(message.get("content")).split()) for message in messages)
         result = {"count": count, "max_model_len": self.context, "tokens": list(range(count))}
         return web.json_response({**result, "token_strs": None})
 

@@ -22,7 +22,7 @@ print(hex_id(6), os.read(read, 100).decode())
 def test_ids_are_hex_digits_of_the_size_and_unique() -> None:
     ids = {hex_id(6) for _ in range(1_000)}
     assert len(ids) == 1_000
-    assert all(len(one) == 12 and int(one, 16) >= 0 for one in ids)
+    assert all(len(identifier) == 12 and int(identifier, 16) >= 0 for identifier in ids)
 
 
 @pytest.mark.slow

@@ -54,13 +54,13 @@ def test_a_faulty_plugin_costs_only_itself(
         plugins.load("exits")
     with pytest.raises(KeyError):
         plugins.load("three")
-    logged = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len([one for one in logged if "`raises`" in one]) == 1
     assert all("numbers-of-others 1.2" in one for one in logged)
 
 
 def test_each_plugin_is_reported_with_its_package(plugins: Plugins[int]) -> None:
-    reports = {one.name: one for one in plugins.reports()}
+    reports = {report.name: report for report in plugins.reports()}
     package = "numbers-of-others 1.2"
     assert reports["one"] == PluginReport(GROUP, "one", package, "numbers_module:ONE")
     assert list(reports) == ["one", "text", "raises", "exits", "three"]

@@ -396,7 +396,7 @@ async def by_console(client: ControlClient, name: str, args: Mapping[str, Any]) 
     session.state, session.seen = await client.snapshot(), True
     session.identity = client.identity
     why = refusal_of(session, name, **args)
-    offered = {one.command for one in available_commands(session, "g0001", "embedded")}
+    offered = {command.command for command in available_commands(session, "g0001", "embedded")}
     if name in IN_PALETTE and args in (G, S, {}):
         assert (name in offered) == (why is None), f"palette: {name} {args}: {why}"
     return str(why) if why is not None else ""

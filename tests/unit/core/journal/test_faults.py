@@ -133,7 +133,7 @@ async def test_a_full_disk_during_a_commit(
     Small.pages = ROOM
     await whole(journal, bus)
     assert len(values) == 1
-    assert [one.seq for one in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
+    assert [event.seq for event in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
     ended = rows(journal.path, "select closed_seq from groups where group_id='g0'")
     assert ended == [(first + 1,)]  # as in a commit that failed at first
     assert rows(journal.path, "select count(*) from snapshots") == [(beside == "a snapshot",)]

@@ -84,7 +84,7 @@ async def test_a_conversation_costs_its_length_once(tmp_path: Path) -> None:
     dice = random.Random(7)
     turns = conversation(dice, 30, 2_000)
     tools = [{"type": "function", "function": {"name": noise(dice, 40), "about": "a " * 4_000}}]
-    events: list[Event] = [opened(place, one, tools=tools) for place, one in enumerate(turns)]
+    events: list[Event] = [opened(place, turn, tools=tools) for place, turn in enumerate(turns)]
     result = await written(tmp_path / "j.db", events)
     assert result == events  # numbered in place
     length = len(msgspec.json.encode([turns[-1], tools]))
@@ -139,7 +139,7 @@ async def test_messages_of_any_content_are_restored(tmp_path: Path, seed: int) -
         events.append(CandidatesAnswered(group_id=f"g{number}", candidates=answers))
         events.append(GroupClosed(group_id=f"g{number}", phase="DONE"))
     result = await written(tmp_path / "j.db", events)
-    assert [encode(one) for one in result] == [encode(one) for one in events]
+    assert [encode(one) for one in result] == [encode(event) for event in events]
 
 
 async def test_equal_messages_after_others_are_others(tmp_path: Path) -> None:

@@ -233,7 +233,10 @@ async def test_an_unexpected_error_does_not_end_the_pruning(
         assert await asyncio.to_thread(pruned.wait, 20)
     finally:
         pruner.close()
-    assert [type(one) for one in changes] == [OSError, type(None)]  # the second error is no change
+    assert [type(change) for change in changes] == [
+        OSError,
+        type(None),
+    ]  # the second error is no change
     assert len(filled.groups()) < 30
     filled.check()
     assert caplog.text.count("the journal is not pruned now\nTraceback") == 2
@@ -267,7 +270,7 @@ async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
         filled.add(number)
         await filled.settled()
     runs = filled.bus.state.engine_runs
-    assert [one.groups for one in runs.runs] == [5, 25]
+    assert [run.groups for run in runs.runs] == [5, 25]
     first_seq = runs.runs[0].first_seq
     await filled.bus.publish_durable(RunPinned(first_seq=first_seq, pinned=True))
     before = {f"g{one:04}": filled.journal.group_events(f"g{one:04}") for one in range(10, 15)}
@@ -308,14 +311,18 @@ async def test_a_text_that_is_still_used_is_not_pruned(filled: Filled) -> None:
         filled.add(number)
         await filled.settled()
     first = noise(0)
-    opened = next(one for one in group_events(70, query=first) if isinstance(one, GroupOpened))
+    opened = next(
+        event for event in group_events(70, query=first) if isinstance(event, GroupOpened)
+    )
     filled.bus.publish(opened)
     await filled.settled()
     filled.prune(Retention(days=70.5))
     result = filled.journal.group_events("g0070")[0]
     assert isinstance(result, GroupOpened)
     assert result.query == first
-    again = next(one for one in group_events(71, query=noise(1)) if isinstance(one, GroupOpened))
+    again = next(
+        event for event in group_events(71, query=noise(1)) if isinstance(event, GroupOpened)
+    )
     await filled.bus.publish_durable(again)  # its text was deleted: it is stored once more
     result = filled.journal.group_events("g0071")[0]
     assert isinstance(result, GroupOpened)
@@ -387,7 +394,7 @@ async def test_places_of_groups_stay_and_pruned_ones_are_empty(filled: Filled) -
     assert filled.journal.page(0, 10).groups == []
     oldest = filled.journal.page(25, 6)
     assert oldest.first == 29
-    assert [one.group_id for one in oldest.groups] == ["g0005", "g0030"]
+    assert [group.group_id for group in oldest.groups] == ["g0005", "g0030"]
 
 
 async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled) -> None:
@@ -410,7 +417,7 @@ async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled)
         begun = file.load_state(base.seq)
         assert begun.seq == base.seq
         events = file.events(base.seq, 10_000)
-        assert [one.seq for one in events] == list(range(base.seq + 1, last + 1))
+        assert [event.seq for event in events] == list(range(base.seq + 1, last + 1))
         assert file.page(0, 50, last).start == 29
         assert file.group_events("g0005", last)
 

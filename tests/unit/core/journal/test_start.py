@@ -68,7 +68,7 @@ def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
     with JournalFile(path) as file:
         assert file.load_state() == state
         page = file.page(0, 5)
-        assert [one.phase for one in page.groups] == ["DONE"] * 5
+        assert [group.phase for group in page.groups] == ["DONE"] * 5
         builder = RecordBuilder(file.survey().runs)
         built = [builder.build(group) for group in file.closed_groups()]
     assert len([one for one in built if one is not None]) == 30

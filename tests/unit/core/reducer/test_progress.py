@@ -177,7 +177,7 @@ def test_the_best_look_outlasts_the_cap() -> None:
     plain = replace(BETTER, outcome="unknown")
     for number in range(LOOK_CAP + 5):
         reduce(state, _look(f"n{number}", verdict=plain))
-    looks = [one.look_id for one in _progress(state).looks]
+    looks = [look.look_id for look in _progress(state).looks]
     assert len(looks) == LOOK_CAP
     assert looks[:2] == ["b1", "best"]
     assert looks[-1] == f"n{LOOK_CAP + 4}"
@@ -214,7 +214,7 @@ def test_pairs_are_counted_in_their_order_and_once_each() -> None:
         reduce(state, event)
     ratings = state.progress["s"].pair_ratings
     assert ratings is not None
-    assert [one.pair_id for one in ratings.pairs] == ["p1", "p2"]
+    assert [pair.pair_id for pair in ratings.pairs] == ["p1", "p2"]
     assert (ratings.look_id, ratings.step, ratings.counts.different) == ("l1", 4, 6)
     assert ratings.figures is not None
     assert ratings.figures.ratings == 2
@@ -227,11 +227,11 @@ def test_ratings_of_another_look_or_baseline_begin_again() -> None:
         reduce(state, event)
     assert state.progress["s"].pair_ratings is not None, "a later look alone changes nothing"
     assert reduce(state, _pair(1, "l2")) == frozenset(("progress", "progress:s"))
-    assert [one.pair_id for one in state.progress["s"].pairs.pairs] == ["p1"]  # type: ignore[union-attr]
+    assert [pair.pair_id for pair in state.progress["s"].pairs.pairs] == ["p1"]  # type: ignore[union-attr]
     reduce(state, _baseline("b2"))
     assert state.progress["s"].pair_ratings is None
     reduce(state, _pair(5, "l3", "b2"))
-    assert [one.before for one in state.progress["s"].pair_ratings.pairs] == [5]  # type: ignore[union-attr]
+    assert [pair.before for pair in state.progress["s"].pair_ratings.pairs] == [5]  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_a_group_goes_through_its_phases() -> None:
     ]
     state = made(*events)
     group = state.groups["g"]
-    assert [one.phase for one in group.candidates] == ["ended", "ended"]
+    assert [candidate.phase for candidate in group.candidates] == ["ended", "ended"]
     assert group.best == 1
     assert group.step == 3
     assert group.candidates[0].parts[0].name == "length"
@@ -146,7 +146,7 @@ def test_a_group_goes_through_its_phases() -> None:
 
 def test_partial_claims_that_went_back_leave_no_trace() -> None:
     state = made(*GENERATED[:4], ClaimsReturned(group_id="g", episode_uuids=("e0",), cause="sync"))
-    assert [one.episode_uuid for one in state.groups["g"].candidates] == ["", ""]
+    assert [candidate.episode_uuid for candidate in state.groups["g"].candidates] == ["", ""]
     assert state.groups["g"].phase == "CLAIMING"
 
 
@@ -201,7 +201,7 @@ def test_failed_abstained_and_aborted_say_why() -> None:
         GroupClosed(group_id="g", phase="ABORTED", cause="no reward"),
     )
     group = state.groups["g"]
-    assert [one.error for one in group.candidates] == ["lost", "because"]
+    assert [candidate.error for candidate in group.candidates] == ["lost", "because"]
     assert (group.abstained, group.traceback) == ("hook: raised", "T")
     assert state.totals.aborted == 1
 
@@ -235,16 +235,16 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
     roll = [EngineChanged(server="s", state="ROLLING", step=step) for step in (1, 2, 3)]
     update = UpdateDone(server="s", step=2, stats={"kl": 0.1})
     state = made(START, *roll, update)
-    assert [one.step for one in state.servers["s"].steps] == [1, 2, 3]
+    assert [event.step for event in state.servers["s"].steps] == [1, 2, 3]
     assert state.servers["s"].steps[1].update == {"kl": 0.1}
     sync = EngineChanged(server="s", state="OFFLINE", step=0)
-    assert [one.step for one in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
+    assert [event.step for event in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
 
 
 def test_the_open_engine_span_has_the_present_step() -> None:
     def spans_of(*states: tuple[str, int]) -> list[tuple[str, int | None]]:
         result = [EngineChanged(server="s", state=state, step=step) for state, step in states]
-        return [(one.state, one.step) for one in made(START, *result).servers["s"].spans]
+        return [(span.state, span.step) for span in made(START, *result).servers["s"].spans]
 
     sync = ("WEIGHT_SYNCING", 1)
     late = spans_of(("ROLLING", 1), sync, ("ROLLING", 1), ("ROLLING", 2), ("ROLLING", 2))
@@ -259,7 +259,7 @@ def test_a_step_back_keeps_the_curve_up_to_there() -> None:
     updates = [UpdateDone(server="s", step=step, stats={"kl": step / 10}) for step in (1, 2, 3)]
     off = EngineChanged(server="s", state="OFFLINE", step=0)
     steps = made(START, *roll, *updates, off, roll[1]).servers["s"].steps
-    assert [(one.step, one.update) for one in steps] == [(1, {"kl": 0.1}), (2, {})]
+    assert [(event.step, event.update) for event in steps] == [(1, {"kl": 0.1}), (2, {})]
 
 
 def test_an_update_names_the_source_of_its_figures() -> None:
@@ -269,7 +269,7 @@ def test_an_update_names_the_source_of_its_figures() -> None:
         UpdateDone(server="s", step=2, stats={"no_signal_share": 0.5}, source="pool"),
         EngineChanged(server="s", state="ROLLING", step=3),
     ).servers["s"]
-    assert [one.update_source for one in server.steps] == ["engine", "pool", ""]
+    assert [step.update_source for step in server.steps] == ["engine", "pool", ""]
     assert server.last_update is server.steps[1]
     old = b'{"kind":"update_done","seq":3,"server":"s","step":1,"stats":{"kl":0.1}}'
     read = decode(old)
@@ -346,7 +346,7 @@ def test_the_groups_of_a_stopped_run_are_not_those_of_the_next() -> None:
         *_sealed_under("b", 2),
         *_sealed_under("c", 2),
     ).servers["s"]
-    assert [(one.step, one.engine_run, one.groups) for one in server.steps] == [
+    assert [(step.step, step.engine_run, step.groups) for step in server.steps] == [
         (1, 1, 1),
         (2, 2, 2),
     ]
@@ -385,7 +385,7 @@ def test_a_group_of_an_earlier_run_counts_in_no_step() -> None:
         *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 1)),
         sealed,
     ).servers["s"]
-    assert [(one.step, one.engine_run, one.groups) for one in server.steps] == [(1, 1, 0)]
+    assert [(step.step, step.engine_run, step.groups) for step in server.steps] == [(1, 1, 0)]
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_run_lasts_from_a_start_to_the_stop() -> None:
     assert (run.last_seq, run.ended, run.ending) == (end, float(end), "stopped")
     assert not state.engine_runs.current
     state_at([engine("BOOTING"), engine("ROLLING", 2)], state)
-    assert [one.number for one in state.engine_runs.runs] == [1, 2]
+    assert [run.number for run in state.engine_runs.runs] == [1, 2]
     assert state.engine_runs.numbered(2) is state.engine_runs.running_on("embedded")
 
 
@@ -163,7 +163,7 @@ def test_a_step_that_goes_back_begins_another_run() -> None:
     state = state_at(
         [engine("OFFLINE"), engine("ROLLING", 5), engine("WEIGHT_SYNCING", 5), engine("ROLLING", 1)]
     )
-    assert [(one.first_step, one.ending) for one in state.engine_runs.runs] == [
+    assert [(run.first_step, run.ending) for run in state.engine_runs.runs] == [
         (5, "restarted"),
         (1, ""),
     ]
@@ -177,8 +177,8 @@ def test_nothing_runs_on_a_server_that_is_observed() -> None:
 def test_ratings_versions_and_verdict_are_recorded() -> None:
     parts = (RewardPart(name="length", kind="length", weight=0.3),)
     events = [
-        replace(one, source="human") if isinstance(one, GroupSealed) else one
-        for one in group_events(1)
+        replace(event, source="human") if isinstance(event, GroupSealed) else event
+        for event in group_events(1)
     ]
     verdict = judge([[0.1] * 40] * 4, [[0.9] * 40] * 4, 1)
     state = state_at(
@@ -222,9 +222,9 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_the_mean() -> None:
     for step in range(1, steps + 1):
         level = step / (2 * steps)
         sealed = [
-            one
-            for one in group_events(step, step=step, rewards=(level, level + 0.1))
-            if not isinstance(one, EngineChanged)
+            event
+            for event in group_events(step, step=step, rewards=(level, level + 0.1))
+            if not isinstance(event, EngineChanged)
         ]
         state_at([engine("ROLLING", step), *sealed], state)
         assert len(only_run(state).curve) <= CURVE_CAP
@@ -254,11 +254,11 @@ def test_the_oldest_run_without_a_pin_is_dropped() -> None:
         if number == ENGINE_RUN_CAP + 5:
             break
     runs = state.engine_runs
-    numbers = [one.number for one in runs.runs]
+    numbers = [run.number for run in runs.runs]
     assert numbers == [1, *range(7, ENGINE_RUN_CAP + 6)]
     assert runs.numbered(1) is runs.runs[0]
     assert runs.numbered(2) is None
-    assert set(runs.jobs) == {one.job for one in runs.runs if one.job}
+    assert set(runs.jobs) == {run.job for run in runs.runs if run.job}
 
 
 def test_spans_of_pinned_runs_are_joined() -> None:

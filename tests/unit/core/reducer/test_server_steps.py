@@ -83,7 +83,7 @@ def test_accepted_groups_are_automatic() -> None:
 
 def test_a_rescored_group_counts_with_its_newest_automatic_rewards() -> None:
     events = rated(1, RatingInput("best", order=(0,)))
-    at = next(place for place, one in enumerate(events) if isinstance(one, GroupRated))
+    at = next(place for place, event in enumerate(events) if isinstance(event, GroupRated))
     scores = tuple(CandidateScore(index=index, reward=index / 4) for index in range(4))
     again = GroupScored(
         group_id="g0001", server="embedded", scores=scores, best=3, version="v2", seconds=0.1
@@ -96,12 +96,12 @@ def test_a_rescored_group_counts_with_its_newest_automatic_rewards() -> None:
 def test_equal_automatic_winners_count_as_their_mean() -> None:
     equal = [
         replace(
-            one,
+            event,
             scores=tuple(CandidateScore(index=at, reward=0.5) for at in range(4)),
         )
-        if isinstance(one, GroupScored)
-        else one
-        for one in rated(1, RatingInput("best", order=(2,)))
+        if isinstance(event, GroupScored)
+        else event
+        for event in rated(1, RatingInput("best", order=(2,)))
     ]
     assert stats_of(*equal).hand_mean == 0.25
 
@@ -109,14 +109,16 @@ def test_equal_automatic_winners_count_as_their_mean() -> None:
 def test_without_automatic_rewards_a_rating_enters_no_series() -> None:
     events = [
         ScoringAbstained(group_id="g0001", server="embedded", part="hook", cause="None")
-        if isinstance(one, GroupScored)
-        else one
-        for one in rated(1, RatingInput("best", order=(0,)))
+        if isinstance(event, GroupScored)
+        else event
+        for event in rated(1, RatingInput("best", order=(0,)))
     ]
     stats = stats_of(*events)
     assert (stats.auto, stats.by_hand, stats.hand) == (0, 1, 0)
 
 
 def test_a_group_whose_scores_are_not_in_the_journal_counts_as_sent() -> None:
-    events = [one for one in group_events(1, rewards=AUTO) if not isinstance(one, GroupScored)]
+    events = [
+        event for event in group_events(1, rewards=AUTO) if not isinstance(event, GroupScored)
+    ]
     assert stats_of(*events).auto_mean == pytest.approx(MEAN)

@@ -100,7 +100,7 @@ def test_an_update_has_the_run_of_its_step() -> None:
     assert state.servers["s"].steps[-1].run == 1  # its step began before the run was known
     reduce(state, UpdateDone(server="s", step=7, stats={"kl": 0.1}, run=1))
     reduce(state, rolls(8))
-    assert [(one.step, one.run) for one in state.servers["s"].steps] == [(1, 1), (7, 1), (8, 1)]
+    assert [(step.step, step.run) for step in state.servers["s"].steps] == [(1, 1), (7, 1), (8, 1)]
 
 
 def test_the_number_of_runs_in_state_is_limited() -> None:

@@ -80,7 +80,7 @@ def voted(
             **names,
             rating="best",
             order=(best,),
-            rewards=tuple(one.reward for one in rewards),
+            rewards=tuple(reward.reward for reward in rewards),
             rater=rater,
             blind=blind and not command_line,
             shown=() if command_line else (2, 1, 3, 0) if blind else (0, 1, 2, 3),
@@ -118,16 +118,16 @@ def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
             if isinstance(event, GroupScored):
                 scores = tuple(
                     CandidateScore(
-                        index=one.index,
-                        reward=one.reward,
+                        index=score.index,
+                        reward=score.reward,
                         parts=(
-                            Part("helpful", float(one.index == 3), 0.0),  # a judge that is shown
-                            Part("length", float(one.index == number % 4), 0.5),
+                            Part("helpful", float(score.index == 3), 0.0),  # a judge that is shown
+                            Part("length", float(score.index == number % 4), 0.5),
                             Part("finished", 1.0, gate=True),  # it distinguishes nothing
-                            Part("split", one.index / 4, 0.0),  # a note of the judge
+                            Part("split", score.index / 4, 0.0),  # a note of the judge
                         ),
                     )
-                    for one in event.scores
+                    for score in event.scores
                 )
                 event = msgspec.structs.replace(event, scores=scores)
             result.append(event)
@@ -137,7 +137,7 @@ def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
     changed = RewardsChanged(source="f", ok=True, version="v", parts=model)
     state = state_of(changed, *(event for number in range(1, 5) for event in parts(number)))
     result = state.raters["ann"].parts
-    assert {name: (one.judged, one.agreed) for name, one in result.items()} == {
+    assert {name: (event.judged, event.agreed) for name, event in result.items()} == {
         "helpful": (4, 4),
         "length": (4, 1),
     }
@@ -159,7 +159,7 @@ def test_repeats_leases_and_corrections_change_no_reward() -> None:
     group = state.groups["g0001"]
     assert group.repeated
     assert (group.edited_index, len(group.edited)) == (1, TEXT_CAP)
-    assert [one.reward for one in group.candidates] == [0.0, 1.0, 0.0, 0.0]
+    assert [candidate.reward for candidate in group.candidates] == [0.0, 1.0, 0.0, 0.0]
     assert (state.raters["ann"].repeats, state.raters["ann"].repeated) == (1, 1)
 
     waits = group_events(1, until="AWAITING_RATING")

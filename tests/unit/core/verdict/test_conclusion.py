@@ -51,11 +51,11 @@ def test_the_estimate_of_missing_samples_suffices() -> None:
     assert verdict.outcome == "unknown"
     assert verdict.more is not None
     times = 1 + -(-verdict.more // verdict.samples)
-    assert judge([one * times for one in before], [one * times for one in now], 3).outcome == (
+    assert judge([line * times for line in before], [one * times for one in now], 3).outcome == (
         "better"
     )
     fewer = max(1, times // 4)
-    assert judge([one * fewer for one in before], [one * fewer for one in now], 3).outcome == (
+    assert judge([line * fewer for line in before], [one * fewer for one in now], 3).outcome == (
         "unknown"
     )
 

@@ -46,7 +46,7 @@ def test_repeated_readings_cover_the_mean() -> None:
         rng = random.Random(seed)
         values = [float(rng.random() < 0.7) for _ in range(20)]
         readings = (running_interval(values[:n], 0.2) for n in range(5, 21, 3))
-        missed += any(not one.low <= 0.7 <= one.high for one in readings)
+        missed += any(not reading.low <= 0.7 <= reading.high for reading in readings)
     assert missed <= 2
 
 

@@ -152,7 +152,7 @@ async def test_a_tool_use(text: str, arguments: str, read_as: Any) -> None:
         body = {**ASK_MESSAGES, "stream": True}
         events = read((await d.http.post("/v1/messages", headers=headers, json=body)).text)
         starts = [data for name, data in events if name == "content_block_start"]
-        assert [one["index"] for one in starts] == list(range(len(starts)))
+        assert [start["index"] for start in starts] == list(range(len(starts)))
         assert starts[-1]["content_block"]["type"] == "tool_use"
         (partial,) = [
             data["delta"]["partial_json"]

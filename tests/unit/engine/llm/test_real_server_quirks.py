@@ -170,7 +170,7 @@ async def test_a_system_message_is_put_first() -> None:
         await d.chat(episode, messages=[mine, {"role": "user", "content": "hello"}])
         await d.end(episode, "t")
         (finished,) = d.engine.pool.finished["t"]
-        prompts = [bytes(one.prompt_tokens).decode() for one in finished.completions]
+        prompts = [bytes(completion.prompt_tokens).decode() for completion in finished.completions]
         assert prompts == [f"system: {DEFAULT_SYSTEM}\nuser: hello", "system: mine\nuser: hello"]
         body = (await d.http.post("/replay_latest_llm_call")).json()["input"]["messages"]
         assert body[0] == mine

@@ -61,7 +61,7 @@ def _params(count: int, seed: int = 1, **params: float) -> list[SamplingParams]:
 
 async def _train(policy: TinyPolicy) -> None:
     prompt = _prompt(policy, "Hi")
-    group = [await policy.sample(prompt, one) for one in _params(4, 90)]
+    group = [await policy.sample(prompt, param) for param in _params(4, 90)]
     samples = [
         TrainSample("t", done.prompt_tokens, done.tokens, done.logprobs, i / 3)
         for i, done in enumerate(group)
@@ -71,7 +71,7 @@ async def _train(policy: TinyPolicy) -> None:
 
 async def test_a_snapshot_answers_as_its_weights_did_after_an_update(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    live = [await policy.sample(prompt, one) for one in _params(4)]
+    live = [await policy.sample(prompt, param) for param in _params(4)]
     old = await copies.take()
     before = await copies.sample(old.name, prompt, _params(4))
     assert [done.text for done in before] == [done.text for done in live]
@@ -127,11 +127,11 @@ async def test_a_third_snapshot_drops_the_first(policy: TinyPolicy) -> None:
     for _ in range(MOST):
         await _train(policy)
         snapshots.append(await copies.take())
-    assert len({one.name for one in snapshots}) == MOST + 1
+    assert len({snapshot.name for snapshot in snapshots}) == MOST + 1
     with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
         await copies.sample(snapshots[0].name, prompt, _params(1))
-    for one in snapshots[1:]:
-        assert (await copies.sample(one.name, prompt, _params(1)))[0].step == one.step
+    for snapshot in snapshots[1:]:
+        assert (await copies.sample(snapshot.name, prompt, _params(1)))[0].step == snapshot.step
     with pytest.raises(NoSnapshotError, match="never-taken"):
         await copies.sample("never-taken", prompt, _params(1))
 

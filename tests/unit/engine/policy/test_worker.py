@@ -53,7 +53,7 @@ async def test_an_answer_that_fails_fails_alone() -> None:
     results = await asyncio.gather(
         *(worker.sample(prompt, SamplingParams()) for prompt in prompts), return_exceptions=True
     )
-    assert [getattr(one, "step", None) for one in results] == [7, None, 7]
+    assert [getattr(result, "step", None) for result in results] == [7, None, 7]
     assert isinstance(results[1], AnswerFailedError)
     assert str(results[1]) == "no memory. Buy some."
     assert worker.speed.tokens_per_second is not None

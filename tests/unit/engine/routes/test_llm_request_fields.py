@@ -106,8 +106,8 @@ async def test_log_probs_are_returned_on_request_in_a_whole_answer(driver: Drive
     completion = await complete(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
     entries = completion["choices"][0]["logprobs"]["content"]
     assert len(entries) == completion["usage"]["completion_tokens"]
-    assert "".join(one["token"] for one in entries).startswith(text(completion))
-    assert all(one["logprob"] <= 0.0 and one["top_logprobs"] == [] for one in entries)
+    assert "".join(entry["token"] for entry in entries).startswith(text(completion))
+    assert all(entry["logprob"] <= 0.0 and entry["top_logprobs"] == [] for entry in entries)
     for body in ({}, {"logprobs": False}, {"logprobs": 5}):
         plain = await complete(driver, **body)
         assert plain["choices"][0]["logprobs"] is None

@@ -30,7 +30,9 @@ async def test_a_claim() -> None:
         assert first["episode_uuid"] != second["episode_uuid"]
         records = (await d.post("/get_episode_buffer")).json()["buffer"]
         assert len(records) == 4
-        record = next(one for one in records if one["episode_uuid"] == second["episode_uuid"])
+        record = next(
+            record for record in records if record["episode_uuid"] == second["episode_uuid"]
+        )
         assert record.pop("latest_activity_timestamp") > 1e9
         assert record == {
             "episode_uuid": second["episode_uuid"],
@@ -76,7 +78,7 @@ async def test_the_pool_reports_the_clients_activity() -> None:
         assert pool["completed_tasks_rewards"] == {"a": [0.25, 0.5]}
         assert pool["completed_tasks_client_uuids"] == {"a": ["c1"]}
         active = pool["swarm_client_instruction"]["active_clients"]
-        assert [one["client_uuid"] for one in active] == ["c1", "c2"]
+        assert [active_binding["client_uuid"] for active_binding in active] == ["c1", "c2"]
         assert pool["training_model_path"] == "fake"
         counters = {key: value for key, value in pool.items() if isinstance(value, int)}
         assert counters == {

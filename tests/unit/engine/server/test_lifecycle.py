@@ -54,7 +54,7 @@ async def test_the_samples_equal_the_answers() -> None:
         (batch,) = d.bench.trained
         assert [sample.reward for sample in batch] == [0.75, 0.75]
         words = [answer["choices"][0]["message"]["content"].split() for answer in answers]
-        assert [sample.tokens for sample in batch] == [tuple(map(len, one)) for one in words]
+        assert [sample.tokens for sample in batch] == [tuple(map(len, word)) for word in words]
         prompts = [bytes(sample.prompt_tokens).decode() for sample in batch]
         assert prompts == ["user: first", "user: second"]
 

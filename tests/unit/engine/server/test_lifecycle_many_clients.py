@@ -51,7 +51,7 @@ async def whole_batch(
         return [await d.claim(name, task=f"{name}-t") for _ in range(HELD)]
 
     held = dict(zip(names, await asyncio.gather(*map(claim_all, names)), strict=True))
-    claimed = [one["episode_uuid"] for mine in held.values() for one in mine]
+    claimed = [other["episode_uuid"] for mine in held.values() for other in mine]
     assert len(set(claimed)) == clients * HELD
     assert "No available episodes" in (await d.claim("late"))["fail_cause"]
     running = (await d.pool())["running_episode_details"]
@@ -73,7 +73,7 @@ async def whole_batch(
     owners = Counter(client for group in groups for client in group)
     assert owners == dict.fromkeys(names[:-1], HELD)
     active = pool["swarm_client_instruction"]["active_clients"]
-    assert {one["client_uuid"] for one in active} == set(owners)
+    assert {active_binding["client_uuid"] for active_binding in active} == set(owners)
     await finish(names[-1])
 
 

@@ -63,7 +63,10 @@ async def test_all_clients_agree() -> None:
         await d.play("a", client="c2")
         await agree(d, "c1")
         active = (await d.pool())["swarm_client_instruction"]["active_clients"]
-        assert {one["client_uuid"]: one["allowed_sync_weight"] for one in active} == {
+        assert {
+            active_binding["client_uuid"]: active_binding["allowed_sync_weight"]
+            for active_binding in active
+        } == {
             "c1": True,
             "c2": False,
         }

@@ -151,7 +151,7 @@ def test_every_call_of_an_episode_is_a_sample_with_its_reward(pool: Pool) -> Non
     episode.completions = [answer(1, 2), answer(3), answer()]
     pool.finish(episode, "t", 0.5)
     samples = build_train_batch(pool.take(), Job()).samples
-    assert [(one.tokens, one.reward, one.task_id) for one in samples] == [
+    assert [(sample.tokens, sample.reward, sample.task_id) for sample in samples] == [
         ((1, 2), 0.5, "t"),
         ((3,), 0.5, "t"),
     ]

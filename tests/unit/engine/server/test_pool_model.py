@@ -286,7 +286,8 @@ class Machine(RuleBasedStateMachine):
             if one["episode_status"] == "claimed"
         }
         assert held == {
-            name: (one.owner, one.kind, one.calls) for name, one in model.claimed.items()
+            name: (record.owner, record.kind, record.calls)
+            for name, record in model.claimed.items()
         }
         assert len(buffer) == len(model.claimed) + len(model.queue)
         trained = [
@@ -304,7 +305,8 @@ class Machine(RuleBasedStateMachine):
             }
             active = pool["swarm_client_instruction"]["active_clients"]
             assert {
-                one["client_uuid"]: one["allowed_sync_weight"] for one in active
+                active_binding["client_uuid"]: active_binding["allowed_sync_weight"]
+                for active_binding in active
             } == model.active
 
 

@@ -116,9 +116,9 @@ def test_each_sampled_token_is_trained_once_in_its_own_context(data: st.DataObje
                 assert logprob == -float(whole[at])
                 trained.append(whole[: at + 1])
     drawn = [
-        (*one.prompt_tokens, *one.tokens[: place + 1])
-        for one in calls
-        for place in range(len(one.tokens))
+        (*completion.prompt_tokens, *completion.tokens[: place + 1])
+        for completion in calls
+        for place in range(len(completion.tokens))
     ]
     assert sorted(trained) == sorted(drawn)
 
@@ -151,7 +151,9 @@ def test_other_ids_for_the_same_text_are_replaced_by_the_sampled_ones() -> None:
     mended = repair_prompt(conversation("hi", "one two", "more"), [first], decode)
     assert mended.drifts == 1
     assert mended.tokens == conversation("hi") + odd("one two") + (*b"user: more\n", ANSWER)
-    assert [one.calls for one in merge_calls([first, call(mended.tokens, (9,))])] == [2]
+    assert [merge_call.calls for merge_call in merge_calls([first, call(mended.tokens, (9,))])] == [
+        2
+    ]
 
 
 @pytest.mark.parametrize("result", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
@@ -180,7 +182,7 @@ def test_the_ids_of_every_turn_are_restored() -> None:
         lines += [answer, "next"]
     (timeline,) = merge_calls(calls)
     assert timeline.calls == 4
-    assert sum(timeline.mask) == sum(len(one.tokens) for one in calls)
+    assert sum(timeline.mask) == sum(len(completion.tokens) for completion in calls)
 
 
 def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
@@ -289,12 +291,16 @@ async def test_the_real_policy_trains_a_conversation_as_it_was_sampled() -> None
                 calls.append(drawn)
                 messages.append({"role": "assistant", "content": drawn.text.strip()})
             timelines: list[Timeline] = merge_calls(calls)
-            assert sum(sum(one.mask) for one in timelines) == sum(len(one.tokens) for one in calls)
-            for one in timelines:
-                ids = one.prompt + tuple(one.tokens)
-                scored = await policy.logprobs(one.prompt, one.tokens)
+            assert sum(sum(timeline.mask) for timeline in timelines) == sum(
+                len(completion.tokens) for completion in calls
+            )
+            for timeline in timelines:
+                ids = timeline.prompt + tuple(timeline.tokens)
+                scored = await policy.logprobs(timeline.prompt, timeline.tokens)
                 assert len(ids) <= policy.context
-                for sampled, then, now in zip(one.mask, one.logprobs, scored, strict=True):
+                for sampled, then, now in zip(
+                    timeline.mask, timeline.logprobs, scored, strict=True
+                ):
                     if sampled:
                         assert abs(then - now) < 2e-3
         assert repaired > 0
@@ -329,8 +335,8 @@ async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
         alone = [
             timeline.sample("t", str(number), float(number % 2))
             for number, calls in enumerate(finished)
-            for one in calls
-            for timeline in merge_calls([one])
+            for completion in calls
+            for timeline in merge_calls([completion])
         ]
         assert len(merged) < len(alone)
         hyper = Hyperparameters(epochs=1)

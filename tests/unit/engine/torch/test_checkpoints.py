@@ -109,8 +109,8 @@ def test_a_checkpoint_or_an_adapter_is_exported(
     for name, step in (("latest", 5), ("previous", 4), ("good-2", 2), ("step-000001", 1)):
         tensors, metadata = unpack(checkpoints.export(name, half))
         assert (metadata["step"], metadata["base"]) == (str(step), LORA.base)
-        assert {name: one.shape for name, one in tensors.items()} == dict(LORA.layout)
-        assert {one.dtype for one in tensors.values()} == {"F16" if half else "F32"}
+        assert {name: tensor.shape for name, tensor in tensors.items()} == dict(LORA.layout)
+        assert {tensor.dtype for tensor in tensors.values()} == {"F16" if half else "F32"}
     for name in ("step-000009", "../x", "none"):
         names = "latest, previous, good-3, good-2; adapters after the updates 1, 2, 3, 4, 5"
         with pytest.raises(NoCheckpointError, match=f"There are: {names}"):

@@ -147,8 +147,8 @@ def test_exported_weights_can_be_imported(
     store.save(state_of(7, description), description, "seven")
     data = stores.export(store.path("seven"), description, half)
     tensors, _ = unpack(data)
-    assert {name: one.shape for name, one in tensors.items()} == dict(description.layout)
-    assert {one.dtype for one in tensors.values()} == {"F16" if half else "F32"}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == dict(description.layout)
+    assert {tensor.dtype for tensor in tensors.values()} == {"F16" if half else "F32"}
     assert store.import_weights("back", data, description) == 7
     store.restore("back", description.base)
     result = store.load(description)

@@ -387,5 +387,5 @@ async def test_a_small_group_passes_many_large_ones_that_claim_in_vain(tmp_path:
         await w.until(lambda: swarm.refusals)
         small = await w.ask("small")
         assert (await w.reply(small)).why == "winner"
-        still = sum(one.query.startswith("large") for one in w.state.open_groups())
+        still = sum(group.query.startswith("large") for group in w.state.open_groups())
         assert still == 36

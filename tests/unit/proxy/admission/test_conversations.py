@@ -334,10 +334,10 @@ def test_a_repeated_conversation_is_a_new_one_each_time() -> None:
     """As the passes over a dataset whose tool call repeats."""
     known = Conversations()
     passes = [[step(known, number) for number in range(len(STEPS))] for _ in range(4)]
-    for one in passes:
-        assert [turn for _, turn in one] == [1, 2, 3]
-        assert len({session for session, _ in one}) == 1
-    assert len({one[0][0] for one in passes}) == 4
+    for pass_ in passes:
+        assert [turn for _, turn in pass_] == [1, 2, 3]
+        assert len({session for session, _ in pass_}) == 1
+    assert len({pass_[0][0] for pass_ in passes}) == 4
 
 
 def test_a_repeated_conversation_is_matched_although_its_answers_come_back_changed() -> None:

@@ -141,8 +141,10 @@ async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full
         third = await say(w, "c0", "c")
         await w.until(lambda: len(w.groups.runs) == 6)
         swarm.finish_sync()
-        replies = await asyncio.gather(*(w.reply(one) for one in (*flood[:3], *others, third)))
-        assert sum(one.answer is None for one in replies) == 1
+        replies = await asyncio.gather(
+            *(w.reply(waiter) for waiter in (*flood[:3], *others, third))
+        )
+        assert sum(reply.answer is None for reply in replies) == 1
         assert replies[-1].answer is not None
         await w.closed()
         causes = [group.cause for group in w.state.groups.values() if group.phase == "ABORTED"]

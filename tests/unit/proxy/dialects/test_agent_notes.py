@@ -99,9 +99,9 @@ def test_openclaw_sessions_with_the_same_words_are_distinguished() -> None:
     """By the text around them, which is the same in each turn."""
     conversations = Conversations()
     prompts = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
-    places = [conversations.match([one], "key", "") for one in prompts]
-    for one, place in zip(prompts, places, strict=True):
-        more = [one, {"role": "assistant", "content": "Hi."}, user(f"{STAMP}And now?")]
+    places = [conversations.match([prompt], "key", "") for prompt in prompts]
+    for prompt, place in zip(prompts, places, strict=True):
+        more = [prompt, {"role": "assistant", "content": "Hi."}, user(f"{STAMP}And now?")]
         assert conversations.match(more, "key", "").session == place.session
 
 

@@ -66,12 +66,12 @@ def exchange(dialect: Dialect, body: Any) -> None:
         assert request.status in (400, 404)
         assert json.loads(dialect.refusal(request))
         return
-    for one in request.parts or (request,):
-        assert one.encoded()
-        session_of(one.headers, one.body)
-        helper_of(one.body, one.query)
+    for part in request.parts or (request,):
+        assert part.encoded()
+        session_of(part.headers, part.body)
+        helper_of(part.body, part.query)
         known = Conversations()
-        known.add_answer(known.match(one.messages).session, {"content": "a"})
+        known.add_answer(known.match(part.messages).session, {"content": "a"})
     answer(dialect, request)
 
 
@@ -79,7 +79,7 @@ def answer(dialect: Dialect, request: ChatRequest) -> None:
     message = {"content": "a", "reasoning": "b", "tool_calls": [_CALL]}
     result = public_answer({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
     winners = apply_tool_choice([result] * max(1, len(request.parts)), request)
-    assert all(list(deltas(one)) for one in winners)
+    assert all(list(deltas(winner)) for winner in winners)
     assert dialect.writer(request, "m", 5).body(winners)
     writer = dialect.writer(request, "m", 5)
     assert writer.opening() + writer.answer(winners)

@@ -115,7 +115,7 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
 
     async def scorer(ctx: GroupContext) -> list[float]:
         contexts.append(ctx)
-        return [float(one.index) for one in ctx.answers]
+        return [float(answer.index) for answer in ctx.answers]
 
     async with fronted(tmp_path, configured=SEES) as f:
         f.world.source.scorer = scorer

@@ -413,17 +413,17 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(
         w.server.client._features = None  # type: ignore[attr-defined]
         best = msgspec.structs.replace(w.kinds(LookEnded)[0], checkpoint="progress-1", seq=0)
         w.context.bus.publish(best)
-        restored: list[str] = []
+        executed: list[tuple[str, dict[str, Any]]] = []
 
-        async def restore(name: str) -> str:
-            restored.append(name)
-            return "s is back"
+        async def execute(name: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+            executed.append((name, args))
+            return "s is back", {}
 
-        service.reaction.restore = restore
+        service.reaction.execute = execute
         policy.share = 0.1
         service.demand("look")
         await w.until(lambda: w.kinds(TrainingResumed))
-        assert restored == ["progress-1"]
+        assert executed == [("engine.restore", {"server": "s", "name": "progress-1"})]
         assert not w.server.paused
         assert "worse:s" not in w.state.alerts
         (rewound,) = w.kinds(Rewound)

@@ -42,7 +42,10 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def gathered(w: World) -> bool:
     """Whether the group holds three episodes in a window."""
     (group,) = w.state.open_groups()
-    return w.server.claimer.keeping and sum(bool(one.episode_uuid) for one in group.candidates) == 3
+    return (
+        w.server.claimer.keeping
+        and sum(bool(candidate.episode_uuid) for candidate in group.candidates) == 3
+    )
 
 
 @pytest.mark.parametrize("end", ["leave", "deadline"])
@@ -61,7 +64,7 @@ async def test_a_group_that_gathers_gives_back_each_episode_once(tmp_path: Path,
         assert await w.server.claimer.ends.tasks.drain(20)
         assert swarm.owners == ["me"] * 3
         assert [one.client for one in swarm.claimed()] == ["other"] * 3
-        kinds = [type(one) for one in w.kinds(ClaimsReturned, GroupClosed)]
+        kinds = [type(kind) for kind in w.kinds(ClaimsReturned, GroupClosed)]
         assert kinds[-2:] == [ClaimsReturned, GroupClosed]
 
 
@@ -70,7 +73,9 @@ async def test_a_group_with_a_claim_in_flight_gives_back_each_episode_once(tmp_p
         swarm.fail_next("/claim_episode", "late")
         ticket = await w.ask()
         await w.until(
-            lambda: sum(bool(one.episode_uuid) for one in w.group(ticket).candidates) == 3
+            lambda: (
+                sum(bool(candidate.episode_uuid) for candidate in w.group(ticket).candidates) == 3
+            )
         )
         swarm.hungry = True
         ticket.leave()

@@ -104,19 +104,19 @@ async def test_no_user_waits_for_a_rater(tmp_path: Path) -> None:
             w = await stack.enter_async_context(world(tmp_path / name, configured=chosen))
             w.console()
             users[name] = Users(w, tasks)
-        worlds = [one.w for one in users.values()]
+        worlds = [user.w for user in users.values()]
         for second in range(0, 300, 5):
-            for name, one in users.items():
+            for name, user in users.items():
                 if second % 30 == 0:
                     for _ in range(4):
-                        one.send(stream=bool(one.sent % 2))
-                await scenes[name](one.w)
+                        user.send(stream=bool(user.sent % 2))
+                await scenes[name](user.w)
             await let(5.0, *worlds)
         await let(10.0, *worlds)
-        for name, one in users.items():
-            assert (name, len(one.waits), one.refused) == (name, 40, [])
-            assert max(one.waits) < max(users["off"].waits) + 10.0, name
-        states = [one.w.state for name, one in users.items() if name != "off"]
+        for name, user in users.items():
+            assert (name, len(user.waits), user.refused) == (name, 40, [])
+            assert max(user.waits) < max(users["off"].waits) + 10.0, name
+        states = [user.w.state for name, user in users.items() if name != "off"]
         assert all(sum(group.unrated for group in state.groups.values()) >= 36 for state in states)
 
 
@@ -143,7 +143,7 @@ async def test_the_oldest_unrated_group_ends_and_stays_in_the_list(tmp_path: Pat
         await w.until(lambda: oldest.phase == "DONE")
         assert (oldest.source, oldest.unrated, oldest.rating) == ("auto", True, None)
         await let(30.0, w)  # the one user is served: no other group has to end
-        assert {one.phase for one in others} == {"AWAITING_RATING"}
+        assert {other.phase for other in others} == {"AWAITING_RATING"}
 
 
 async def test_the_fallback_can_be_an_abort(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_a_held_vote_is_sent_before_an_unrated_group_ends(tmp_path: Path) 
         await w.reply(await w.ask("one more"))
         await w.until(lambda: newest.phase == "DONE")
         assert (newest.source, newest.unrated) == ("human", False)
-        assert {one.phase for one in others} == {"AWAITING_RATING"}
+        assert {other.phase for other in others} == {"AWAITING_RATING"}
 
 
 async def test_the_votes_so_far_of_several_raters_are_sent(tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ async def test_an_update_waits_for_no_rater_while_a_user_waits_for_it(tmp_path: 
         w.swarm.set_state("ROLLING_POST")
         await w.server.watcher.wait_for(lambda status: status.is_in(ROLLING_POST))
         await let(30.0, w)  # nobody waits: the update does
-        assert {one.phase for one in groups} == {"AWAITING_RATING"}
+        assert {group.phase for group in groups} == {"AWAITING_RATING"}
         waiter = await w.ask("one more")
         await let(5.0, w)
         assert (await w.reply(waiter)).error is None
-        assert {one.unrated for one in groups} == {True}
+        assert {group.unrated for group in groups} == {True}
 
 
 async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(
@@ -260,7 +260,7 @@ async def test_a_row_waits_for_votes_and_ends_no_group(tmp_path: Path) -> None:
             await w.ask(f"row {number}", headers={"x-ajet-row": f"row-{number}"})
         waiter = await w.ask("row 2", headers={"x-ajet-row": "row-2"})  # joins
         await let(400.0, w, step=5.0)
-        assert {one.phase for one in groups} == {"AWAITING_RATING"}
+        assert {group.phase for group in groups} == {"AWAITING_RATING"}
         assert len(open_groups(w)) == 4
         await w.commands.rate(groups[0].group_id, "best", (2,))
         await let(6.0, w)
@@ -341,12 +341,12 @@ async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_pat
             for _ in range(50):
                 await let(15.0, w, step=5.0)
                 waited.add(runner.counters.waiting)
-                if groups := [one for one in open_groups(w) if one.rating is None]:
+                if groups := [group for group in open_groups(w) if group.rating is None]:
                     await w.commands.rate(groups[0].group_id, "best", (2,))
             await run
         assert (runner.counters.done, runner.counters.failed, runner.counters.retries) == (40, 0, 0)
         assert WAITS_FOR_VOTES in waited
         await w.closed()
         groups = w.state.groups.values()
-        assert sorted(application.asked) == sorted({one.row_id for one in groups})
-        assert [(one.phase, one.source) for one in groups] == [("DONE", "human")] * 40
+        assert sorted(application.asked) == sorted({group.row_id for group in groups})
+        assert [(group.phase, group.source) for group in groups] == [("DONE", "human")] * 40

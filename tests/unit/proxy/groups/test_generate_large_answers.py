@@ -25,9 +25,12 @@ async def test_an_oversized_answer_is_not_requested_again_and_nothing_of_it_is_k
         await w.closed()
         assert reply.error is not None
         assert len(w.swarm.chats) == 4
-        assert {one.failure for one in w.kinds(CandidateFailed)} == {"oversized"}
+        assert {kind.failure for kind in w.kinds(CandidateFailed)} == {"oversized"}
         failures = [slot.failure for slot in run.slots.candidates if slot.failure is not None]
-        assert not any(one.__traceback__ or one.__cause__ or one.__context__ for one in failures)
+        assert not any(
+            failure.__traceback__ or failure.__cause__ or failure.__context__
+            for failure in failures
+        )
         transport = w.line.transport
         assert transport.held == 0
 

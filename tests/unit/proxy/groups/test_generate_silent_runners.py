@@ -218,7 +218,7 @@ async def test_a_slow_answer_is_aborted_once_and_then_waited_for(
         assert slow.result().error is None
         assert slow.result().answer is not None
         await w.closed()
-        rounds = [one for one in w.kinds(ClaimIntended) if one.group_id == ticket.group_id]
+        rounds = [kind for kind in w.kinds(ClaimIntended) if kind.group_id == ticket.group_id]
         assert len(rounds) == 2
         assert not swarm.claimed()
 
@@ -341,7 +341,7 @@ async def test_an_answer_does_not_wait_for_a_slow_abort(tmp_path: Path) -> None:
         w.swarm.release()
         await w.closed(2.0)
         assert len(w.swarm.aborts) == 1
-        assert [one.index for one in w.kinds(EpisodeAborted)] == [0]
+        assert [kind.index for kind in w.kinds(EpisodeAborted)] == [0]
         assert not w.swarm.claimed()
 
 
@@ -428,7 +428,7 @@ async def test_used_up_retries_are_reported_as_the_reason(tmp_path: Path) -> Non
         ticket = await w.ask()
         await w.reply(ticket)
         await w.closed()
-        assert [one.unretried for one in w.kinds(CandidateFailed)] == [
+        assert [kind.unretried for kind in w.kinds(CandidateFailed)] == [
             "",
             "the retry is used up",
         ]

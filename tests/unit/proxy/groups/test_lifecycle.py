@@ -42,7 +42,7 @@ async def test_a_request_becomes_a_group_that_is_trained_on(tmp_path: Path) -> N
         group = w.group(ticket)
         assert (reply.index, reply.why) == (3, "winner")
         assert (group.phase, group.cause, group.returned, group.best) == ("DONE", "", 3, 3)
-        assert [one.phase for one in group.candidates] == ["ended"] * 4
+        assert [candidate.phase for candidate in group.candidates] == ["ended"] * 4
         task = f"req-1#{group.group_id}"
         assert {key: sorted(value) for key, value in sent(w.swarm).items()} == {
             task: [0.0, 0.1, 0.2, 0.3]
@@ -50,7 +50,9 @@ async def test_a_request_becomes_a_group_that_is_trained_on(tmp_path: Path) -> N
         metadata = w.swarm.ends[0]["workflow_output"]["metadata"]
         assert metadata == {"task_id": task, "dataset_task_id": ""}
         assert {"queue", "claim", "generate", "score", "rate", "submit"} <= set(group.latency)
-        assert sum(one.advantage or 0.0 for one in group.candidates) == pytest.approx(0.0)
+        assert sum(candidate.advantage or 0.0 for candidate in group.candidates) == pytest.approx(
+            0.0
+        )
         assert not w.swarm.claimed()
         _, body, headers = w.swarm.chats[0]
         assert not {"temperature", "seed", "stream", "n"} & set(body)
@@ -241,7 +243,7 @@ async def test_a_client_that_leaves_frees_its_episodes(tmp_path: Path) -> None:
         assert loop_time() - began < 1.0
         group = w.group(ticket)
         assert (group.phase, group.cause, group.returned) == ("ABORTED", "client left", None)
-        assert [one.phase for one in group.candidates] == ["aborted"] * 4
+        assert [candidate.phase for candidate in group.candidates] == ["aborted"] * 4
         assert all(not body["declare_client_active"] for body in w.swarm.aborts)
 
 

@@ -75,4 +75,4 @@ async def test_the_alert_is_cleared_when_its_cause_is_gone(
             await w.closed()
         assert not w.state.alerts
         assert [len(w.kinds(kind)) for kind in (AlertRaised, AlertCleared)] == [2, 1]
-        assert [len(one.groups) for one in w.kinds(AlertRaised)] == [1, 2]
+        assert [len(kind.groups) for kind in w.kinds(AlertRaised)] == [1, 2]

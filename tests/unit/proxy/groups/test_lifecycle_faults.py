@@ -85,7 +85,7 @@ async def test_a_group_of_empty_answers_is_answered_and_trained_on(
         assert not w.kinds(CandidateFailed)
         assert len(w.swarm.claims) == len(w.swarm.ends) == 4
         (sealed,) = w.kinds(GroupSealed)
-        assert [one.reward for one in sealed.rewards] == [0.0] * 4
+        assert [reward.reward for reward in sealed.rewards] == [0.0] * 4
         assert w.group(ticket).phase == "DONE"
 
 
@@ -97,10 +97,14 @@ async def test_an_empty_answer_gets_the_lowest_of_the_built_in_rewards(tmp_path:
         reply = await w.reply(ticket)
         await w.closed()
         (sealed,) = w.kinds(GroupSealed)
-        rewards = {one.index: one.reward for one in sealed.rewards}
-        blank = [one.index for one in w.group(ticket).candidates if not one.text]
+        rewards = {reward.index: reward.reward for reward in sealed.rewards}
+        blank = [candidate.index for candidate in w.group(ticket).candidates if not candidate.text]
         assert len(blank) == 1
-        assert rewards[blank[0]] == 0.0 < min(rewards[one] for one in rewards if one not in blank)
+        assert (
+            rewards[blank[0]]
+            == 0.0
+            < min(rewards[reward] for reward in rewards if reward not in blank)
+        )
         assert reply.answer is not None
         assert reply.answer.text == "a poor answer"
 

@@ -18,10 +18,10 @@ async def test_unscored_groups_hold_at_most_half_of_the_pool(tmp_path: Path) -> 
         w.console()
         w.source.abstains = ABSTAINED
         replies = [await w.reply(await w.ask(f"question {one}"), 5.0) for one in range(6)]
-        assert {one.why for one in replies} == {"provisional"}
+        assert {reply.why for reply in replies} == {"provisional"}
         await w.until(lambda: len(w.groups.runs) == 2)
         assert len(w.swarm.claimed()) == 8
-        causes = {one.cause for one in w.state.groups.values() if not one.open}
+        causes = {group.cause for group in w.state.groups.values() if not group.open}
         half = "unscored: open unscored groups hold half of the pool; judge: " + ABSTAINED
         assert causes == {half}
         w.source.abstains = ""

@@ -50,7 +50,10 @@ async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
         if phase == "CLAIMING":
             await w.until(lambda: len(swarm.claims) == 3)
             await w.until(
-                lambda: sum(one.phase == "claimed" for one in w.group(ticket).candidates) == 3
+                lambda: (
+                    sum(candidate.phase == "claimed" for candidate in w.group(ticket).candidates)
+                    == 3
+                )
             )
         else:
             await w.open(phase)
@@ -84,7 +87,7 @@ async def test_sealed_rewards_are_sent_exactly_once(tmp_path: Path) -> None:
         async with world(tmp_path, swarm) as w:
             group: Group = w.state.groups[group_id]
             assert (group.phase, group.cause) == ("DONE", "the proxy ended")
-            assert [one.phase for one in group.candidates] == ["ended"] * 4
+            assert [candidate.phase for candidate in group.candidates] == ["ended"] * 4
             assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
             assert {task for _, task, _ in swarm.reward_log} == {group.task_id}
             assert not swarm.claimed()
@@ -106,7 +109,7 @@ async def test_an_end_that_arrived_before_the_kill_is_not_sent_again(tmp_path: P
         async with world(tmp_path, swarm) as w:
             group = w.state.groups[ticket.group_id]
             assert group.phase == "DONE"
-            assert [one.phase for one in group.candidates] == ["unknown"] * 4
+            assert [candidate.phase for candidate in group.candidates] == ["unknown"] * 4
             assert len(swarm.ends) == 4
             assert swarm.duplicate_ends == 0
 
@@ -146,7 +149,7 @@ async def test_recovery_sends_no_rewards_to_a_restarted_engine(tmp_path: Path) -
             group = w.state.groups[group_id]
             assert not group.open
             assert not swarm.reward_log
-            assert {one.phase for one in group.candidates} == {"unknown"}
+            assert {candidate.phase for candidate in group.candidates} == {"unknown"}
 
 
 async def test_requests_are_accepted_at_once_and_only_claims_wait(tmp_path: Path) -> None:
@@ -279,7 +282,7 @@ async def test_recovery_sends_the_other_rewards_after_a_kill_amid_the_ends(
             group = w.state.groups[ticket.group_id]
             assert group.phase == "DONE"
             first = "ended" if noted else "unknown"
-            assert sorted(one.phase for one in group.candidates) == sorted(
+            assert sorted(candidate.phase for candidate in group.candidates) == sorted(
                 ["ended"] * 2 + [first] * 2
             )
             assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
@@ -298,7 +301,9 @@ async def test_an_episode_that_another_client_holds_is_left_alone(tmp_path: Path
         while swarm.unclaimed:
             swarm.claim({**ME, "client_uuid": "somebody else"})
         async with world(tmp_path, swarm) as w:
-            assert {one.phase for one in w.state.groups[group_id].candidates} == {"unknown"}
+            assert {candidate.phase for candidate in w.state.groups[group_id].candidates} == {
+                "unknown"
+            }
             assert "4 finished, perhaps sent before, not confirmed" in lost(w)
             assert not swarm.ends
             assert not swarm.aborts
@@ -336,7 +341,9 @@ async def test_an_episode_claimed_by_a_later_group_is_left_to_that_group(tmp_pat
         async with world(tmp_path, swarm) as w:
             await w.until(lambda: not swarm.claimed())
             assert not swarm.ends
-            phases = {one.group_id: one.candidates[0].phase for one in w.state.groups.values()}
+            phases = {
+                group.group_id: group.candidates[0].phase for group in w.state.groups.values()
+            }
             assert phases == {"first": "unknown", "second": "aborted"}
 
 

@@ -30,7 +30,7 @@ async def test_a_group_that_waits_is_scored_again_with_the_present_rewards(tmp_p
         w.source.scorer = backwards
         await w.commands.rescore(group.group_id)
         assert (group.best, group.phase) == (0, "AWAITING_RATING")
-        assert [one.auto_reward for one in group.candidates] == [1.0, 0.9, 0.8, 0.7]
+        assert [candidate.auto_reward for candidate in group.candidates] == [1.0, 0.9, 0.8, 0.7]
         await w.commands.accept(group.group_id)
         await w.closed()
         assert next(iter(sent(w.swarm).values())) == pytest.approx([1.0, 0.9, 0.8, 0.7])

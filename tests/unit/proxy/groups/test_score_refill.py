@@ -28,7 +28,7 @@ async def short(tmp_path: Path) -> AsyncIterator[tuple[World, Group]]:
 
 
 def answers(group: Group) -> int:
-    return sum(one.phase == "answered" for one in group.candidates)
+    return sum(candidate.phase == "answered" for candidate in group.candidates)
 
 
 async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(tmp_p
         refill = await w.commands.refill(group.group_id[:6])
         assert refill == f"group {group.group_id} has 4 of 4 candidates now and is scored again"
         assert (answers(group), group.phase, group.best) == (4, "AWAITING_RATING", 3)
-        assert [one.auto_reward for one in group.candidates] == [0.0, 0.1, 0.2, 0.3]
+        assert [candidate.auto_reward for candidate in group.candidates] == [0.0, 0.1, 0.2, 0.3]
         await w.commands.rate(group.group_id, "ranking", (3, 2, 1, 0))
         await w.commands.accept(group.group_id)
         await w.closed()

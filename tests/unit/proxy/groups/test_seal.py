@@ -22,6 +22,6 @@ def test_a_group_says_why_it_teaches_little_by_the_damping_of_its_engine(
     events = group_events(1, damping=damping, until="AWAITING_RATING")
     group = state_of(*events).groups["g0001"]
     group.rating = Rating(rating="scores", scores=scores, rewards=scores)
-    event = sealed_by_vote(group, {one.episode_uuid for one in group.candidates})
+    event = sealed_by_vote(group, {candidate.episode_uuid for candidate in group.candidates})
     assert event is not None
     assert event.dead == cause

@@ -534,7 +534,7 @@ async def test_a_late_end_or_abort_waits_for_the_claims_in_flight(
         go_on(seconds)
         asyncio.get_running_loop().call_later(0.05, swarm.release)
         await w.until(lambda: not w.group(first).open)
-        assert [(one.outcome, why in one.text) for one in w.kinds(EpisodeEnded)][:1] == [
+        assert [(kind.outcome, why in kind.text) for kind in w.kinds(EpisodeEnded)][:1] == [
             ("expired", True)
         ]
         await w.closed(60.0)

@@ -53,4 +53,4 @@ async def test_every_route_reads_large_bodies_in_a_thread(
         for length in (10, 2000):
             answer = await front.client.post(path, json=body | {"user": "x" * length})
             assert answer.status_code == 200, answer.text
-    assert [one is threading.main_thread() for one in readers] == [True, False]
+    assert [reader is threading.main_thread() for reader in readers] == [True, False]

@@ -107,7 +107,7 @@ async def test_a_handshake_takes_the_place_of_the_oldest_silent_connection(tmp_p
 async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
     async with secured(tmp_path) as port, asyncio.TaskGroup() as tasks:
         requests = [tasks.create_task(answered(port)) for _ in range(10)]
-    assert [one.result() for one in requests] == [["127.0.0.1", "https"]] * 10
+    assert [request.result() for request in requests] == [["127.0.0.1", "https"]] * 10
 
 
 async def test_a_client_cannot_forge_its_address() -> None:

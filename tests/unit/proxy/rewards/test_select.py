@@ -40,7 +40,7 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
     ((_, part),) = source.serving.slow
     assert isinstance(part, Hook)
     assert (part.limits.call_seconds, part.limits.memory_bytes) == (7, 2048 << 20)
-    assert [one.kind for one in parts_of(source)] == ["hook"]
+    assert [part.kind for part in parts_of(source)] == ["hook"]
     assert display_name(settings, source) == str(tmp_path)
     with pytest.raises(AjetError, match="a hook folder alone"):
         await RewardCommands(source).table["rewards.weight"](part="hook", weight=1)

@@ -14,7 +14,7 @@ CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeo
 
 
 def abort_causes(made: World) -> list[str]:
-    return [cause_of(one) for one in made.kinds(AlertRaised) if one.key == "taken:s"]
+    return [cause_of(kind) for kind in made.kinds(AlertRaised) if kind.key == "taken:s"]
 
 
 async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_path: Path) -> None:

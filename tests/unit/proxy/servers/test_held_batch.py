@@ -105,7 +105,7 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
         w.swarm.expire(w.swarm.claims[0])
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         await let(1.2, w)
-        assert not [one for one in w.kinds(AlertRaised) if one.key == KEY]
+        assert not [kind for kind in w.kinds(AlertRaised) if kind.key == KEY]
 
 
 async def test_an_active_client_is_named_only_after_a_while(
@@ -133,7 +133,7 @@ async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
         )
 
         def raised() -> int:
-            return sum(one.key == KEY for one in w.kinds(AlertRaised))
+            return sum(kind.key == KEY for kind in w.kinds(AlertRaised))
 
         before = raised()
         await let(2.2, w)

@@ -61,15 +61,15 @@ async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> No
             assert headers["authorization"] == "Bearer EMPTY"
         ids = {headers["x-request-id"] for _, headers in o.upstream.calls}
         assert len(ids) == 4
-        assert [one.outcome for one in o.world.kinds(EpisodeEnded)] == ["recorded"] * 4
+        assert [kind.outcome for kind in o.world.kinds(EpisodeEnded)] == ["recorded"] * 4
         (sealed,) = o.world.kinds(GroupSealed)
-        assert [one.reward for one in sealed.rewards] == [0.0, 0.1, 0.2, 0.3]
+        assert [reward.reward for reward in sealed.rewards] == [0.0, 0.1, 0.2, 0.3]
         (closed,) = o.world.kinds(GroupClosed)
         assert (closed.phase, closed.cause) == ("DONE", "")
         group = next(iter(o.world.state.groups.values()))
         assert group.episode_type == "observe"
         assert group.best == 3
-        assert [one.phase for one in group.candidates] == ["recorded"] * 4
+        assert [candidate.phase for candidate in group.candidates] == ["recorded"] * 4
         assert not await o.observe.buffer()
 
 
@@ -88,7 +88,7 @@ async def test_a_request_does_not_wait_for_the_journal(
             assert journal.last_seq() == before
             other.execute("rollback")
         await o.world.closed()
-        assert [one.phase for one in o.world.kinds(GroupClosed)] == ["DONE"]
+        assert [kind.phase for kind in o.world.kinds(GroupClosed)] == ["DONE"]
 
 
 async def test_rewards_are_not_recorded_while_the_journal_fails(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ async def test_a_rating_by_hand_changes_what_is_recorded(tmp_path: Path) -> None
         assert reply.index == 1
         (sealed,) = o.world.kinds(GroupSealed)
         assert sealed.source == "human"
-        assert [one.reward for one in sealed.rewards] == [0.0, 1.0, 0.0, 0.0]
-        assert [one.reward for one in o.world.kinds(EpisodeEnded)] == [0.0, 1.0, 0.0, 0.0]
+        assert [reward.reward for reward in sealed.rewards] == [0.0, 1.0, 0.0, 0.0]
+        assert [kind.reward for kind in o.world.kinds(EpisodeEnded)] == [0.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("mode", ["best", "live"])
@@ -308,7 +308,7 @@ async def test_the_key_is_nowhere_but_on_the_wire(
         assert answered.status_code == 502
         await o.world.closed()
         assert all(call[1]["authorization"] == f"Bearer {key}" for call in upstream.calls)
-        causes = [one.cause for one in o.world.kinds(CandidateFailed)]
+        causes = [kind.cause for kind in o.world.kinds(CandidateFailed)]
         assert causes == ["unauthorized: [redacted] may not do this"] * 4
         result = str(o.world.events) + answered.text + caplog.text + str(o.world.state)
         assert key not in result
@@ -363,7 +363,7 @@ async def test_content_that_is_not_text_is_a_failure(tmp_path: Path, content: An
     async with observed(tmp_path, rewards={"retries": 1}) as o:
         o.upstream.answer = always({"role": "assistant", "content": content})
         assert (await o.post()).status_code == 503
-        causes = {one.cause for one in o.world.kinds(CandidateFailed)}
+        causes = {kind.cause for kind in o.world.kinds(CandidateFailed)}
         assert causes == {"upstream: its content is not text"}
         assert len(o.upstream.calls) == 8
 
@@ -391,7 +391,7 @@ async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool
         assert len(o.upstream.calls) == 4
         await o.world.until(lambda: o.world.kinds(GroupClosed))
         result = "it redirects to https://other.example:8443 (HTTP 307): the base URL is wrong"
-        assert {one.cause for one in o.world.kinds(CandidateFailed)} == {f"refused: {result}"}
+        assert {kind.cause for kind in o.world.kinds(CandidateFailed)} == {f"refused: {result}"}
         alert = await o.world.until(lambda: o.world.state.alerts.get("upstream:upstream"))
         assert result in cause_of(alert)
         o.upstream.answer = always("fine")
@@ -475,7 +475,7 @@ async def test_rewards_that_were_sealed_are_recorded(tmp_path: Path) -> None:
         async with observed(tmp_path, upstream) as o:
             (group,) = o.world.state.groups.values()
             assert group.phase == "DONE"
-            assert [one.phase for one in group.candidates] == ["recorded"] * 4
+            assert [candidate.phase for candidate in group.candidates] == ["recorded"] * 4
 
 
 async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def start(made: World, step: int = 1) -> None:
 
 
 def runs(made: World) -> list[tuple[int, str, str]]:
-    return [(one.number, one.name, one.start) for one in made.kinds(TrainingRunIdentified)]
+    return [(kind.number, kind.name, kind.start) for kind in made.kinds(TrainingRunIdentified)]
 
 
 async def test_the_run_of_the_embedded_engine_survives_a_stop_and_a_start(tmp_path: Path) -> None:

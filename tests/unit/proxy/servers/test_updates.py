@@ -45,7 +45,7 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, AjetcTr
 
 
 def published(made: World) -> list[tuple[int, str]]:
-    return [(one.step, one.source) for one in made.kinds(UpdateDone)]
+    return [(kind.step, kind.source) for kind in made.kinds(UpdateDone)]
 
 
 async def test_each_update_is_published_once_with_all_its_figures(tmp_path: Path) -> None:

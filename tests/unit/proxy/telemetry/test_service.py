@@ -78,7 +78,10 @@ async def test_a_collector_that_refuses_is_one_alert_until_it_accepts(
             posts = seen.posts
             requests(bus, 3)
             await until(lambda: seen.posts > posts)
-            assert len([one for one in caplog.records if "collector" in one.getMessage()]) == 1
+            assert (
+                len([record for record in caplog.records if "collector" in record.getMessage()])
+                == 1
+            )
             assert "400" in str(bus.state.alerts["telemetry"].params)
             seen.status = 200
             requests(bus, 1)
@@ -211,8 +214,8 @@ async def test_a_vote_belongs_to_the_candidates_that_answered(
             bus.publish(GroupClosed(group_id="g", phase="DONE"))
     places = {one.span_id: attributes(one)["ajet.candidate.index"] for one in seen.named("chat")}
     assert {
-        places[one.span_id]: attributes(one).get("gen_ai.evaluation.score.label")
-        for one in seen.logs
+        places[log.span_id]: attributes(log).get("gen_ai.evaluation.score.label")
+        for log in seen.logs
     } == labels
 
 

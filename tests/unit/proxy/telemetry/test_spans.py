@@ -60,7 +60,7 @@ async def test_names_of_attributes_are_those_of_the_conventions(tmp_path: Path) 
         for name, value in vars(module).items()
         if name.isupper()
     }
-    sent = {name for one in (*seen.spans, *seen.logs) for name in attributes(one)}
+    sent = {name for span in (*seen.spans, *seen.logs) for name in attributes(span)}
     names = {name for name in sent if not name.startswith("ajet.")}
     assert names <= conventions
     assert {f"gen_ai.request.{name}" for name in parameters} | {
@@ -93,11 +93,11 @@ async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
     assert attributes(request)["ajet.phase"] == "DONE"
     chats = seen.named("chat")
     assert len(chats) == 4
-    for one in chats:
-        assert (one.name, one.kind) == ("chat m", Proto.SPAN_KIND_CLIENT)
-        assert (one.trace_id, one.parent_span_id) == (request.trace_id, request.span_id)
-        assert request.start_time_unix_nano <= one.start_time_unix_nano <= one.end_time_unix_nano
-        values = attributes(one)
+    for chat in chats:
+        assert (chat.name, chat.kind) == ("chat m", Proto.SPAN_KIND_CLIENT)
+        assert (chat.trace_id, chat.parent_span_id) == (request.trace_id, request.span_id)
+        assert request.start_time_unix_nano <= chat.start_time_unix_nano <= chat.end_time_unix_nano
+        values = attributes(chat)
         required = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "agentjet",
@@ -113,14 +113,14 @@ async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
         assert {name: values.get(name) for name in required} == required
         assert values["gen_ai.usage.output_tokens"] >= 0
         assert not {"gen_ai.input.messages", "gen_ai.output.messages"} & set(values)
-    assert sorted(attributes(one)["ajet.candidate.index"] for one in chats) == [0, 1, 2, 3]
+    assert sorted(attributes(chat)["ajet.candidate.index"] for chat in chats) == [0, 1, 2, 3]
     (score,) = seen.named("ajet.score")
     assert score.parent_span_id == request.span_id
     assert attributes(score)["ajet.reward.version"] == "v1"
     assert "error.type" not in attributes(request)
     assert seen.schemas == {"https://opentelemetry.io/schemas/1.41.1"}
     assert seen.resources[0]["service.name"] == "ajet-console"
-    by_span = {one.span_id: attributes(one)["ajet.candidate.index"] for one in chats}
+    by_span = {chat.span_id: attributes(chat)["ajet.candidate.index"] for chat in chats}
     assert len(seen.logs) == 8  # the reward and its one part, of four candidates
     for record in seen.logs:
         values = attributes(record)
@@ -129,9 +129,9 @@ async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
         assert values["gen_ai.evaluation.score.value"] == by_span[record.span_id] / 10
         assert "gen_ai.evaluation.explanation" not in values
     rewards = [one for one in map(attributes, seen.logs) if "gen_ai.evaluation.score.label" in one]
-    labels = [one["gen_ai.evaluation.score.label"] for one in rewards]
+    labels = [reward["gen_ai.evaluation.score.label"] for reward in rewards]
     assert sorted(labels) == ["best", "not_best", "not_best", "not_best"]
-    names = {attributes(one)["gen_ai.evaluation.name"] for one in seen.logs}
+    names = {attributes(log)["gen_ai.evaluation.name"] for log in seen.logs}
     assert names == {"reward", "taste"}
 
 
@@ -145,9 +145,9 @@ async def test_the_trace_of_the_client_goes_on(tmp_path: Path) -> None:
             await w.closed()
     requests = seen.named("ajet.request")
     assert len(requests) == 2
-    for one in requests:
-        assert (one.trace_id.hex(), one.parent_span_id.hex()) == (TRACE, PARENT)
-    assert [one.trace_state for one in requests] == ["vendor=a1", ""]
+    for request in requests:
+        assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE, PARENT)
+    assert [request.trace_state for request in requests] == ["vendor=a1", ""]
     assert len(seen.spans) == 2 * 6
 
 
@@ -169,7 +169,7 @@ async def test_content_is_sent_by_setting_only(tmp_path: Path) -> None:
                 await w.closed()
         results[content] = seen
     sent = b"".join(
-        one.SerializeToString() for one in (*results[False].spans, *results[False].logs)
+        span.SerializeToString() for span in (*results[False].spans, *results[False].logs)
     )
     assert b"capital" not in sent
     assert b"Paris" not in sent
@@ -181,8 +181,8 @@ async def test_content_is_sent_by_setting_only(tmp_path: Path) -> None:
     assert (answer["role"], answer["finish_reason"]) == ("assistant", "stop")
     every = map(attributes, results[True].logs)
     parts = [one for one in every if one["gen_ai.evaluation.name"] == "judge"]
-    assert {one["gen_ai.evaluation.explanation"] for one in parts} == {"it says Paris"}
-    assert {one["gen_ai.evaluation.score.label"] for one in parts} == {"pass"}
+    assert {part["gen_ai.evaluation.explanation"] for part in parts} == {"it says Paris"}
+    assert {part["gen_ai.evaluation.score.label"] for part in parts} == {"pass"}
 
 
 async def test_a_vote_is_an_evaluation_and_a_failure_an_error(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ async def test_a_vote_is_an_evaluation_and_a_failure_an_error(tmp_path: Path) ->
             await w.commands.rate(group.group_id, "best", (2,))
             await w.reply(ticket)
             await w.closed()
-    votes = [one for one in seen.logs if attributes(one)["gen_ai.evaluation.name"] == "human"]
+    votes = [log for log in seen.logs if attributes(log)["gen_ai.evaluation.name"] == "human"]
     places = {one.span_id: attributes(one)["ajet.candidate.index"] for one in seen.named("chat")}
     scores = {
-        places[one.span_id]: attributes(one)["gen_ai.evaluation.score.value"] for one in votes
+        places[vote.span_id]: attributes(vote)["gen_ai.evaluation.score.value"] for vote in votes
     }
     assert max(scores, key=lambda index: scores[index]) == 2
     assert len(scores) == 4

@@ -202,7 +202,7 @@ def test_tokens_go_with_their_text() -> None:
     raw = writer(chat(logprobs=True, stream=True)).answer([answer])
     assert assembled(raw)["content"] == content
     assert assembled(raw)["tokens"] == entries
-    spoken = [one for one in choices(raw) if one["delta"].get("content")]
+    spoken = [choice for choice in choices(raw) if choice["delta"].get("content")]
     assert len(spoken) > 1
     for one in spoken[1:]:
         result = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])

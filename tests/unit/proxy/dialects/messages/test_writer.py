@@ -163,7 +163,9 @@ def test_a_tool_stream_is_the_recorded_one() -> None:
     delta = "content_block_delta"
     think = {"type": "thinking_delta", "thinking": "\nI need it.\n"}
     arguments = [event for event in result if event.get("delta", {}).get("partial_json")]
-    assert "".join(one["delta"]["partial_json"] for one in arguments) == '{"city": "Paris"}'
+    assert (
+        "".join(argument["delta"]["partial_json"] for argument in arguments) == '{"city": "Paris"}'
+    )
     assert [one for one in result if one not in arguments] == [
         {
             "type": "content_block_start",
@@ -216,7 +218,7 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
         {"tool_calls": [{"index": 1, "function": {"arguments": ":2}"}}]},
         {},
     ]
-    raws = [live.delta_events(one) for one in pieces]
+    raws = [live.delta_events(piece) for piece in pieces]
     assert raws[0] == raws[-1] == writer().keepalive()
     raw = b"".join(raws) + live.finish(made({"tool_calls": [PARIS]}, "tool_calls"))
     result = events(raw)
@@ -268,7 +270,7 @@ def test_an_error_ends_a_stream() -> None:
         b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error",'
         b'"message":"later"}}\n\n'
     )
-    assert [one["type"] for one in events(begun + raw)][-1] == "error"
+    assert [event["type"] for event in events(begun + raw)][-1] == "error"
     assert writer().error(ApiError(500, None, "no")).startswith(b"event: error\n")
 
 
@@ -287,7 +289,7 @@ def test_streamed_whole_and_sent_back_agree(
     text: str, thought: str, functions: list[dict[str, Any]]
 ) -> None:
     calls: list[dict[str, Any]] = [
-        {"id": f"c{n}", "function": one} for n, one in enumerate(functions)
+        {"id": f"c{n}", "function": function} for n, function in enumerate(functions)
     ]
     answer = made({"content": text, "reasoning": thought, "tool_calls": calls}, "stop")
     whole = json.loads(writer().body([answer]))["content"]
@@ -303,10 +305,10 @@ def test_streamed_whole_and_sent_back_agree(
     assert back.get("reasoning", "") == thought
     sent = [one["function"] | {"id": one["id"]} for one in back.get("tool_calls", [])]
     assert [(one["id"], one["name"]) for one in sent] == [
-        (one["id"], one["function"]["name"]) for one in calls
+        (call["id"], call["function"]["name"]) for call in calls
     ]
     assert [json.loads(one["arguments"]) for one in sent] == [
-        json.loads(one["arguments"]) for one in functions
+        json.loads(function["arguments"]) for function in functions
     ]
 
 
@@ -330,7 +332,7 @@ def test_streamed_whole_and_sent_back_agree(
 )
 def test_any_order_of_deltas_gives_valid_events(pieces: list[dict[str, Any]]) -> None:
     live = writer()
-    raw = b"".join(live.delta_events(one) for one in pieces)
+    raw = b"".join(live.delta_events(piece) for piece in pieces)
     result = events(live.opening() + raw + live.finish(made({"content": None})))
     kinds = [one["type"] for one in result]
     assert kinds[0] == "message_start"
@@ -343,4 +345,4 @@ def test_any_order_of_deltas_gives_valid_events(pieces: list[dict[str, Any]]) ->
     blocks = gathered(order)
     assert len(blocks) == len(starts)
     texts = "".join(block.get("text", "") for block in blocks)
-    assert texts == "".join(one.get("content", "") for one in pieces)
+    assert texts == "".join(piece.get("content", "") for piece in pieces)

@@ -90,13 +90,13 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
     source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=3.0))
     queries = ["sleep", "held", "a", "b"]
     sleep, loop, *others = await asyncio.gather(
-        *(source.score(group("a", query=one)) for one in queries)
+        *(source.score(group("a", query=query)) for query in queries)
     )
     assert "it was killed" in cause(loop)
     assert fault(loop).line in (37, 38)
     assert "did not answer" in cause(sleep)
     assert fault(sleep).line == 11
-    assert {rewards(one)[0] for one in others} <= {1.0, 2.0, 3.0}
+    assert {rewards(other)[0] for other in others} <= {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize("query", ["exit", "segfault", "killed"])
@@ -108,7 +108,7 @@ async def test_a_crash_affects_only_the_group_that_caused_it(
     source = await hooks.open()
     waiting = [source.score(group("a", query="wait")) for _ in range(3)]
     *others, bad = await asyncio.gather(*waiting, source.score(group("a", query=query)))
-    assert [rewards(one)[0] > 0 for one in others] == [True] * 3
+    assert [rewards(other)[0] > 0 for other in others] == [True] * 3
     result = cause(bad)
     assert "the hooks' process ended" in result
     assert ("SIGKILL" in result) == (query == "killed")
@@ -118,7 +118,7 @@ async def test_a_group_that_ends_the_process_twice_abstains(hooks: Any, group: A
     hooks.reward(CRASHING)
     source = await hooks.open()
     sheets = await asyncio.gather(*(source.score(group("a", query="killed")) for _ in range(2)))
-    assert all("SIGKILL" in cause(one) for one in sheets)
+    assert all("SIGKILL" in cause(sheet) for sheet in sheets)
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
@@ -205,7 +205,7 @@ async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     source = await hooks.open()
     pid = source.pid
     sheets = await asyncio.gather(*(source.score(group("a", query="all")) for _ in range(3)))
-    assert all("cancelled by a hook" in cause(one) for one in sheets)
+    assert all("cancelled by a hook" in cause(sheet) for sheet in sheets)
     assert sheets[0].abstention is not None
     assert sheets[0].abstention.line == 8
     assert rewards(await source.score(group("a"))) == [1.0]
@@ -241,7 +241,7 @@ async def test_the_end_of_the_process_is_an_abstention(
     source.add_listener(changes.append)
     assert result in cause(await source.score(group("a", query=query)))
     assert rewards(await source.score(group("a"))) == [1.0]
-    assert [one.ok for one in changes] == [False, True]
+    assert [change.ok for change in changes] == [False, True]
     assert changes[0].error is not None
     assert changes[0].error.crashed
     assert "it is started again, and groups wait for it" in changes[0].error.cause

@@ -30,7 +30,9 @@ async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Gro
     assert [value.value for value in scores] == [0.0, 1.0, 0.5, 0.5]
     assert scores[1].reason.startswith("won 3, tied 0, lost 0: ")
     assert len(judge.calls) == 12  # N(N-1)
-    orders = [tuple(str(one["text"]) for one in request.answers) for request in judge.requests]
+    orders = [
+        tuple(str(answer["text"]) for answer in request.answers) for request in judge.requests
+    ]
     wanted = itertools.permutations(["a q=1", "b q=9", "c q=5", "d q=5"], 2)
     assert sorted(orders) == sorted(wanted)  # every pair in both orders
 
@@ -128,9 +130,9 @@ async def test_tool_calls_are_judged_too(judge: ScriptedJudge, group: Group) -> 
             {"content": None, "tool_calls": [call]}, {"content": None, "tool_calls": [other]}
         )
         await one.score(context)
-    shown = sorted(str(one["tool_calls"]) for one in judge.requests[0].answers)
-    assert ["look" in one for one in shown] == [True, True]
-    assert ["x1" in one or "x2" in one for one in shown] == [False, False]  # ids are no content
+    shown = sorted(str(answer["tool_calls"]) for answer in judge.requests[0].answers)
+    assert ["look" in name for name in shown] == [True, True]
+    assert ["x1" in name or "x2" in name for name in shown] == [False, False]  # ids are no content
 
 
 async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) -> None:
@@ -139,7 +141,7 @@ async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) 
     async with bench(judge.url, answer_chars=200, conversation_chars=1500) as one:
         await one.score(context)
     request = judge.requests[0]
-    long = max((str(one["text"]) for one in request.answers), key=len)
+    long = max((str(answer["text"]) for answer in request.answers), key=len)
     assert (long[:6], long[-4:]) == ("begin ", " end")
     assert len(long) < 300
     result = [turn["text"] for turn in request.conversation]

@@ -243,7 +243,7 @@ async def test_the_breaker_suspends_calls_and_tries_again_later(
         judge.forever = 500
         assert "500" in await one.cause(group("a", "c"))  # the first failure in a row again
         assert one.spent.trouble == ""
-    assert [ok for ok, _ in itertools.groupby(one.ok for one in healths)] == [False, True]
+    assert [ok for ok, _ in itertools.groupby(health.ok for health in healths)] == [False, True]
 
 
 async def test_the_breaker_reports_the_newest_cause(judge: ScriptedJudge, group: Group) -> None:

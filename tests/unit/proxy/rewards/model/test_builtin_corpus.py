@@ -29,7 +29,7 @@ def test_a_plain_refusal_is_never_above_a_good_answer(source: str) -> None:
     for prompt in prompts(source):
         rewards = dict(zip(prompt.names, score_group(prompt.context), strict=True))
         good = {"good", "call", "explained", "done", "terse", "sentence", "worked"}
-        best = [one.reward for name, one in rewards.items() if name in good]
+        best = [reward.reward for name, reward in rewards.items() if name in good]
         if "refusal" in rewards:
             assert rewards["refusal"].reward < min(best), prompt.query
 

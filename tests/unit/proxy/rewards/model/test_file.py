@@ -31,7 +31,7 @@ recent: 20
 
 def test_the_built_in_model_weighs_as_its_text_says() -> None:
     model = default_model()
-    assert [one.name for one in model.parts if one.gate] == [
+    assert [part.name for part in model.parts if part.gate] == [
         "degeneration",
         "finished",
         "refusal",
@@ -47,13 +47,13 @@ def test_the_built_in_model_weighs_as_its_text_says() -> None:
 
 def test_a_file_in_both_styles() -> None:
     model = parse(PLAIN, None)
-    assert [(one.name, one.kind, one.weight, one.gate) for one in model.parts] == [
+    assert [(part.name, part.kind, part.weight, part.gate) for part in model.parts] == [
         ("length", "length", 0.3, False),
         ("form", "format", 1.0, True),
         ("relevance", "relevance", 1.0, False),
     ]
     assert model.recent == 20
-    assert [one.line for one in model.parts] == [3, 5, 10]
+    assert [part.line for part in model.parts] == [3, 5, 10]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, resu
 
 
 def weigh(specs: list[PartSpec], *values: float | None) -> Score:
-    columns = [None if one is None else [PartValue(one, "r")] for one in values]
+    columns = [None if value is None else [PartValue(value, "r")] for value in values]
     return Weigher(specs).scores([0], columns)[0]
 
 
@@ -214,10 +214,10 @@ def test_shares_are_taken_first_and_penalties_remain() -> None:
         PartSpec("a", "length", 2.0),
         PartSpec("p", "latency", -1.0),
     ]
-    assert [one.weight for one in weigh(specs, 1, 1, 1, 1).parts] == pytest.approx(
+    assert [part.weight for part in weigh(specs, 1, 1, 1, 1).parts] == pytest.approx(
         [1.2, 0.4, 0.4, -0.2]
     )
-    assert [one.weight for one in weigh(specs, None, None, 1, 1).parts] == [2.0, -1.0]
+    assert [part.weight for part in weigh(specs, None, None, 1, 1).parts] == [2.0, -1.0]
     assert weigh(specs[:2], 1.0, 1.0).reward == pytest.approx(1.0)
     assert weigh(specs[:2], None, 0.5).reward == pytest.approx(0.5)
 
@@ -230,7 +230,7 @@ def test_gates_multiply_and_weightless_parts_show() -> None:
     ]
     score = weigh(specs, 0.5, 0.8, 0.9)
     assert score.reward == pytest.approx(0.4)
-    assert [(one.name, one.weight) for one in score.parts] == [("g", 1), ("a", 1), ("z", 0)]
+    assert [(part.name, part.weight) for part in score.parts] == [("g", 1), ("a", 1), ("z", 0)]
 
 
 @pytest.mark.parametrize("values", [(1.0, None, 0.5), (None, None, None), (None, None, 0.3)])
@@ -305,7 +305,7 @@ def test_several_changes_are_one_save_or_none(tmp_path: Path) -> None:
     assert not file.exists()
     model = change(file, [("length", "weight", 0.0), ("relevance", "weight", 0.9)])
     assert load(file) == model
-    weights = {one.name: one.weight for one in model.parts}
+    weights = {part.name: part.weight for part in model.parts}
     assert (weights["length"], weights["relevance"]) == (0.0, 0.9)
 
 
@@ -314,7 +314,7 @@ def test_swapped_weights_need_no_order(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 1}\n  relevance: {weight: 0}\n")
     model = change(file, [("length", "weight", 0), ("relevance", "weight", 1)])
-    assert [one.weight for one in model.parts] == [0, 1]
+    assert [part.weight for part in model.parts] == [0, 1]
 
 
 def test_the_last_weight_is_not_switched_off(tmp_path: Path) -> None:
@@ -364,4 +364,4 @@ def test_the_guide_lists_no_other_kind() -> None:
 def test_the_example_file_of_the_guide_is_valid(tmp_path: Path) -> None:
     text = GUIDE.partition("```yaml\n")[2].partition("```")[0]
     model = parse(text, tmp_path / "rewards.yaml")
-    assert [one.kind for one in model.parts][-3:] == ["judge", "hook", "reference"]
+    assert [part.kind for part in model.parts][-3:] == ["judge", "hook", "reference"]

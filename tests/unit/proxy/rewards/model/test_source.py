@@ -142,7 +142,7 @@ def save(source: ComposedSource, text: str) -> None:
 
 
 def names(source: ComposedSource) -> list[str]:
-    return [one.name for one in source.parts()]
+    return [part.name for part in source.parts()]
 
 
 async def test_without_a_file_the_built_in_model_serves(opened: Any, group: Any) -> None:
@@ -243,7 +243,7 @@ async def test_the_version_changes_only_with_the_meaning(
 async def test_slow_parts_score_together_with_the_others(opened: Any, group: Any) -> None:
     source = await opened(TEXT.replace("length", "slow") + "  length: {}\n  two: {kind: slow}\n")
     sheet = await source.score(group("a b c", "b"))
-    assert [one.name for one in sheet.scores[0].parts] == ["slow", "length", "two"]
+    assert [part.name for part in sheet.scores[0].parts] == ["slow", "length", "two"]
     assert sheet.scores[0].parts[0].value == 0.5
 
 
@@ -425,11 +425,11 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     for name, why in (("relevance", "while it is a gate"), ("diversity", "while it is off")):
         result = await orders["rewards.weight"](part=name, weight=0.3)
         assert f"{name} has weight 0.3 (ignored {why})" in result
-    parts = {one.name: one for one in parts_of(source)}
+    parts = {part.name: part for part in parts_of(source)}
     assert (parts["length"].weight, parts["relevance"].gate) == (0.9, True)
     assert not parts["diversity"].enabled
     scored = (await source.score(group("Paris is the capital of France", "no"))).scores[0]
-    assert "diversity" not in [one.name for one in scored.parts]
+    assert "diversity" not in [part.name for part in scored.parts]
     assert "# A share is taken first" in source.file.read_text()
     with pytest.raises(AjetError, match="no part `nobody`"):
         await orders["rewards.weight"](part="nobody", weight=1)
@@ -449,7 +449,7 @@ async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> N
     sheet = await source.score(group("one two", "three"))
     assert sheet.abstention is None
     parts = sheet.scores[0].parts
-    assert [(one.name, one.value) for one in parts[:2]] == [("mine", 0.25), ("words", 2.0)]
+    assert [(part.name, part.value) for part in parts[:2]] == [("mine", 0.25), ("words", 2.0)]
     assert parts[1].weight == 0
     hooks.reward("raise ValueError('later')")
     version = source.version

@@ -119,7 +119,7 @@ def fed(watch: HackingMonitor, groups: int, sign: float, noise: float = 0.1, see
     for number in range(groups):
         sizes = [rng.uniform(10, 100) * (1 + number % 7) for _ in range(4)]
         mean = sum(sizes) / 4
-        rewards = [sign * (one - mean) / mean + rng.gauss(0, noise) for one in sizes]
+        rewards = [sign * (siz - mean) / mean + rng.gauss(0, noise) for siz in sizes]
         watch.take(f"g{number}", rewards, [row(size, rng.random()) for size in sizes])
 
 

@@ -90,7 +90,9 @@ async def test_alerts_and_figures_are_published_and_cleared(
         assert cause_of(alert).startswith("rewards follow length: r +1.00")
         assert "over 80 answers" in cause_of(alert)
         assert "Look at g" in todo_of(alert)
-        figure = next(one for one in bus.state.reward_watch.figures if one.trait == "length")
+        figure = next(
+            figure for figure in bus.state.reward_watch.figures if figure.trait == "length"
+        )
         assert figure.alert
         assert bus.state.reward_watch.groups == 20
         dismiss_alert(bus, "hacking:length")
@@ -100,9 +102,11 @@ async def test_alerts_and_figures_are_published_and_cleared(
             bus.state.groups[f"g{number}"] = group(number, texts, rewards)
             bus.publish(sealed(f"g{number}", rewards))
         await until(lambda: not bus.state.reward_watch.figures[0].alert)
-        raised = [one for one in events if isinstance(one, AlertRaised) and "length" in one.key]
+        raised = [
+            event for event in events if isinstance(event, AlertRaised) and "length" in event.key
+        ]
         assert len(raised) == 1
-        assert any(isinstance(one, RewardsWatched) for one in events)
+        assert any(isinstance(event, RewardsWatched) for event in events)
         for number in range(420, 440):
             rewards = [0.0, 0.5, 1.0, 40.0 if number == 439 else 0.2]
             bus.state.groups[f"g{number}"] = group(number, texts, rewards)
@@ -117,9 +121,9 @@ def lengthy(number: int, others: list[float]) -> Group:
     """A group whose length part gives more to longer answers, and another part something else."""
     made = group(number, [text(5), text(20), text(40), text(80)], [0.0] * 4)
     made.step = number // 8
-    for one, long, other in zip(made.candidates, (0.1, 0.4, 0.7, 1.0), others, strict=True):
-        one.parts = (Part("words", long, 0.8), Part("taste", other, 0.2))
-        one.reward = 0.8 * long + 0.2 * other
+    for candidate, long, other in zip(made.candidates, (0.1, 0.4, 0.7, 1.0), others, strict=True):
+        candidate.parts = (Part("words", long, 0.8), Part("taste", other, 0.2))
+        candidate.reward = 0.8 * long + 0.2 * other
     return made
 
 

@@ -24,7 +24,7 @@ def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
     scores = part.score(result)
     if scores is None:
         return [None] * len(readings)
-    return [None if one is None else round(one.value, 2) for one in scores]
+    return [None if score is None else round(score.value, 2) for score in scores]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments":
 
 
 def part_input(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> PartInput:
-    return PartInput(ctx, [read(one) for one in ctx.answers], content_stems(ctx.query), recent)
+    return PartInput(
+        ctx, [read(answer) for answer in ctx.answers], content_stems(ctx.query), recent
+    )
 
 
 def made(kind: str, **settings: Any) -> GroupPart:
@@ -38,7 +40,7 @@ def made(kind: str, **settings: Any) -> GroupPart:
 def values(part: GroupPart, looked: PartInput) -> list[float | None]:
     scores = part.score(looked)
     assert scores is not None
-    return [None if one is None else one.value for one in scores]
+    return [None if score is None else score.value for score in scores]
 
 
 PLAIN = [
@@ -89,8 +91,8 @@ def test_an_open_band_has_one_side(group: Any) -> None:
 def test_latency_falls_from_good_to_bad(group: Any) -> None:
     ctx = group(*"abcd")
     answers = tuple(
-        Answer(one.index, one.message, "stop", "e", seconds, {})
-        for one, seconds in zip(ctx.answers, (0.5, 2.0, 6.0, 99.0), strict=True)
+        Answer(answer.index, answer.message, "stop", "e", seconds, {})
+        for answer, seconds in zip(ctx.answers, (0.5, 2.0, 6.0, 99.0), strict=True)
     )
     late = GroupContext("g", "r", "t", "q", [], {}, None, answers)
     assert values(made("latency", good=2, bad=10), part_input(late)) == [1.0, 1.0, 0.5, 0.0]

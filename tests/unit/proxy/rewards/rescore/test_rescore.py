@@ -100,7 +100,7 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
     )
     results = await rescored(source, *cases)
     result = summary_of(results, "v2")
-    assert [one.group_id for one in results] == [one.context.group_id for one in cases]
+    assert [result.group_id for result in results] == [one.context.group_id for one in cases]
     assert (result.groups, result.compared, result.flips) == (6, 6, 1)
     assert (result.died, result.revived) == (1, 1)
     assert (result.dead_before, result.dead_after) == (1, 1)
@@ -272,7 +272,7 @@ async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
     texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
     source = ComposedSource()
     sheet = await source.score(texts)
-    before = {one.index: one.reward for one in sheet.scores}
+    before = {score.index: score.reward for score in sheet.scores}
     (result,) = await rescored(source, Case(texts, before))
     assert result.rewards == before
     actual = summary_of([result], "")
