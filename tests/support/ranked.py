@@ -146,6 +146,13 @@ def ranked_group(
     return events
 
 
+def called(arguments: str) -> dict[str, Any]:
+    """An answer that calls a tool."""
+    function = {"name": "add", "arguments": arguments}
+    call = {"id": "c", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 def write_journal(path: Path, events: Iterable[Event]) -> Path:
     """Write a journal with these events, numbered from 1, a second apart; return its path."""
     with contextlib.closing(Journal(path)) as journal:

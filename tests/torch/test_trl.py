@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from console.export.run import ExportOptions, export  # noqa: E402  after the modules it needs
 from core.journal.read_only import JournalFile  # noqa: E402
-from tests.support.ranked import ranked_group, write_journal  # noqa: E402
+from tests.support.ranked import called, ranked_group, write_journal  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -38,13 +38,6 @@ TOOLS = [
         },
     }
 ]
-
-
-def called(arguments: str) -> dict[str, Any]:
-    """An answer that calls a tool."""
-    function = {"name": "add", "arguments": arguments}
-    call = {"id": "c", "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 @pytest.fixture(scope="module")

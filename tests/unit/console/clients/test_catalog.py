@@ -16,6 +16,7 @@ import yaml
 from console.cli import main
 from console.clients.catalog import CLIENTS, find
 from console.clients.snippets import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill, markdown
+from tests.support.commands.cli import Cli, missing
 
 GUIDE = (Path(__file__).parents[4] / "docs/guide/clients.md").read_text(encoding="utf-8")
 NAMES = [one.name for one in CLIENTS]
@@ -108,21 +109,16 @@ def small_window() -> Iterator[str]:
     ],
 )
 def test_the_running_proxys_context_window_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_window: str, name: str, result: str
+    cli: Cli, tmp_path: Path, small_window: str, name: str, result: str
 ) -> None:
-    assert main(["clients", name, "--home", str(tmp_path), "--url", small_window]) == 0
-    output = capsys.readouterr().out
+    output = cli.out("clients", name, "--home", str(tmp_path), "--url", small_window)
     assert result in output
-    assert "# The engine's window is 512 tokens" in output
-    assert "--strict-context" in output
+    assert not missing(output, "# The engine's window is 512 tokens", "--strict-context")
 
 
-def test_without_a_proxy_the_default_context_window_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_proxy_the_default_context_window_is_printed(cli: Cli, tmp_path: Path) -> None:
     url = "http://127.0.0.1:9"
-    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", url]) == 0
-    output = capsys.readouterr().out
+    output = cli.out("clients", "claude-code", "--home", str(tmp_path), "--url", url)
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in output
     assert "The engine's window" not in output
 
@@ -149,28 +145,23 @@ def test_the_command_fills_in_the_address(
     assert ANY_KEY in output
 
 
-def test_the_command_prints_a_key_only_with_the_flag(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_key_only_with_the_flag(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         "proxy: {api_key: quite-secret, served_model_name: my-policy}"
     )
-    assert main(["clients", "pi", "--home", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
+    output = cli.out("clients", "pi", "--home", str(tmp_path))
     assert OWN_KEY in output
     assert "quite-secret" not in output
     assert "--model my-policy" in output
-    assert main(["clients", "pi", "--home", str(tmp_path), "--show-key"]) == 0
-    assert "quite-secret" in capsys.readouterr().out
+    assert "quite-secret" in cli.out("clients", "pi", "--home", str(tmp_path), "--show-key")
 
 
-def test_an_unknown_client_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clients", "nobody", "--home", str(tmp_path)]) == 2
-    assert "codex" in capsys.readouterr().err
+def test_an_unknown_client_is_wrong_use(cli: Cli, tmp_path: Path) -> None:
+    assert "codex" in cli.refused("clients", "nobody", "--home", str(tmp_path))
 
 
-def test_the_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clients", "--list", "--home", str(tmp_path)]) == 0
+def test_the_names_are_listed(cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli("clients", "--list", "--home", str(tmp_path))
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == NAMES
 
 

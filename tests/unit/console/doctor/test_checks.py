@@ -1,7 +1,6 @@
 """What the doctor checks and reports; it changes nothing."""
 
 import asyncio
-import json
 import os
 import socket
 from importlib import metadata
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from console import doctor
-from console.cli import main
 from console.doctor import examine, local, remote
 from console.doctor.finding import CheckContext, Finding
 from core.journal.file import PAGE
@@ -19,6 +17,7 @@ from core.runtime.home import Home
 from core.settings import Settings, load
 from core.state import State
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.commands.cli import Cli, missing
 from tests.support.sample import state_of
 
 pytestmark = pytest.mark.slow
@@ -153,21 +152,17 @@ def test_the_terminal_is_judged_by_its_environment(
 
 
 def test_the_exit_code_and_the_data_say_whether_something_fails(
-    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert main(["doctor", "--port", "0", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    data = cli.json("doctor", "--port", "0")
     assert data["ok"] is True
     assert data["counts"]["fail"] == 0
     assert {"area", "name", "level", "text", "todo"} == set(data["checks"][0])
     home.config.write_text("prxy: 1\n")
-    assert main(["doctor"]) == 1
-    output = capsys.readouterr().out
-    assert "`prxy` is unknown" in output
-    assert "1 failure\n" in output
-    assert main(["doctor", "--swarm-url", "nonsense"]) == 2
-    assert main(["doctor", "--url", "nonsense"]) == 2
+    assert not missing(cli.out("doctor", code=1), "`prxy` is unknown", "1 failure\n")
+    cli("doctor", "--swarm-url", "nonsense", code=2)
+    cli("doctor", "--url", "nonsense", code=2)
 
 
 def _packages(

@@ -1,7 +1,6 @@
 """The library `datasets` and pyarrow load each file, also when its rows differ in shape."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,16 +8,9 @@ from console.export.format import BUILT_IN
 from console.export.run import ExportOptions, export
 from console.export.split import parse_split
 from core.journal.read_only import JournalFile
-from tests.support.ranked import ranked_group, write_journal
+from tests.support.ranked import called, ranked_group, write_journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
-
-
-def called(arguments: str) -> dict[str, Any]:
-    """An answer that calls a tool."""
-    function = {"name": "add", "arguments": arguments}
-    call = {"id": "c", "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 @pytest.fixture(scope="module")

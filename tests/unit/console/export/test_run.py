@@ -18,7 +18,7 @@ from console.session.filters import parse
 from core.events import ProbePrompt, ProbeSetLoaded
 from core.journal import reader
 from core.journal.read_only import JournalFile
-from tests.support.ranked import ranked_group, write_journal
+from tests.support.ranked import called, ranked_group, write_journal
 from tests.unit.console.export.conftest import Exporter
 
 
@@ -272,12 +272,6 @@ def test_the_card_counts_agreement(exported: Exporter) -> None:
     assert "Same best answer: 1 of 2 (50%" in card
     assert "sight of the rewards: 1 of 1" in card
     assert "| rated by a person | 2 |" in card
-
-
-def called(arguments: str) -> dict[str, Any]:
-    """An answer that calls a tool."""
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 def test_the_filter_in_the_card_has_no_secret(exported: Exporter) -> None:

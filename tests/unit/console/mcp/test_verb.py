@@ -5,14 +5,14 @@ import pytest
 from console.cli import main
 from console.mcp.tools import Tools
 from core.runtime.home import Home
+from tests.support.commands.cli import Cli
 
 
 def test_without_the_sdk_the_message_names_the_extra(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.cli.system.mcp.find_spec", lambda _: None)
-    assert main(["mcp"]) == 2
-    printed = capsys.readouterr()
+    printed = cli.run("mcp", code=2)
     assert "pip install 'ajet-console[mcp]'" in printed.err
     assert printed.out == ""
 

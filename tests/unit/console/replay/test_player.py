@@ -21,6 +21,7 @@ from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings
+from tests.support.commands.cli import Cli
 from tests.support.runs import run_events
 from tests.support.sample import NOW, group_events, stamp
 
@@ -226,7 +227,7 @@ def _damaged(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
-    stored_journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cli: Cli, stored_journal: Path, tmp_path: Path
 ) -> None:
     newer = tmp_path / "newer.db"
     shutil.copyfile(stored_journal, newer)
@@ -250,8 +251,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
         JournalFile(other)
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"query": "q"}\n')
-    assert main(["replay", str(questions)]) == 2
-    assert f"ajet-console mock {questions}" in capsys.readouterr().err
+    assert f"ajet-console mock {questions}" in cli.refused("replay", str(questions))
     for argv in (
         ["nowhere.db"],
         [str(tmp_path)],
@@ -259,8 +259,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
         [str(stored_journal)],
         ["--screen", "x"],
     ):
-        assert main(["replay", *argv]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        assert cli.refused("replay", *argv).count("\n") == 1
 
 
 def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_path: Path) -> None:
@@ -274,11 +273,8 @@ def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_
     assert journal_and_run("run1.db", None, home)[0].name == "run1.db"
 
 
-def test_the_runs_are_listed_without_a_terminal(
-    stored_journal: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay", str(stored_journal), "--list"]) == 0
-    assert capsys.readouterr().out.startswith("run0 ")
+def test_the_runs_are_listed_without_a_terminal(cli: Cli, stored_journal: Path) -> None:
+    assert cli.out("replay", str(stored_journal), "--list").startswith("run0 ")
     assert not Home(stored_journal.parent).run.exists()
 
 

@@ -6,7 +6,6 @@ import pytest
 from textual.binding import Binding
 
 from console.app import ConsoleApp
-from console.cli import main
 from console.cli.common import changed_keys
 from console.models.advice import DEFAULT_KEYS
 from console.models.screen_registry import SCREENS as SCREENS_ALL
@@ -16,6 +15,7 @@ from console.shell.keymap import clashes, key_problems, listing
 from core.events.alerts import params_of
 from core.runtime.home import Home
 from proxy.alerts import alert_raised
+from tests.support.commands.cli import Cli, missing
 from tests.support.console import (
     FakeChild,
     FakeProcessManager,
@@ -133,19 +133,13 @@ def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
     assert all(row.title for row in rows)
 
 
-def test_the_list_of_keys_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--keys"]) == 0
-    output = capsys.readouterr().out
-    assert "engine.stop" in output
-    assert "No two actions have the same key" in output
+def test_the_list_of_keys_is_printed(cli: Cli) -> None:
+    assert not missing(cli.out("--keys"), "engine.stop", "No two actions have the same key")
 
 
-def test_the_list_reports_errors_of_the_settings(
-    capsys: pytest.CaptureFixture[str], home: Home
-) -> None:
+def test_the_list_reports_errors_of_the_settings(cli: Cli, home: Home) -> None:
     (home.root / "config.yaml").write_text("console:\n  keys:\n    engine.stop: s\n")
-    assert main(["--home", str(home.root), "--keys"]) == 1
-    assert "`engine.stop` cannot have `s`" in capsys.readouterr().out
+    assert "`engine.stop` cannot have `s`" in cli.out("--home", str(home.root), "--keys", code=1)
 
 
 def test_the_keys_that_advice_names_are_those_of_the_bindings() -> None:

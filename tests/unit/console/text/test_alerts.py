@@ -1,20 +1,26 @@
 """Every kind of alert has a sentence and advice; unknown kinds are shown, too."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for
 from console.text.alerts import ALERTS, alert_text, in_words
 from core.events import AlertRaised, AnyEvent
-from core.events.alerts import KINDS, AlertParams, params_of
+from core.events.alerts import KINDS, AlertParams, params_of, read_params
 from core.reducer import reduce
 from core.state import State
 from proxy.alerts import alert_raised
-from tests.unit.console.text.alert_examples import EXAMPLES
 
+_FILE = Path(__file__).parents[3] / "data" / "alerts.yaml"
+_EXAMPLES = yaml.safe_load(_FILE.read_text())
+EXAMPLES = [
+    (read_params(one["kind"], one["params"]), one["cause"], one["todo"]) for one in _EXAMPLES
+]
 READ_ONLY = advice_context(read_only=True)
 EVERY_KEY = {name: f"f{number}" for number, name in enumerate(advice_context().keys, 13)}
 """Another key for each action that advice names."""

@@ -39,17 +39,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
     return options
 
 
-def start(home: Home, *words: str) -> int:
-    return main(["engine", "--home", str(home.root), *words])
+@pytest.fixture
+def engine(home: Home, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "engine")
 
 
-def test_every_option_reaches_the_engine(home: Home, started: list[EngineOptions]) -> None:
-    code = start(
-        home,
+def test_every_option_reaches_the_engine(engine: Cli, started: list[EngineOptions]) -> None:
+    engine(
         *("--backend", "torch", "--model", "Qwen/Qwen3-0.6B", "--device", "cuda:1"),
         *("--dtype", "bfloat16", "--lora", "8", "--context", "8192", "--max-memory", "20"),
     )
-    assert code == 0
     assert started[0].torch == TorchOptions(
         model="Qwen/Qwen3-0.6B",
         device="cuda:1",
@@ -61,28 +60,28 @@ def test_every_option_reaches_the_engine(home: Home, started: list[EngineOptions
 
 
 def test_without_options_numpy_trains_the_shipped_policy(
-    home: Home, started: list[EngineOptions]
+    engine: Cli, started: list[EngineOptions]
 ) -> None:
-    assert start(home) == 0
+    engine()
     assert (started[0].model, started[0].torch) == ("tiny", None)
 
 
 def test_torch_without_a_model_uses_that_of_the_job(
-    home: Home, started: list[EngineOptions]
+    engine: Cli, started: list[EngineOptions]
 ) -> None:
-    assert start(home, "--backend", "torch") == 0
+    engine("--backend", "torch")
     assert started[0].torch == TorchOptions()
 
 
 def test_smollm2_on_torch_is_its_file_after_the_same_question(
-    home: Home, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
+    engine: Cli, home: Home, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO(""))
-    assert start(home, "--backend", "torch", "--model", "smollm2") == 2
+    engine("--backend", "torch", "--model", "smollm2", code=2)
     files = SmolFiles(home)
     files.folder.mkdir(parents=True)
     files.model.write_bytes(b"as fetched")
-    assert start(home, "--backend", "torch", "--model", "smollm2") == 0
+    engine("--backend", "torch", "--model", "smollm2")
     (options,) = started
     assert options.torch is not None
     assert (options.model, options.torch.model) == ("smollm2", str(files.model))
@@ -107,16 +106,16 @@ def test_smollm2_on_torch_is_its_file_after_the_same_question(
     ids=" ".join,
 )
 def test_wrong_use_is_one_line(
-    cli: Cli, home: Home, started: list[EngineOptions], words: list[str], text: str
+    engine: Cli, started: list[EngineOptions], words: list[str], text: str
 ) -> None:
-    errors = cli.refused("engine", *words)
+    errors = engine.refused(*words)
     assert text in errors
     assert errors.count("\n") == 1
     assert not started
 
 
 def test_a_missing_package_is_reported_before_anything_starts(
-    cli: Cli, home: Home, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
+    engine: Cli, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
 
@@ -125,8 +124,8 @@ def test_a_missing_package_is_reported_before_anything_starts(
         return ["torch is missing"]
 
     monkeypatch.setattr(packages, "missing", missing)
-    cli("engine", "--backend", "torch", "--model", "/m/x.gguf", code=1)
-    errors = cli.failed("engine", "--backend", "torch", "--model", "org/name")
+    engine("--backend", "torch", "--model", "/m/x.gguf", code=1)
+    errors = engine.failed("--backend", "torch", "--model", "org/name")
     assert errors.count("pip install 'ajet-console[torch]'") == 2
     assert asked == [True, False]
     assert not started
@@ -137,20 +136,25 @@ def test_a_missing_package_is_reported_before_anything_starts(
     [(["--full"], None, True), (["--lora", "8"], 8, False), ([], None, False)],
 )
 def test_a_flag_chooses_the_kind_of_training(
-    home: Home, started: list[EngineOptions], words: list[str], lora: int | None, full: bool
+    engine: Cli,
+    home: Home,
+    started: list[EngineOptions],
+    words: list[str],
+    lora: int | None,
+    full: bool,
 ) -> None:
     home.config.write_text("engine: {backend: torch, model: org/name}\n")
-    assert start(home, *words) == 0
+    engine(*words)
     options = started[0].torch
     assert options is not None
     assert (options.lora_rank, options.full) == (lora, full)
 
 
 def test_settings_of_torch_have_no_effect_on_numpy(
-    home: Home, started: list[EngineOptions]
+    engine: Cli, home: Home, started: list[EngineOptions]
 ) -> None:
     home.config.write_text("engine: {backend: torch, model: org/name}\n")
-    assert start(home, "--backend", "numpy", "--model", "tiny") == 0
+    engine("--backend", "numpy", "--model", "tiny")
     assert started[0].torch is None
 
 

@@ -1,6 +1,5 @@
 """`checkpoints` and `tokens` act on the engine of their home, or on one that was named."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from core.settings import load
 from engine.storage.safetensors import Tensor, pack, unpack
 from tests.support.commands.cli import AsyncCli, Cli, missing
 from tests.support.served import served
-from tests.unit.console.cli.test_effective import proxy_of, run
+from tests.unit.console.cli.test_effective import proxy_of
 from tests.unit.engine.torch.descriptions import LORA, described
 
 pytestmark = pytest.mark.slow
@@ -96,94 +95,92 @@ async def engine_of(home: Home, model: dict[str, Any] | None = None) -> AsyncIte
             yield engine
 
 
+@pytest.fixture
+async def engine(home: Home) -> AsyncIterator[Engine]:
+    """The engine of the home, of the numpy backend."""
+    async with engine_of(home) as made:
+        yield made
+
+
 async def test_the_engine_of_another_home_on_the_default_port_is_not_used(
-    async_cli: AsyncCli, home: Home, tmp_path: Path
+    async_cli: AsyncCli, engine: Engine, home: Home, tmp_path: Path
 ) -> None:
     other = Home.open(tmp_path / "other")
-    async with engine_of(home) as engine:
-        port = engine.url.rpartition(":")[2]
-        other.config.write_text(f"engine: {{port: {port}}}\n")
-        place = ("--home", str(other.root))
-        shown = await async_cli.failed("checkpoints", "save", "mine", *place)
-        assert "no engine runs in this home" in shown
-        await async_cli("checkpoints", "restore", "mine", "--yes", *place, code=1)
-        await async_cli("tokens", "e-1", *place, code=1)
-        (server,) = (await async_cli.json("status", *place))["servers"]
-        assert server["state"] == "CANNOT_CONNECT"
-        assert (engine.saved, engine.restored) == ([], [])
-        await async_cli("checkpoints", "save", "mine", "--home", home.root)
-        assert engine.saved == ["mine"]
+    port = engine.url.rpartition(":")[2]
+    other.config.write_text(f"engine: {{port: {port}}}\n")
+    place = ("--home", str(other.root))
+    shown = await async_cli.failed("checkpoints", "save", "mine", *place)
+    assert "no engine runs in this home" in shown
+    await async_cli("checkpoints", "restore", "mine", "--yes", *place, code=1)
+    await async_cli("tokens", "e-1", *place, code=1)
+    (server,) = (await async_cli.json("status", *place))["servers"]
+    assert server["state"] == "CANNOT_CONNECT"
+    assert (engine.saved, engine.restored) == ([], [])
+    await async_cli("checkpoints", "save", "mine", "--home", home.root)
+    assert engine.saved == ["mine"]
 
 
 async def test_another_homes_engine_is_refused_unless_its_url_is_given(
-    async_cli: AsyncCli, home: Home, tmp_path: Path
+    async_cli: AsyncCli, engine: Engine, home: Home, tmp_path: Path
 ) -> None:
     other = Home.open(tmp_path / "other")
-    async with engine_of(home) as engine:
-        other.config.write_text(f"swarm_url: {engine.url}\n")
-        shown = await async_cli.failed("checkpoints", "save", "mine", "--home", other.root)
-        assert f"this engine belongs to the home {home.root}" in shown
-        assert engine.saved == []
-        named = ("--swarm-url", engine.url)
-        await async_cli("checkpoints", "save", "mine", "--home", other.root, *named)
-        assert engine.saved == ["mine"]
+    other.config.write_text(f"swarm_url: {engine.url}\n")
+    shown = await async_cli.failed("checkpoints", "save", "mine", "--home", other.root)
+    assert f"this engine belongs to the home {home.root}" in shown
+    assert engine.saved == []
+    named = ("--swarm-url", engine.url)
+    await async_cli("checkpoints", "save", "mine", "--home", other.root, *named)
+    assert engine.saved == ["mine"]
 
 
-async def test_the_servers_come_from_the_running_proxy(
-    async_cli: AsyncCli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_servers_come_from_the_running_proxy(async_cli: AsyncCli, home: Home) -> None:
     a, b = Engine(home.root), Engine(home.root)
     async with served(a.app()) as a.url, served(b.app()) as b.url:
         flags = {"swarm_url": {"a": a.url, "b": b.url}}
         async with proxy_of(home, load(None, {}, flags)):
             await async_cli("checkpoints", "--server", "b", "save", "mine")
             await async_cli("checkpoints", "save", "first")
-            await async_cli("checkpoints", "list", "--all")
+            listed = await async_cli.out("checkpoints", "list", "--all")
     assert (a.saved, b.saved) == (["first"], ["mine"])
-    listed = capsys.readouterr().out
-    assert a.url in listed
-    assert b.url in listed
+    assert not missing(listed, a.url, b.url)
 
 
 async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
-    async_cli: AsyncCli, home: Home
+    async_cli: AsyncCli, engine: Engine
 ) -> None:
-    async with engine_of(home) as engine:
-        engine.saved = ["before-lunch"]
-        error_output = await async_cli.failed("checkpoints", "restore", "before-lunhc")
-        assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in error_output
-        assert "Add --yes" not in error_output
-        shown = await async_cli.refused("checkpoints", "restore", "before-lunch")
-        assert not missing(shown, "The present policy is kept as before-restore", "Add --yes")
-        await async_cli("checkpoints", "restore", "base", "--yes")
-        assert engine.restored == ["base"]
+    engine.saved = ["before-lunch"]
+    error_output = await async_cli.failed("checkpoints", "restore", "before-lunhc")
+    assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in error_output
+    assert "Add --yes" not in error_output
+    shown = await async_cli.refused("checkpoints", "restore", "before-lunch")
+    assert not missing(shown, "The present policy is kept as before-restore", "Add --yes")
+    await async_cli("checkpoints", "restore", "base", "--yes")
+    assert engine.restored == ["base"]
 
 
 async def test_a_numpy_policy_is_exported_as_a_file(
-    async_cli: AsyncCli, home: Home, tmp_path: Path
+    async_cli: AsyncCli, engine: Engine, tmp_path: Path
 ) -> None:
     target = tmp_path / "mine.safetensors"
-    async with engine_of(home) as engine:
-        await async_cli("checkpoints", "export", "mine", target, "--half")
-        assert engine.exported == [("mine", "true")]
-        assert unpack(target.read_bytes())[1]["step"] == "12"
-        shown = await async_cli.refused("checkpoints", "export", "mine", target, "--merge")
-        assert "trains no model of transformers" in shown
-        assert len(engine.exported) == 1
+    await async_cli("checkpoints", "export", "mine", target, "--half")
+    assert engine.exported == [("mine", "true")]
+    assert unpack(target.read_bytes())[1]["step"] == "12"
+    shown = await async_cli.refused("checkpoints", "export", "mine", target, "--merge")
+    assert "trains no model of transformers" in shown
+    assert len(engine.exported) == 1
 
 
 async def test_a_torch_policy_is_exported_as_an_adapter(
-    async_cli: AsyncCli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     target = tmp_path / "mine"
     async with engine_of(home, asdict(LORA)) as engine:
-        await async_cli("checkpoints", "export", "mine", target)
+        shown = await async_cli.out("checkpoints", "export", "mine", target)
+        assert f"mine written to {target}" in shown
         assert {path.name for path in target.iterdir()} == {
             "adapter_config.json", "adapter_model.safetensors", "README.md",
         }  # fmt: skip
-        assert "global step 12" in (target / "README.md").read_text()
-        assert "4f2a" in (target / "README.md").read_text()
-        assert f"mine written to {target}" in capsys.readouterr().out
+        assert not missing((target / "README.md").read_text(), "global step 12", "4f2a")
         shown = await async_cli.refused("checkpoints", "export", "mine", target)
         assert "exists already" in shown
         assert engine.exported == [("mine", "false")], "it is refused before the download"
@@ -193,20 +190,16 @@ async def test_a_torch_policy_is_exported_as_an_adapter(
 
 
 async def test_a_merge_without_the_base_model_leaves_nothing(
-    async_cli: AsyncCli,
-    home: Home,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    async_cli: AsyncCli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.torch.export.require", lambda gguf: None)
     files = "/elsewhere/mine"
     async with engine_of(home, asdict(described(base_model=files, base_files=files))) as engine:
-        target = str(tmp_path / "mine")
-        await async_cli("checkpoints", "export", "mine", target, "--merge", "--half", code=1)
+        target = tmp_path / "mine"
+        shown = await async_cli.failed("checkpoints", "export", "mine", target, "--merge", "--half")
         assert engine.exported == [("mine", "false")], "a merge is exact with float32"
-    assert "the files of the base model are not on this machine" in capsys.readouterr().err
-    assert not Path(target).exists()
+    assert "the files of the base model are not on this machine" in shown
+    assert not target.exists()
 
 
 async def test_an_unknown_description_is_refused(
@@ -230,12 +223,11 @@ async def test_an_unknown_description_is_refused(
     ],
 )
 async def test_a_global_step_names_a_checkpoint(
-    home: Home, tmp_path: Path, steps: dict[str, int], wanted: str
+    async_cli: AsyncCli, engine: Engine, tmp_path: Path, steps: dict[str, int], wanted: str
 ) -> None:
-    async with engine_of(home) as engine:
-        engine.steps, engine.saved = steps, list(steps)
-        assert await run("checkpoints", "export", "7", str(tmp_path / "x")) == 0
-        assert engine.exported == [(wanted, "false")]
+    engine.steps, engine.saved = steps, list(steps)
+    await async_cli("checkpoints", "export", "7", tmp_path / "x")
+    assert engine.exported == [(wanted, "false")]
 
 
 @pytest.mark.parametrize(
@@ -275,4 +267,4 @@ def test_the_help_of_a_verb_has_only_what_it_uses(
 
 def test_without_a_verb_the_checkpoints_are_listed(cli: Cli, home: Home) -> None:
     assert "Start it with `ajet-console engine`" in cli.failed("checkpoints")
-    assert asyncio.run(run("checkpoints", "--server", "nosuch")) == 2
+    cli("checkpoints", "--server", "nosuch", code=2)

@@ -394,25 +394,26 @@ async def test_an_apply_shows_the_first_job_and_asks_once(async_cli: AsyncCli, b
 
 async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cancelled(
     async_cli: AsyncCli,
-    both: Two,
+    home: Home,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stable_offline, "QUIET", 600.0)
-    await async_cli("engine-stop", "--server", "t", "--yes")
-    argv = ("engine-start", "--server", "t", "--preset", "hand", "--yes")
-    starting = both.made.context.tasks.spawn(async_cli(*argv, code=1), "start")
-    printed: list[str] = []
+    async with _two(home, "ROLLING") as both:
+        await async_cli("engine-stop", "--server", "t", "--yes")
+        argv = ("engine-start", "--server", "t", "--preset", "hand", "--yes")
+        starting = both.made.context.tasks.spawn(async_cli(*argv, code=1), "start")
+        printed: list[str] = []
 
-    def waits() -> bool:
-        printed.append(capsys.readouterr().err)
-        return "t: wait for a stable OFFLINE\n" in "".join(printed)
+        def waits() -> bool:
+            printed.append(capsys.readouterr().err)
+            return "t: wait for a stable OFFLINE\n" in "".join(printed)
 
-    await both.made.until(waits)
-    await async_cli("engine-cancel", "--server", "t")
-    await starting
-    assert "cancelled at `wait for a stable OFFLINE`" in capsys.readouterr().err
-    assert both.t.config is None
+        await both.made.until(waits)
+        await async_cli("engine-cancel", "--server", "t")
+        await starting
+        assert "cancelled at `wait for a stable OFFLINE`" in capsys.readouterr().err
+        assert both.t.config is None
 
 
 @pytest.mark.parametrize("way", ["proxy", "direct"])

@@ -15,7 +15,6 @@ from core.runtime.home import Home, Role
 from tests.support.commands.cli import AsyncCli, missing
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.trained import Trained, trained
-from tests.unit.console.cli.test_effective import run
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +44,9 @@ async def test_shards_are_refused_with_the_merge_command_and_a_path_is_rewound_t
 ) -> None:
     async with proxied(home) as made:
         actor = write_shards(made.folder(5))
-        assert not missing(
-            await async_cli.failed("progress-rewind", "--yes"),
-            "holds shards only",
-            f"python -m verl.model_merger merge --backend fsdp --local_dir {actor}",
-        )
+        shown = await async_cli.failed("progress-rewind", "--yes")
+        merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {actor}"
+        assert not missing(shown, "holds shards only", merge)
         assert made.w.swarm.stops == 0
 
         merged = write_model(tmp_path / "merged weights")
@@ -72,16 +69,15 @@ async def test_without_yes_the_plan_is_shown_and_nothing_changes(
 
 
 async def test_a_path_that_cannot_be_used_is_refused_before_the_question(
-    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    async_cli: AsyncCli, home: Home, tmp_path: Path
 ) -> None:
     async with proxied(home) as made:
         for path, words in (
             ("relative", "relative"),
             ("/data/global_step_9/actor", "which no look verified"),
-            (str(tmp_path / "a\x1b[2Jb"), ""),
+            (tmp_path / "a\x1b[2Jb", ""),
         ):
-            assert await run("progress-rewind", "--path", path, "--yes") in (1, 2), path
-            shown = capsys.readouterr().err
+            shown = await async_cli.failed("progress-rewind", "--path", path, "--yes")
             assert words in shown
             assert "\x1b" not in shown
         assert (made.w.swarm.stops, model_of(made)) == (0, "/models/base")

@@ -1,6 +1,5 @@
 """`runs`: the engine runs as text and as JSON, with and without a proxy; name, note and pin."""
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from console.cli import main
 from core.events import Event, RunNamed
 from core.journal.file import SIBLINGS
 from core.journal.read_only import JournalFile
@@ -38,13 +36,8 @@ def stored(tmp_path: Path) -> Home:
     return home
 
 
-def read(home: Home, capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    assert main(["--home", str(home.root), "runs", *args]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_runs_of_a_journal_are_listed(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = read(stored, capsys).splitlines()
+def test_the_runs_of_a_journal_are_listed(cli: Cli, stored: Home) -> None:
+    lines = cli.out("runs").splitlines()
     assert "1-4" in lines[2]
     assert "better" in lines[2]
     assert "good [/b]" in lines[2]
@@ -53,8 +46,8 @@ def test_the_runs_of_a_journal_are_listed(stored: Home, capsys: pytest.CaptureFi
     assert "\x1b" not in "".join(lines)
 
 
-def test_json_has_every_figure_of_a_run(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    data: dict[str, Any] = json.loads(read(stored, capsys, "--json"))
+def test_json_has_every_figure_of_a_run(cli: Cli, stored: Home) -> None:
+    data: dict[str, Any] = cli.json("runs")
     newest, oldest = data["runs"]
     assert [newest["number"], oldest["number"]] == [2, 1]
     assert newest["running"]
@@ -62,20 +55,20 @@ def test_json_has_every_figure_of_a_run(stored: Home, capsys: pytest.CaptureFixt
     assert (oldest["verdict"], oldest["ending"]) == ("better", "stopped")
     assert (oldest["gain"], oldest["gain_error"]) == (None, None), "it has too few steps"
     assert (oldest["groups"], oldest["rated"], oldest["updates"]) == (6, 1, 3)
-    assert oldest.items() <= json.loads(read(stored, capsys, "show", "1", "--json")).items()
+    assert oldest.items() <= cli.json("runs", "show", "1").items()
 
 
-def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = read(stored, capsys, "show", "1")
+def test_one_run_and_two_are_shown(cli: Cli, stored: Home) -> None:
+    shown = cli.out("runs", "show", "1")
     assert "tiny, grpo, learning rate 0.0005" in shown
     assert "better by" in shown
-    unended = read(stored, capsys, "show", "2")  # without a proxy, nobody knows whether it runs
+    unended = cli.out("runs", "show", "2")  # without a proxy, nobody knows whether it runs
     assert "no end recorded" in unended
     assert "running" not in unended
-    compared = read(stored, capsys, "compare", "1", "2")
+    compared = cli.out("runs", "compare", "1", "2")
     assert "Learning rate  0.0005" in compared
     assert "length" in compared
-    data = json.loads(read(stored, capsys, "compare", "1", "2", "--json"))
+    data = cli.json("runs", "compare", "1", "2")
     assert [one["what"] for one in data["job"]] == ["Learning rate"]
     assert [(one["what"], one["left"], one["right"]) for one in data["rewards"]] == [
         ("length", "0.3", "0.5"),
@@ -83,21 +76,19 @@ def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_an_unknown_run_and_an_empty_journal(
-    cli: Cli, tmp_path: Path, stored: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "there is no run 7" in cli.refused("--home", stored.root, "runs", "show", "7")
-    shown = cli.refused("--home", stored.root, "runs", "compare", "1", "1")
+def test_an_unknown_run_and_an_empty_journal(cli: Cli, tmp_path: Path, stored: Home) -> None:
+    assert "there is no run 7" in cli.refused("runs", "show", "7")
+    shown = cli.refused("runs", "compare", "1", "1")
     assert "run 1 cannot be compared with itself" in shown
-    assert "no proxy runs" in cli.failed("--home", stored.root, "runs", "pin", "1")
+    assert "no proxy runs" in cli.failed("runs", "pin", "1")
     empty = Home.open(tmp_path / "empty")
     write(empty)
-    assert "No engine has run yet" in read(empty, capsys)
+    assert "No engine has run yet" in cli.out("--home", empty.root, "runs")
 
 
 def test_reading_is_allowed_with_read_only(cli: Cli, stored: Home) -> None:
-    cli("--home", stored.root, "--read-only", "runs", "show", "1")
-    shown = cli.refused("--home", stored.root, "--read-only", "runs", "pin", "1")
+    cli("--read-only", "runs", "show", "1")
+    shown = cli.refused("--read-only", "runs", "pin", "1")
     assert "refused with --read-only" in shown
 
 

@@ -1,6 +1,5 @@
 """`compat`: the package `ajet` for scripts that import AgentJet's names."""
 
-import json
 import os
 import subprocess
 import sys
@@ -151,20 +150,16 @@ def test_hooks_can_import_the_package(tmp_path: Path) -> None:
     assert done.stdout == "t True\n", done.stderr
 
 
-def test_the_command_prints_how_to_run_a_script(
-    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_how_to_run_a_script(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "of me"
-    cli("compat", folder)
     run = f"PYTHONPATH='{folder}' {sys.executable} script.py"
-    assert capsys.readouterr().out.splitlines() == [
+    assert cli.out("compat", folder).splitlines() == [
         f"wrote {folder / 'ajet'}: {len(MODULES)} modules with AgentJet's names",
         f"run a script with: {run}",
         f"scripts for AgentJet often need other packages, too: {sys.executable} -m pip install "
         "loguru beast-logger requests",
     ]
-    cli("compat", folder, "--json")  # once more: its own files are replaced
-    body = json.loads(capsys.readouterr().out)
+    body = cli.json("compat", folder)  # once more: its own files are replaced
     assert (body["package"], body["run"]) == (str(folder / "ajet"), run)
     assert {name: tuple(names) for name, names in body["modules"].items()} == dict(MODULES)
 

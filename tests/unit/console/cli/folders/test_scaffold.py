@@ -9,7 +9,7 @@ import pytest
 
 from console.cli import main
 from console.cli.folders.scaffold import known
-from tests.support.commands.cli import Cli
+from tests.support.commands.cli import Cli, missing
 from tests.support.pty.text import TerminalText
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -56,7 +56,7 @@ def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, ki
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "text", "must"),
+    "case",
     [
         ("blackbox", "NUM_REPEAT", "x", "a whole number, 1 or more"),
         ("blackbox", "UPDATES", "-1", "a whole number, 0 or more"),
@@ -70,13 +70,10 @@ def test_an_invalid_number_in_the_environment_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    kind: str,
-    name: str,
-    text: str,
-    must: str,
+    case: tuple[str, str, str, str],
 ) -> None:
-    cli("init", kind, tmp_path, "--yes")
-    capsys.readouterr()
+    kind, name, text, must = case
+    cli.run("init", kind, tmp_path, "--yes")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv(name, text)
     before = set(sys.modules)
@@ -94,13 +91,10 @@ def test_a_passive_folder_is_complete(tmp_path: Path) -> None:
     assert {one.name for one in (tmp_path / "app").iterdir()} == PASSIVE
 
 
-def test_existing_files_are_kept(
-    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_files_are_kept(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("mine")
-    cli("init", "blackbox", tmp_path, "--yes")
+    output = cli.out("init", "blackbox", tmp_path, "--yes")
     assert (tmp_path / "agent.py").read_text() == "mine"
-    output = capsys.readouterr().out
     assert f"kept   {tmp_path / 'agent.py'}" in output
     assert "nothing was changed" not in output
     shown = cli.out("init", "blackbox", tmp_path, "--yes")
@@ -110,17 +104,13 @@ def test_existing_files_are_kept(
 
 
 def test_missing_values_are_asked_for(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", TerminalText("http://far:1\n2\n\n5\n\n\n"))
-    cli("init", "passive", tmp_path / "app", "--model", "m")
+    prompts = cli.err("init", "passive", tmp_path / "app", "--model", "m")
     roll = (tmp_path / "app" / "agent_roll.py").read_text()
-    assert '"http://far:1"' in roll
-    assert '"m"' in roll
-    assert 'whole("REMOTE_ALLOCATE_GPU_PER_NODE", 2)' in roll
-    assert 'whole("NUM_REPEAT", 4)' in roll
-    assert 'whole("BATCH_SIZE", 5)' in roll
-    prompts = capsys.readouterr().err
+    assert not missing(roll, '"http://far:1"', '"m"', 'whole("REMOTE_ALLOCATE_GPU_PER_NODE", 2)')
+    assert not missing(roll, 'whole("NUM_REPEAT", 4)', 'whole("BATCH_SIZE", 5)')
     assert "swarm server [http://localhost:10086]" in prompts
     assert "model it trains" not in prompts
 

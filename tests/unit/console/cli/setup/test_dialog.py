@@ -3,6 +3,7 @@
 import asyncio
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,33 +27,33 @@ def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("console.clients.installed.shutil.which", lambda name: None)
 
 
-def dialog(root: Path, *lines: str, monkeypatch: pytest.MonkeyPatch) -> Dialog:
-    """A dialog whose operator enters these lines."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-    one = situation(root)
-    return Dialog(one, present_answers(one))
+@pytest.fixture
+def dialog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dialog]:
+    """Makes a dialog whose operator enters the given lines."""
+
+    def entered(*lines: str) -> Dialog:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        one = situation(tmp_path)
+        return Dialog(one, present_answers(one))
+
+    return entered
 
 
-def test_enter_takes_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = dialog(tmp_path, "", "", "", "", "", monkeypatch=monkeypatch)
+def test_enter_takes_the_defaults(dialog: Callable[..., Dialog]) -> None:
+    one = dialog("", "", "", "", "")
     one.ask_missing()
-    assert one.answers == {
-        "application": "openai",
-        "dataset": "shipped",
-        "rewards": "built_in",
-        "engine": "laptop",
-        "rating": "off",
-    }
+    assert list(one.answers) == ["application", "dataset", "rewards", "engine", "rating"]
+    assert list(one.answers.values()) == ["openai", "shipped", "built_in", "laptop", "off"]
     assert one.changed == set(one.answers)
 
 
 def test_b_goes_back_and_a_refused_answer_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dialog: Callable[..., Dialog], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
     lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "²", "hold")
-    one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+    one = dialog(*lines)
     one.ask_missing()
     assert one.answers["dataset"] == str(rows)
     assert (one.answers["rewards"], one.answers["rating"]) == ("hooks", "hold")
@@ -65,21 +66,19 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
     assert "does not choose the model for a GPU" in output
 
 
-def test_the_end_of_the_input_ends_the_setup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = dialog(tmp_path, "", monkeypatch=monkeypatch)
+def test_the_end_of_the_input_ends_the_setup(dialog: Callable[..., Dialog]) -> None:
+    one = dialog("")
     with pytest.raises(KeyboardInterrupt):
         one.ask_missing()
 
 
 def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dialog: Callable[..., Dialog], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.yaml").write_text("rating: {mode: off}\n")
     url = "http://127.0.0.1:9/v1"  # nothing answers there: Enter uses it nevertheless
     lines = ("3", "judge", "notaurl", url, "-", "7", "big", "", "5", "b", "x", "")
-    one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+    one = dialog(*lines)
     assert one.review() == "write"
     assert one.changed == {"rewards", "judge_url", "judge_model"}, one.changed
     assert one.answers["judge_url"] == url
@@ -92,15 +91,14 @@ def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
 
 
 def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dialog: Callable[..., Dialog], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = tmp_path / "home"
     judge = {"rewards": "judge", "judge_url": "http://127.0.0.1:9/v1", "engine": "laptop"}
     first = {**judge, "judge_key_env": "NO_SUCH_KEY", "judge_model": "big", "rating": "off"}
-    situated = situation(root)
+    situated = situation(tmp_path)
     config.apply(situated.home, config.planned(situated, first, set(first)))
     # the key is emptied, a server that does not answer makes the model asked again: emptied as well
-    one = dialog(root, "5", "-", "-", "", "", monkeypatch=monkeypatch)
+    one = dialog("5", "-", "-", "", "")
     assert one.review() == "write"
     assert one.changed == {"judge_key_env", "judge_model"}
     texts = config.planned(one.situation, one.answers, one.changed)
@@ -109,10 +107,10 @@ def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
     assert "model: null" in text
     config.apply(one.situation.home, texts)
     # an answer that was emptied stays the default when the URL is changed
-    one = dialog(root, "4", "http://127.0.0.1:8/v1", "", "", "", "", monkeypatch=monkeypatch)
+    one = dialog("4", "http://127.0.0.1:8/v1", "", "", "", "")
     assert one.review() == "write"
     assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "")
-    one = dialog(root, "5", "NO_SUCH_KEY", "", "big", "", monkeypatch=monkeypatch)
+    one = dialog("5", "NO_SUCH_KEY", "", "big", "")
     assert one.review() == "write"
     assert one.answers["judge_key_env"] == "NO_SUCH_KEY"
     output = capsys.readouterr().out
@@ -121,21 +119,21 @@ def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
 
 
 def test_an_unchanged_setup_can_send_a_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dialog: Callable[..., Dialog], tmp_path: Path
 ) -> None:
     (tmp_path / "config.yaml").write_text("rating: {mode: off}\n")
-    assert dialog(tmp_path, "t", monkeypatch=monkeypatch).review() == "try"
-    one = dialog(tmp_path, "5", "hold", "5", "off", "", monkeypatch=monkeypatch)
+    assert dialog("t").review() == "try"
+    one = dialog("5", "hold", "5", "off", "")
     assert one.review() == "write"
     assert not one.changed
 
 
 async def test_a_server_is_asked_and_the_job_it_needs_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dialog: Callable[..., Dialog], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm:
         lines = ("", "none", "", f"{swarm.url}/v1", "tiny", "org/model", "zero", "4", "")
-        one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+        one = dialog(*lines)
         await asyncio.to_thread(one.ask_missing)
     assert (one.answers["engine"], one.answers["model"]) == (swarm.url, "org/model")
     assert one.answers["gpus"] == "4"

@@ -1,24 +1,12 @@
 """What each format makes of a group."""
 
-from typing import Any
-
 import pytest
 
 from core.events import RatingUndone, TrainingRunIdentified
-from tests.support.ranked import ranked_group
+from tests.support.ranked import called, ranked_group
 from tests.unit.console.export.conftest import Exporter, Row
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-
-
-def called(arguments: str) -> dict[str, Any]:
-    """An answer that calls a tool."""
-    function = {"name": "add", "arguments": arguments}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c", "type": "function", "function": function}],
-    }
 
 
 def texts(messages: list[Row]) -> list[str]:
