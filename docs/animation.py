@@ -5,10 +5,9 @@ an `<img>`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
-_CLASS = re.compile(r'class="t-(r\d+)"')
 _COLOUR = re.compile(r"\.t-(r\d+) (\{[^}]*\})")
 
 
@@ -26,20 +25,18 @@ def animate(frames: Sequence[tuple[str, float]]) -> str:
     heads = {svg[: svg.index("<style>")] for svg, _ in frames}
     if len(heads) > 1:
         raise ValueError("the frames differ in size")
-    first = _STYLE.search(frames[0][0])
-    assert first is not None
     colours: dict[str, str] = {}
     total = sum(seconds for _, seconds in frames)
     groups, rules, start = [], [], 0.0
     for number, (svg, seconds) in enumerate(frames):
-        style = _STYLE.search(svg)
-        assert style is not None
+        (style,) = _STYLE.findall(svg)
         names = {
             old: colours.setdefault(rule, f"c{len(colours)}")
-            for old, rule in _COLOUR.findall(style[1])
+            for old, rule in _COLOUR.findall(style)
         }
         body = svg[svg.index("</defs>") + len("</defs>") : svg.rindex("</svg>")]
-        body = _with_classes(body, names)
+        for old, name in names.items():
+            body = body.replace(f'class="t-{old}"', f'class="{name}"')
         groups.append(f'<g class="frame f{number}">{body}</g>')
         end = start + seconds
         hidden_before = "0%{visibility:hidden}" if start else ""
@@ -49,14 +46,9 @@ def animate(frames: Sequence[tuple[str, float]]) -> str:
             f".f{number}{{animation-name:f{number}}}"
         )
         start = end
-    shared = _COLOUR.sub("", first[1])
+    shared = _COLOUR.sub("", style)
     shared += "".join(f".{name} {rule}\n" for rule, name in colours.items())
     shared += f".frame{{visibility:hidden;animation:{total:g}s step-end infinite}}\n"
     defs = frames[0][0][frames[0][0].index("<defs>") : frames[0][0].index("</defs>")] + "</defs>"
     (head,) = heads
     return f"{head}<style>{shared}{''.join(rules)}</style>{defs}{''.join(groups)}</svg>\n"
-
-
-def _with_classes(body: str, names: Mapping[str, str]) -> str:
-    """Return the body with each colour class replaced by its name in `names`."""
-    return _CLASS.sub(lambda match: f'class="{names[match[1]]}"', body)

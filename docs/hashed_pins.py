@@ -13,7 +13,6 @@ import sys
 import tempfile
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -45,23 +44,20 @@ def pins(text: str) -> dict[str, str]:
 def dependencies() -> set[str]:
     """Return the normalized names of all dependencies and theirs, with the extra `data`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    pending = [*project["dependencies"], *project["optional-dependencies"]["data"]]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["data"]]
+    pending: list[tuple[str, set[str]]] = [(text, set()) for text in needed]
     extras: dict[str, set[str]] = {}
     while pending:
-        requirement = Requirement(pending.pop())
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        text, asked = pending.pop()
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *asked)):
             continue
         name = str(canonicalize_name(requirement.name))
         if name not in extras or not requirement.extras <= extras[name]:
             extras.setdefault(name, set()).update(requirement.extras)
-            texts = [text for text in requires(name) or () if _applies(text, requirement.extras)]
-            pending += [text.partition(";")[0] for text in texts]
+            pending += [(text, requirement.extras) for text in requires(name) or ()]
     return set(extras)
-
-
-def _applies(text: str, extras: Iterable[str]) -> bool:
-    marker = Requirement(text).marker
-    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
 
 
 def wheels(pinned: str, tags: tuple[str, ...], python: str) -> dict[str, str]:

@@ -70,9 +70,7 @@ LAST: Mapping[str, Sequence[str]] = {
 
 async def home(pilot: Pilot[int]) -> None:
     """Return to the front page of the screen."""
-    for _ in range(6):
-        if len(pilot.app.screen_stack) == 1:
-            return
+    while len(pilot.app.screen_stack) > 1:
         await pilot.press("escape")
 
 

@@ -39,13 +39,12 @@ class Library:
         self.docs: dict[str, str] = {}
         self.entries: dict[str, dict[str, Entry]] = {}
         self._classes: dict[str, tuple[str, ast.ClassDef]] = {}
-        self._sources = {
+        trees = {
             ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): (
-                path.read_text("utf-8")
+                ast.parse(path.read_text("utf-8"))
             )
             for path in folder.rglob("*.py")
         }
-        trees = {module: ast.parse(text) for module, text in self._sources.items()}
         for module in sorted(trees):
             for node in trees[module].body:
                 if isinstance(node, ast.ClassDef):
@@ -67,7 +66,6 @@ class Library:
         return ""
 
     def _public(self, module: str, tree: ast.Module) -> Iterator[Entry]:
-        lines = self._sources[module].split("\n")
         for node, doc in _with_docs(tree.body):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield self._class(module, node)
@@ -75,7 +73,7 @@ class Library:
                 docstring = ast.get_docstring(node) or ""
                 yield Entry(node.name, module, node, docstring, _signature(node.name, node))
             elif (declared := _declared(node)) and re.match(r"[A-Z]", declared[0]):
-                yield Entry(declared[0], module, node, doc, _segment(lines, node))
+                yield Entry(declared[0], module, node, doc, _code(node))
 
     def _class(self, module: str, node: ast.ClassDef) -> Entry:
         entry = Entry(node.name, module, node, ast.get_docstring(node) or "", "")
@@ -130,14 +128,6 @@ class Library:
                 yield from self._ancestry(*known)
 
 
-def _segment(lines: Sequence[str], node: ast.stmt) -> str:
-    """Return the source of a statement; `ast.get_source_segment` splits all lines for each."""
-    first, last = node.lineno - 1, node.end_lineno or node.lineno
-    end = lines[last - 1].encode()[: node.end_col_offset].decode()
-    start = [*lines[first : last - 1], end]
-    return "\n".join(start)[node.col_offset :]
-
-
 def _with_docs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
     """Yield each statement with the docstring that follows an attribute; empty without one."""
     for index, node in enumerate(body):
@@ -186,12 +176,9 @@ def _method(owner: str, home: str, node: Function) -> Entry:
     for mark in ("staticmethod", "classmethod"):
         shown = f"@{mark}\n{shown}" if mark in marks else shown
     if marks & {"contextmanager", "asynccontextmanager"}:
-        shown = f"{'async ' if 'asynccontextmanager' in marks else ''}with {_bare(shown)}"
+        bare = re.sub(r"(Async)?Iterator\[(.*)\]\Z", r"\2", shown.removeprefix("async "))
+        shown = f"{'async ' if 'asynccontextmanager' in marks else ''}with {bare}"
     return Entry(f"{owner}.{node.name}", home, node, doc, shown)
-
-
-def _bare(shown: str) -> str:
-    return re.sub(r"(Async)?Iterator\[(.*)\]\Z", r"\2", shown.removeprefix("async "))
 
 
 def _signature(name: str, node: Function, bound: bool = True) -> str:

@@ -1,6 +1,7 @@
 """Client for an episode's model, for examples with short agents."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Self
 
 import httpx
@@ -12,10 +13,15 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 class Asker:
-    """Thread-safe client of chat models; use it as a context."""
+    """Thread-safe client of chat models; use it as a context.
 
-    def __init__(self, seconds: float = 240.0) -> None:
-        self._http = httpx.Client(timeout=seconds, trust_env=False)
+    Args:
+        seconds: An answer may take so long.
+        headers: Of every request.
+    """
+
+    def __init__(self, seconds: float = 240.0, headers: Mapping[str, str] | None = None) -> None:
+        self._http = httpx.Client(timeout=seconds, trust_env=False, headers=headers)
 
     def __enter__(self) -> Self:
         return self

@@ -7,18 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from ajet_swarm import SwarmClient
+from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient
 from core.state import Server
 from examples import picture
+from examples.ask import Asker
 from examples.stage import Stage, on_stage, say
 from examples.swarming import OWN_PATIENCE, REAL, flags, job_of, until
 
 LEG = 5
 """Updates between two evaluations of the held-out questions."""
+ASKED_AT_ONCE = 8
 TRIES = 3
 """Number of answers to each held-out question."""
 SHOWN = 6
@@ -106,22 +109,18 @@ class Course:
     def run(self) -> None:
         """Start the processes, teach, and report."""
         lesson, stage = self._lesson, self._stage
-        if self._url:
-            with SwarmClient(self._url, name=lesson.name) as client:
-                job = job_of(BATCH, REPEATS, lesson.name)
-                client.auto_sync_train_config_and_start_engine(job, timeout=self._patience)
         engine = self._url or stage.serve("engine")
+        with SwarmClient(engine, name=lesson.name) as client:
+            job = job_of(BATCH, REPEATS, lesson.name)
+            client.auto_sync_train_config_and_start_engine(job, timeout=self._patience)
         name = "swarm" if self._url else "embedded"
         self._proxy = stage.serve("proxy", "--swarm-url", f"{name}={engine}", *lesson.proxy)
         say(f"{lesson.name}: engine {engine}, fake vLLM {self._proxy}")
         say(f"look on while it runs: ajet-console --home {stage.home.root}")
         if lesson.application is not None:
             lesson.application(stage, f"{self._proxy}/v1")
-        if self._url:
-            what = "the fake vLLM sees the engine roll"
-            until(what, self._patience, lambda: self._server().state == "ROLLING")
-        else:
-            stage.console("engine-start", "--set", f"batch={BATCH}")
+        what = "the fake vLLM sees the engine roll"
+        until(what, self._patience, lambda: self._server().state == "ROLLING")
         self._report_updates()
         before = after = self._measure()
         while self._done < self._args.updates:
@@ -161,10 +160,21 @@ class Course:
                 say(picture.update_line(number, step.auto_mean, text))
 
     def _measure(self) -> list[list[str]]:
-        """Ask the held-out questions."""
-        questions = [row.query for row in self._rows]
-        asked = self._stage.answers(self._proxy, questions, TRIES, self._patience)
-        answers = asyncio.run(asked)
+        """Ask the held-out questions, and return the answers to each; none is trained on.
+
+        The seeds are fixed: answers of two calls differ only by what the policy has learnt.
+        """
+        api = OpenaiBaseUrlAndApiKey(f"{self._proxy}/v1", "any-key")
+
+        def answer(number: int) -> str:
+            return asker.ask(api, self._rows[number // TRIES].query, temperature=1.0, seed=number)
+
+        with (
+            Asker(self._patience, {"X-Ajet-Train": "no"}) as asker,
+            ThreadPoolExecutor(ASKED_AT_ONCE) as pool,
+        ):
+            texts = list(pool.map(answer, range(TRIES * len(self._rows))))
+        answers = [texts[at : at + TRIES] for at in range(0, len(texts), TRIES)]
         score = self._curve[self._done] = self._mean(self._lesson.score, answers)
         say(f"held out after {self._done:3} updates: {self._lesson.measure} {score:.2f}")
         return answers

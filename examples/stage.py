@@ -1,6 +1,5 @@
 """Processes of an example in its own folder: engine, fake vLLM, mock user."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -8,12 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
-
-import httpx
 
 from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home, running
@@ -24,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT = 60.0
 """Maximum seconds for the start of a process on a busy machine."""
 STOP_LIMIT = 10.0
-ASKED_AT_ONCE = 8
 POLL_SECONDS = 1.0
 """Seconds between two looks at a process that runs to its end; each reads the whole state."""
 
@@ -122,25 +118,6 @@ class Stage:
             return (self.home.logs / f"{name}.log").read_text(errors="replace")[-1500:].strip()
         return ""
 
-    def console(self, *args: str) -> None:
-        """Run one command of `ajet-console` to its end.
-
-        Raises:
-            StageError: it failed.
-        """
-        done = subprocess.run(
-            [sys.executable, "-m", "console", *args],
-            env=self.environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_LIMIT,
-            check=False,
-        )
-        if done.returncode:
-            raise StageError(f"ajet-console {args[0]} failed", where=done.stderr.strip())
-
     def until_ended(
         self, name: str, child: subprocess.Popen[bytes], limit: float, on_poll: Callable[[], None]
     ) -> None:
@@ -166,34 +143,6 @@ class Stage:
         """Return the embedded engine's state from the fake vLLM."""
         async with ControlClient(proxy, self.home.token()) as control:
             return next(iter((await control.snapshot()).servers.values()))
-
-    async def answers(
-        self, proxy: str, questions: Sequence[str], tries: int, seconds: float = 60.0
-    ) -> list[list[str]]:
-        """Return an answer of the policy at temperature 1; it is not trained on.
-
-        The seeds are fixed: answers of two calls differ only by what the policy has learnt.
-        """
-        limit = asyncio.Semaphore(ASKED_AT_ONCE)
-        headers = {"X-Ajet-Train": "no"}
-        async with httpx.AsyncClient(
-            base_url=proxy, timeout=seconds, headers=headers, trust_env=False
-        ) as user:
-
-            async def answer_of(text: str, seed: int) -> str:
-                async with limit:
-                    messages = [{"role": "user", "content": text}]
-                    body = {"messages": messages, "temperature": 1.0, "seed": seed}
-                    answer = await user.post("/v1/chat/completions", json=body)
-                    answer.raise_for_status()
-                    return str(answer.json()["choices"][0]["message"]["content"] or "")
-
-            async with asyncio.TaskGroup() as group:
-                answer_tasks = [
-                    [group.create_task(answer_of(text, place * tries + n)) for n in range(tries)]
-                    for place, text in enumerate(questions)
-                ]
-        return [[task.result() for task in tasks] for tasks in answer_tasks]
 
 
 def say(text: str) -> None:

@@ -232,6 +232,17 @@ def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
     return time.monotonic() - began
 
 
+def reach(client: SwarmClient, step: int, seconds: float, on_done: Callable[[int], None]) -> None:
+    """Wait for a step; call `on_done` with each completed one.
+
+    Raises:
+        StageError: one took longer than `seconds`.
+    """
+    while (now := client.get_global_step()) < step:
+        until(f"step {now + 1}", seconds, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
+        on_done(now)
+
+
 def left_claimed(client: SwarmClient) -> int:
     """Return the number of episodes that any client still holds."""
     return sum(record.claimed for record in client.get_episode_buffer())

@@ -19,7 +19,7 @@ from ajet_swarm import SwarmClient
 from examples.clients import read_diary, start_client
 from examples.cocktail.kinds import KINDS
 from examples.stage import Stage, StageError, on_stage, say
-from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
+from examples.swarming import engine_of, flags, job_of, left_claimed, pace_of, reach, until
 
 BATCH, REPEATS = 10, 4
 FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
@@ -45,6 +45,11 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
     url = engine_of(stage)
     mix, diary = stage.folder / "mix.json", stage.folder / "diary.jsonl"
     diary.unlink(missing_ok=True)  # of an earlier run in the same folder
+
+    def done(step: int) -> None:
+        lines = [line for line in read_diary(diary) if line["step"] == step]
+        say(f"step {step}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
+
     with SwarmClient(url) as client:
         client.auto_sync_train_config_and_start_engine(
             job_of(BATCH, REPEATS, "cocktail"), timeout=pace.patience
@@ -57,10 +62,10 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
         for kind in KINDS:
             own = ["--kind", kind, "--mix", str(mix), *more]
             start_client(stage, kind, "cocktail", url, (BATCH, REPEATS, last), pace, *own)
-        _reach(client, half, diary, pace)
+        reach(client, half, pace.patience, done)
         _write(mix, THEN)
         say(f"-- shares are now {_shown({k: 100 * v for k, v in THEN.items()})}")
-        _reach(client, last + 1, diary, pace)
+        reach(client, last + 1, pace.patience, done)
         until("the last claims are given back", pace.idle + 45, lambda: not left_claimed(client))
     ended = read_diary(diary)
     # What was begun under the old shares is in the step of the change: it is left out.
@@ -75,14 +80,6 @@ def _write(path: Path, shares: Mapping[str, float]) -> None:
     """Replace the file atomically, since clients read it at any time."""
     path.with_suffix(".new").write_text(json.dumps(shares), "utf-8")
     os.replace(path.with_suffix(".new"), path)
-
-
-def _reach(client: SwarmClient, step: int, diary: Path, pace: Pace) -> None:
-    """Wait for a step; print each completed one."""
-    while (now := client.get_global_step()) < step:
-        until(f"step {now + 1}", pace.patience, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
-        lines = [line for line in read_diary(diary) if line["step"] == now]
-        say(f"step {now}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
 
 
 def _mix(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -21,7 +21,17 @@ from ajet_swarm import SwarmClient
 from ajet_swarm.common.errors import AjetError
 from examples.clients import read_diary, start_client
 from examples.stage import Stage, StageError, on_stage, say
-from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until, updates
+from examples.swarming import (
+    Pace,
+    engine_of,
+    flags,
+    job_of,
+    left_claimed,
+    pace_of,
+    reach,
+    until,
+    updates,
+)
 
 BATCH, REPEATS = 8, 4
 IDLE = 6.0
@@ -56,16 +66,10 @@ class Run:
         """Return the lines of the diary."""
         return [line for line in read_diary(self.diary) if line["what"] == what]
 
-    def step(self) -> int:
-        """Return the engine's present step."""
-        return self.client.get_global_step()
-
     def reach(self, step: int) -> None:
         """Wait for a step; print each completed one."""
-        while (now := self.step()) < step:
-            seconds = self.pace.patience + self.pace.idle  # a death may be in it
-            until(f"step {now + 1}", seconds, lambda now=now: self.step() > now)  # type: ignore[misc]  # bound at once
-            say(f"step {now} is done")
+        seconds = self.pace.patience + self.pace.idle  # a death may be in it
+        reach(self.client, step, seconds, lambda done: say(f"step {done} is done"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -129,7 +133,8 @@ def _kill(run: Run, name: str) -> None:
     until("a third of the batch", run.pace.patience, half)
     os.kill(pid, signal.SIGKILL)
     run.children[name].wait()
-    say(f"step {run.step()}: {name} is killed, {left_over()} episodes still in its name")
+    step = run.client.get_global_step()
+    say(f"step {step}: {name} is killed, {left_over()} episodes still in its name")
 
 
 def _give_back(run: Run) -> None:

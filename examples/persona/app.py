@@ -11,6 +11,7 @@ import os
 import sys
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,30 +20,7 @@ REMEMBERED = 6
 """Number of earlier messages sent with the next one."""
 LARGEST = 64_000
 """Maximum size of a request in bytes."""
-PAGE = """<!doctype html><meta charset="utf-8"><title>Chat</title>
-<style>
-body{font:16px/1.5 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}
-#log p{white-space:pre-wrap;margin:.6em 0}.you{color:#567}
-input{font:inherit;width:100%;padding:.5em;box-sizing:border-box}
-</style>
-<h1>Chat</h1><div id="log"></div>
-<form id="form"><input id="text" autofocus autocomplete="off" placeholder="Say something"></form>
-<script>
-let chat = "";
-function say(who, text) {
-  const line = document.createElement("p");
-  line.className = who; line.textContent = text; log.append(line);
-}
-form.onsubmit = async (event) => {
-  event.preventDefault();
-  const message = text.value.trim(); if (!message) return;
-  text.value = ""; say("you", message);
-  const reply = await fetch("chat", {method: "POST", body: JSON.stringify({message, chat})});
-  const found = await reply.json();
-  chat = found.chat || chat; say("it", found.answer || found.error);
-};
-</script>
-"""
+PAGE = Path(__file__).resolve().parent / "chat.html"
 
 
 class Chats:
@@ -79,7 +57,7 @@ def handler(chats: Chats) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             if self.path == "/":
-                self._reply(200, "text/html; charset=utf-8", PAGE.encode())
+                self._reply(200, "text/html; charset=utf-8", PAGE.read_bytes())
             else:
                 self._reply(404, "text/plain", b"not found")
 

@@ -3,12 +3,9 @@
 python -m examples.swarm_script.train --steps 5
 """
 
-import argparse
 import os
-import signal
 import sys
 
-from ajet_swarm import SwarmError
 from ajet_swarm.compat import (
     AgentJetJob,
     AjetTaskReader,
@@ -20,7 +17,7 @@ from ajet_swarm.compat import (
     Task,
     TrainingFinished,
 )
-from examples.swarm_script.agent import execute_agent
+from examples.swarm_script.agent import execute_agent, run_script
 
 # --- what counts here ---
 LOCAL_GRPO_N = 4
@@ -89,14 +86,4 @@ def main(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=5, help="policy updates")
-    try:
-        rewards = main(parser.parse_args().steps)
-    except SwarmError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    shown = " ".join(f"{one:.2f}" for one in rewards)
-    sys.stdout.write(f"mean reward of each batch: {shown}\n")
+    run_script(main, 5)

@@ -3,12 +3,9 @@
 python -m examples.swarm_script.train_batches --steps 3
 """
 
-import argparse
 import os
-import signal
 import sys
 
-from ajet_swarm import SwarmError
 from ajet_swarm.compat import (
     AgentJetJob,
     AjetTaskReader,
@@ -18,7 +15,7 @@ from ajet_swarm.compat import (
     TrainingFinished,
     run_episodes_until_all_complete,
 )
-from examples.swarm_script.agent import execute_agent
+from examples.swarm_script.agent import execute_agent, run_script
 
 LOCAL_GRPO_N = 4
 REMOTE_BATCH_SIZE = 2
@@ -59,7 +56,7 @@ def main(steps: int) -> list[float]:
             except TrainingFinished as finished:
                 sys.stdout.write(f"{finished}\n")
                 break
-            numbers = [one for one in rewards if isinstance(one, float)]
+            numbers = [reward for reward in rewards if isinstance(reward, float)]
             means.append(sum(numbers) / len(numbers))
             next_batch.clear()
             if len(means) >= steps:
@@ -68,14 +65,4 @@ def main(steps: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: gives all back
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=3, help="batches")
-    try:
-        rewards = main(parser.parse_args().steps)
-    except SwarmError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    shown = " ".join(f"{one:.2f}" for one in rewards)
-    sys.stdout.write(f"mean reward of each batch: {shown}\n")
+    run_script(main, 3)

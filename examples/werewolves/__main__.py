@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from ajet_swarm import SwarmClient, TrainingFinished
+from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient, TrainingFinished
+from examples import picture
+from examples.ask import Asker
 from examples.stage import Stage, error_text, on_stage, say
 from examples.swarming import engine_of, flags, is_embedded, pace_of, until
 from examples.werewolves.agents import Model
@@ -61,14 +63,15 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
     settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
     url, rules, done = engine_of(stage, swarm_url=args.swarm_url), settings.own, []
     tokens = max(rules.answer_tokens, 64)  # the window of another model
-    key = os.environ.get("STATIC_API_KEY", "none")
-    static = Model(args.static_url, key, args.static_model, tokens, rules.static_prompt)
+    key, address = os.environ.get("STATIC_API_KEY", "none"), args.static_url.rstrip("/")
+    api = OpenaiBaseUrlAndApiKey(address, key, model=args.static_model) if address else None
+    static = Model(api, tokens, rules.static_prompt)
     roles = ", ".join(rules.trainable_targets)
-    say(f"{roles} at {url}; the others: {static.name} {static.base_url}")
-    with SwarmClient(url) as client:
+    say(f"{roles} at {url}; the others: {address or 'scripted'}")
+    with SwarmClient(url) as client, Asker(60.0) as asker:
         try:
             client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
-            for batch in Roll(client, settings, static).batches():
+            for batch in Roll(client, settings, static, asker).batches():
                 done.append(batch)
                 say(f"step {batch.step}: {_summary(batch, settings)}")
                 for error in batch.errors[:1]:
@@ -96,13 +99,15 @@ def _summary(batch: Batch, settings: Settings) -> str:
 def _report(done: Sequence[Batch], settings: Settings) -> None:
     shown = max(1, len(done) // 4)
     first, last = done[:shown], done[-shown:]
-    say(f"\n| {len(done)} batches | first {shown} | last {shown} |\n|---|---|---|")
-    for side in settings.sides:
-        low, high = (mean(batch.won(side) for batch in part) for part in (first, last))
-        say(f"| {side} win | {low:.2f} | {high:.2f} |")
+    rows = {
+        f"{side} win": [mean(batch.won(side) for batch in part) for part in (first, last)]
+        for side in settings.sides
+    }
     for role in settings.own.trainable_targets:
-        low, high = (mean(batch.read(role) for batch in part) for part in (first, last))
-        say(f"| moves read, {role} | {low:.2f} | {high:.2f} |")
+        name = f"moves read, {role}"
+        rows[name] = [mean(batch.read(role) for batch in part) for part in (first, last)]
+    columns = f"first {shown}", f"last {shown}"
+    say("\n" + "\n".join(picture.table(f"{len(done)} batches", columns, rows)))
     say("claims left 0")
 
 

@@ -1,6 +1,5 @@
 """Training: games until the updates are done; each side's episode has its own reward."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from ajet_swarm import Retry, SwarmClient, Task, WorkflowOutput, run_episodes
 from ajet_swarm.client.multi_server import JointSwarm
 from ajet_swarm.protocol.errors import EngineOff
 from ajet_swarm.protocol.schemas import EngineState
+from examples.ask import Asker
 from examples.stage import StageError, error_text
 from examples.werewolves.agents import Model, Played, play
 from examples.werewolves.game import Game, side_of
@@ -47,10 +47,14 @@ class Roll:
         client: Of the server that trains.
         settings: The run.
         static: Plays the roles that are not trained.
+        asker: For the calls of all models.
     """
 
-    def __init__(self, client: SwarmClient, settings: Settings, static: Model) -> None:
+    def __init__(
+        self, client: SwarmClient, settings: Settings, static: Model, asker: Asker
+    ) -> None:
         self._client, self._settings, self._static = client, settings, static
+        self._asker = asker
         self._joint = JointSwarm({side: client for side in settings.sides})
 
     def game(self, task: Task) -> Played:
@@ -60,13 +64,12 @@ class Roll:
             models = {role: self._static for role in set(Game(0).roles.values())}
             for side, part in episode.parts.items():
                 part.task = f"{task.task_id}/{side}"  # a group for each side: rewards are opposite
-                key, tokens = part.api_key, rules.answer_tokens
-                policy = Model(part.base_url, key, "policy", tokens, rules.prompt)
+                policy = Model(part.api, rules.answer_tokens, rules.prompt)
                 models |= {
                     role: policy for role in rules.trainable_targets if side_of(role) == side
                 }
             game = Game(task.metadata["seed"], rules.days)
-            played = asyncio.run(play(game, models, own.idle))
+            played = play(game, models, self._asker, own.idle)
             episode.end({side: _output(played, side) for side in episode.parts})
         return played
 

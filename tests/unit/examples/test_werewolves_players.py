@@ -7,17 +7,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import httpx
 import pytest
 
-from ajet_swarm import SwarmClient
+from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient, SwarmError
 from ajet_swarm.common.errors import UsageError
 from engine.policy import chat_template
 from engine.server.job import parse_job
 from engine.tokenizer import Tokenizer
+from examples.ask import Asker
 from examples.werewolves import static
 from examples.werewolves.__main__ import _config, main
-from examples.werewolves.agents import Model, NoAnswerError, Played, play
+from examples.werewolves.agents import Model, Played, play
 from examples.werewolves.game import HEAL, POISON, ROLES, WOLF, WOLVES, Ask, Game, Move
 from examples.werewolves.prompts import Limits, Messages, bounded, read
 from examples.werewolves.roll import Batch, Roll
@@ -45,7 +45,7 @@ class Puppet(Model):
     prompts: list[Messages]
     chance: random.Random | None
 
-    async def say(self, http: httpx.AsyncClient, messages: Messages) -> str:
+    def say(self, asker: Asker, messages: Messages) -> str:
         self.prompts.append(messages)
         if self.chance is None:
             return static.answer(messages[0]["content"], messages[1]["content"])
@@ -54,19 +54,20 @@ class Puppet(Model):
         return f"SECRET{self.chance.randint(0, 10**6)} {self.chance.randint(0, 10)}"
 
 
-async def game(seed: int, limits: Limits, wild: bool) -> tuple[Played, list[Messages]]:
+def game(seed: int, limits: Limits, wild: bool) -> tuple[Played, list[Messages]]:
     model = Puppet(seed, wild, limits)
-    return await play(Game(seed), dict.fromkeys(ROLES, model), 60), model.prompts
+    with Asker() as asker:
+        return play(Game(seed), dict.fromkeys(ROLES, model), asker, 60), model.prompts
 
 
 @pytest.mark.slow
-async def test_the_small_form_fits_into_the_embedded_window() -> None:
+def test_the_small_form_fits_into_the_embedded_window() -> None:
     """Counted by its tokenizer, over games with the worst of speeches: nothing is cut."""
     small, tokens = load(FOLDER / "small.yaml"), Tokenizer.shipped()
     assert _config("") == FOLDER / "small.yaml"  # taken when no server is named
     most = 0
     for seed in range(25):
-        for messages in (await game(seed, small.own.prompt, True))[1]:
+        for messages in (game(seed, small.own.prompt, True))[1]:
             prompt = chat_template.render(tokens, 512, messages, None, small.own.answer_tokens)
             assert not prompt.truncated
             most = max(most, len(prompt.tokens))
@@ -75,32 +76,32 @@ async def test_the_small_form_fits_into_the_embedded_window() -> None:
 
 
 @pytest.mark.slow
-async def test_the_published_form_fits_into_its_window() -> None:
+def test_the_published_form_fits_into_its_window() -> None:
     """Bytes are never fewer than tokens."""
     large = load(FOLDER / "werewolves.yaml")
     for seed in range(10):
-        for messages in (await game(seed, large.own.prompt, True))[1]:
+        for messages in (game(seed, large.own.prompt, True))[1]:
             size = sum(len(message["content"].encode()) for message in messages)
             assert size <= large.job.max_prompt_length
 
 
 @pytest.mark.slow
-async def test_what_is_thought_at_night_is_read_by_nobody() -> None:
+def test_what_is_thought_at_night_is_read_by_nobody() -> None:
     for seed in range(10):
-        played, prompts = await game(seed, Limits(4000, True, 300), True)
+        played, prompts = game(seed, Limits(4000, True, 300), True)
         assert "SECRET" not in json.dumps(prompts)
         assert played.unread.total() > 0
 
 
 @pytest.mark.slow
-async def test_a_scripted_table_always_plays_by_the_rules() -> None:
+def test_a_scripted_table_always_plays_by_the_rules() -> None:
     won = []
     for seed in range(30):
-        played, _ = await game(seed, Limits(), False)
+        played, _ = game(seed, Limits(), False)
         assert not played.unread.total()
         won.append(played.winner == WOLVES)
     assert 0 < sum(won) < 30  # both sides can win
-    assert (await game(3, Limits(), False)) == (await game(3, Limits(), False))
+    assert (game(3, Limits(), False)) == (game(3, Limits(), False))
 
 
 def ask(kind: str, targets: tuple[int, ...] = (2, 5), victim: int = 0) -> Ask:
@@ -146,12 +147,13 @@ def test_a_speech_cannot_forge_a_line() -> None:
     assert bounded("🐺🐺", 5) == "🐺"
 
 
-async def test_a_model_that_does_not_answer_ends_the_game() -> None:
-    down = Model("http://127.0.0.1:9/v1", "none")
-    with pytest.raises(NoAnswerError, match="did not answer"):
-        await play(Game(1), dict.fromkeys(ROLES, down), 60)
-    with pytest.raises(NoAnswerError, match="longer than"):
-        await play(Game(1), dict.fromkeys(ROLES, Puppet(1)), 1e-9)
+def test_a_model_that_does_not_answer_ends_the_game() -> None:
+    down = Model(OpenaiBaseUrlAndApiKey("http://127.0.0.1:9/v1", "none"))
+    with Asker() as asker:
+        with pytest.raises(SwarmError, match="no answer"):
+            play(Game(1), dict.fromkeys(ROLES, down), asker, 60)
+        with pytest.raises(SwarmError, match="longer than"):
+            play(Game(1), dict.fromkeys(ROLES, Puppet(1)), asker, 1e-9)
 
 
 @pytest.fixture
@@ -161,10 +163,11 @@ def served() -> Iterator[str]:
 
 
 @pytest.mark.slow
-async def test_a_game_over_the_wire(served: str) -> None:
-    model = Model(served, "none", "scripted")
-    played = await play(Game(3), dict.fromkeys(ROLES, model), 60)
-    assert played == (await game(3, Limits(), False))[0]
+def test_a_game_over_the_wire(served: str) -> None:
+    model = Model(OpenaiBaseUrlAndApiKey(served, "none"))
+    with Asker() as asker:
+        played = play(Game(3), dict.fromkeys(ROLES, model), asker, 60)
+    assert played == (game(3, Limits(), False))[0]
 
 
 @pytest.mark.slow
@@ -224,15 +227,16 @@ def test_a_batch_has_a_task_id_for_each_group(roles: str) -> None:
     """One id for two tasks would be one group, and the batch would lack one."""
     small = load(FOLDER / "small.yaml", roles=roles)
     client = cast("SwarmClient", SimpleNamespace(_swarm=None))  # not called
-    roll = Roll(client, small, Model("", "", "static", 1, Limits()))
+    with Asker() as asker:
+        roll = Roll(client, small, Model(), asker)
     tasks = [task for batch in range(3) for task in roll.tasks(batch)]
     assert len({task.task_id for task in tasks}) == len(tasks) == 3 * small.seeds
     assert small.seeds * len(small.sides) == small.job.batch_size
     assert {task.metadata["seed"] for task in tasks} == set(range(small.own.deals))
 
 
-async def test_a_batch_counts_wins_and_what_was_read() -> None:
-    games = [(await game(seed, Limits(), seed % 2 == 0))[0] for seed in range(4)]
+def test_a_batch_counts_wins_and_what_was_read() -> None:
+    games = [(game(seed, Limits(), seed % 2 == 0))[0] for seed in range(4)]
     batch = Batch(1, games)
     assert batch.won("wolves") + batch.won("village") == 1.0
     assert 0 < batch.read(WOLF) < 1
