@@ -307,19 +307,23 @@ class EpisodeClaimer:
             if await entry.again(clock() - began):
                 return False
 
-    async def pause(self, refused: ClaimRefused, none_free: tuple[float, float] = BACK_OFF) -> None:
+    async def pause(
+        self, refused: ClaimRefused, none_free: tuple[float, float] | None = None
+    ) -> None:
         """Wait after a refusal until another claim may be granted.
 
         Args:
             refused: The refusal.
-            none_free: Range of the seconds to wait if no episode was free.
+            none_free: Range of the seconds to wait if no episode was free; None for `BACK_OFF`.
         """
         if refused.kind not in _TIMED:
             await self.watcher.refresh()  # the watcher's status is older than this answer
             return
-        full = refused.kind is RefusedKind.NONE_AVAILABLE
+        seconds = OTHER_BACK_OFF
+        if refused.kind is RefusedKind.NONE_AVAILABLE:
+            seconds = none_free or BACK_OFF
         with self.watcher.eager():
-            await asyncio.sleep(self._chance.uniform(*(none_free if full else OTHER_BACK_OFF)))
+            await asyncio.sleep(self._chance.uniform(*seconds))
 
     def _why_late(self, claim: _Claim) -> str:
         seen = self.watcher.current
