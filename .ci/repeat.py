@@ -25,11 +25,11 @@ class Run:
         """Processes that did not run all of their tests."""
 
         def names(*outcomes: str) -> set[str]:
-            return {name for key in outcomes for one in reports for name in one.get(key, ())}
+            return {name for key in outcomes for report in reports for name in report.get(key, ())}
 
         self.failed = names("failed", "error")
         self.passed = names("passed") - self.failed
-        self.skipped = sum(len(one.get("skipped", ())) for one in reports)
+        self.skipped = sum(len(report.get("skipped", ())) for report in reports)
         self.xfailed = names("xfailed")
 
 

@@ -19,7 +19,7 @@ class Outcomes:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         stats = terminalreporter.stats
-        self.names = {key: [one.nodeid for one in stats.get(key, ())] for key in OUTCOMES}
+        self.names = {key: [test.nodeid for test in stats.get(key, ())] for key in OUTCOMES}
 
 
 def main(folder: str, *arguments: str) -> int:

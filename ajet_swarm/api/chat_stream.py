@@ -250,7 +250,7 @@ class ChatStream:
         else:
             return self._new_call()
         if name and call.id and call.id != name:
-            same = [one for one in self._calls if one.id == name]
+            same = [call for call in self._calls if call.id == name]
             return same[0] if same else self._new_call()
         return call
 

@@ -324,12 +324,12 @@ def violations(detail: Any) -> str:
     if not isinstance(detail, list):
         return ""
     texts = []
-    for one in detail[:5]:
-        if not isinstance(one, dict) or not isinstance(one.get("msg"), str):
+    for violation in detail[:5]:
+        if not isinstance(violation, dict) or not isinstance(violation.get("msg"), str):
             return ""
-        loc = one.get("loc")
+        loc = violation.get("loc")
         where = ".".join(str(part) for part in loc) if isinstance(loc, list) else ""
-        texts.append(f"{where}: {one['msg']}" if where else one["msg"])
+        texts.append(f"{where}: {violation['msg']}" if where else violation["msg"])
     return "; ".join(texts)
 
 

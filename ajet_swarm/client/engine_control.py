@@ -384,7 +384,7 @@ def _state(name: Any) -> EngineState:
     """
     state = EngineState.parse(name) if isinstance(name, str) else EngineState.UNKNOWN
     if state is EngineState.UNKNOWN:
-        known = ", ".join(one.wire for one in EngineState if one is not EngineState.UNKNOWN)
+        known = ", ".join(state.wire for state in EngineState if state is not EngineState.UNKNOWN)
         raise SwarmError(f"{name!r:.80} is not a state of an engine", "engine", f"One of: {known}")
     return state
 

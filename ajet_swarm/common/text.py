@@ -61,7 +61,7 @@ def closest(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
     """Return "Did you mean `a` or `b`?" of the closest known words; empty when none is close."""
-    names = " or ".join(f"`{one}`" for one in closest(word, known, count, cutoff))
+    names = " or ".join(f"`{name}`" for name in closest(word, known, count, cutoff))
     return f"Did you mean {names}?" if names else ""
 
 

@@ -52,7 +52,7 @@ class RecordedCall:
         messages = self.request.get("messages", self.request.get("input"))
         if isinstance(messages, str):
             return [{"role": "user", "content": messages}]
-        return [one for one in messages or [] if isinstance(one, dict)]
+        return [message for message in messages or [] if isinstance(message, dict)]
 
 
 class RecordingRelay:
@@ -171,7 +171,7 @@ def _read_answer(call: RecordedCall, body: bytes) -> None:
         finish = _at(piece, ("choices", 0, "finish_reason")) or piece.get("stop_reason")
         call.finish = finish or call.finish
         candidates = (_at(piece, path) for path in _TEXTS)
-        texts.append(next((one for one in candidates if isinstance(one, str)), ""))
+        texts.append(next((text for text in candidates if isinstance(text, str)), ""))
     call.text = "".join(texts) or _blocks(whole)
 
 
@@ -188,7 +188,7 @@ def _blocks(whole: Any) -> str:
     blocks = whole.get("content") or [
         part for item in whole.get("output") or [] for part in item.get("content") or []
     ]
-    return "".join(str(one.get("text") or "") for one in blocks if isinstance(one, dict))
+    return "".join(str(block.get("text") or "") for block in blocks if isinstance(block, dict))
 
 
 def _at(tree: Any, path: tuple[str | int, ...]) -> Any:

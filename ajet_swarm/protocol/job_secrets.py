@@ -96,12 +96,12 @@ def restored(text: str, sources: Iterable[str], key: bytes = b"") -> str:
     masks = [scalar for scalar in _readable(text) if scalar.is_mask]
     values: dict[tuple[str, str], str] = {}
     for index, source in enumerate(sources if masks else ()):
-        for one in _readable(source):
-            if one.is_secret and not one.is_mask:
-                values.setdefault((one.path, one.mask(key)), one.raw)
-                values.setdefault(("", one.mask(key)), one.raw)
+        for scalar in _readable(source):
+            if scalar.is_secret and not scalar.is_mask:
+                values.setdefault((scalar.path, scalar.mask(key)), scalar.raw)
+                values.setdefault(("", scalar.mask(key)), scalar.raw)
                 if not index:
-                    values.setdefault((one.path, MASK), one.raw)
+                    values.setdefault((scalar.path, MASK), scalar.raw)
     for mask in reversed(masks):
         value = values.get((mask.path, mask.text))
         # `***` under a key that is not secret may be an ordinary value

@@ -55,9 +55,9 @@ class Model:
         if not isinstance(obj, Mapping):
             raise SwarmError(f"a {type(obj).__name__} is not a {cls.__name__}", cls.__name__)
         needed = [
-            one.name
-            for one in fields(cls)  # type: ignore[arg-type]  # each of them is a dataclass
-            if one.default is MISSING and one.default_factory is MISSING
+            field.name
+            for field in fields(cls)  # type: ignore[arg-type]  # each of them is a dataclass
+            if field.default is MISSING and field.default_factory is MISSING
         ]
         if missing := [name for name in needed if name not in obj]:
             raise SwarmError(f"`{'`, `'.join(missing)}` is missing", cls.__name__)

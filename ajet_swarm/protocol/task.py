@@ -43,7 +43,9 @@ class Task(Model):
         Raises:
             SwarmError: a field has the wrong type.
         """
-        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+        return cls(
+            **{field.name: values[field.name] for field in fields(cls) if field.name in values}
+        )
 
 
 @model()

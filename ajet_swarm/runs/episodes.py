@@ -266,7 +266,7 @@ def run_episodes_until_all_complete(
         progress=progress,
         record=record,
     )
-    return [one.value if one.error is None else one.error for one in done]
+    return [outcome.value if outcome.error is None else outcome.error for outcome in done]
 
 
 Agent = Callable[[Task, OpenaiBaseUrlAndApiKey], WorkflowOutput | float]

@@ -182,7 +182,7 @@ class SlidingThreadPoolExecutor(PeriodicDrainThreadPoolExecutor):
         future = self._submit_within(self._room, fn, *args, **kwargs)
         self._add(future)
         oldest = self._batches[0]
-        if len(oldest) >= self.workers and all(one.done() for one in oldest):
+        if len(oldest) >= self.workers and all(future.done() for future in oldest):
             return future, _values(self._batches.popleft())
         return future, []
 
@@ -301,4 +301,6 @@ def _values(batch: "Sequence[Future[Any]]") -> list[Any]:
     """Wait for all jobs; return the values of those that succeeded, in order."""
     while wait(batch, BEAT).not_done:
         pass
-    return [one.result() for one in batch if not one.cancelled() and one.exception() is None]
+    return [
+        future.result() for future in batch if not future.cancelled() and future.exception() is None
+    ]
