@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +71,17 @@ def pace_of(args: argparse.Namespace, idle: float, *urls: str) -> Pace:
     return Pace(args.idle or usual.idle, args.patience or usual.patience)
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a parser of a flag's value: a whole number from `least` on."""
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"give at least {least}")
+        return int(text)
+
+    return number
+
+
 def flags(
     name: str, updates: int | None, least: int = 1, *, idle: bool = True, roles: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
@@ -84,14 +95,9 @@ def flags(
         roles: Servers that flags name.
     """
 
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"give at least {least}")
-        return int(text)
-
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}")
     add = parser.add_argument
-    add("--updates", type=number, default=updates, metavar="N")
+    add("--updates", type=at_least(least), default=updates, metavar="N")
     if idle:
         add("--idle", type=seconds, metavar="S", help=IDLE_HELP + "; 240 on a named server")
     text = "for a start, a free episode or an update; 1800 on a named server, else 180"
@@ -150,6 +156,15 @@ def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
     return url
 
 
+@contextmanager
+def started(url: str, name: str, batch: int, repeats: int, pace: Pace) -> Iterator[SwarmClient]:
+    """Yield a client of a server whose engine is started with a job."""
+    with SwarmClient(url, name=name) as client:
+        job = job_of(batch, repeats, name)
+        client.auto_sync_train_config_and_start_engine(job, timeout=pace.patience)
+        yield client
+
+
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
     """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct, and
     as many GPUs of each node as `REMOTE_ALLOCATE_GPU_PER_NODE` says, by default 8."""
@@ -166,11 +181,7 @@ def is_embedded(url: str) -> bool:
     Raises:
         StageError: the server does not respond.
     """
-    try:
-        answer = httpx.get(f"{url}/openapi.json", timeout=10, trust_env=False)
-    except httpx.HTTPError as error:
-        raise StageError(f"no server answers: {str(error) or type(error).__name__}", url) from error
-    return answer.status_code == 200 and "/ajetc/info" in answer.json().get("paths", {})
+    return "/ajetc/info" in (_asked(url, "/openapi.json") or {}).get("paths", {})
 
 
 def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
@@ -179,15 +190,16 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
     Raises:
         StageError: the server does not respond.
     """
-    address = f"{url}/ajetc/updates"
+    return _asked(url, f"/ajetc/updates?after={after}") or []
+
+
+def _asked(url: str, path: str) -> Any:
+    """Return a server's JSON; None without such a route."""
     try:
-        answer = httpx.get(address, params={"after": after}, timeout=10, trust_env=False)
+        answer = httpx.get(url + path, timeout=10, trust_env=False)
     except httpx.HTTPError as error:
-        raise StageError(
-            f"the server is gone: {str(error) or type(error).__name__}", url
-        ) from error
-    records: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
-    return records
+        raise StageError(f"no server answers: {str(error) or type(error).__name__}", url) from error
+    return answer.json() if answer.status_code == 200 else None
 
 
 def is_updating(client: SwarmClient) -> bool:

@@ -44,11 +44,6 @@ class Board:
         self._chosen: Counter[str] = Counter()
         """Our own episodes that the server does not report yet."""
 
-    def tasks(self, step: int) -> dict[str, dict[str, Any]]:
-        """Return the tasks of a step, equal in every client: id -> row."""
-        rows = random.Random(step).sample(self._rows, self._batch)
-        return {f"{step}/{row['id']}": row for row in rows}
-
     def choose(self) -> tuple[int, str, dict[str, Any]] | None:
         """Return a task that lacks an episode, with its step; None when none does."""
         with self._lock:
@@ -58,7 +53,8 @@ class Board:
             there = Counter({t: len(d) for t, d in (pool.completed_tasks_details or {}).items()})
             for episode in (pool.running_episode_details or {}).values():
                 there[episode.optional_task_id or ""] += 1
-            tasks = self.tasks(pool.global_step)
+            rows = random.Random(pool.global_step).sample(self._rows, self._batch)
+            tasks = {f"{pool.global_step}/{row['id']}": row for row in rows}  # in every client
             lacking = [
                 task
                 for task in tasks
