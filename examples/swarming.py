@@ -116,16 +116,14 @@ def named_servers(args: argparse.Namespace, roles: Sequence[str]) -> dict[str, s
             is not guessed.
     """
     urls = {role: str(getattr(args, role)) for role in roles}
-    missing = [f"--{role} URL" for role, url in urls.items() if not url]
+    missing = " ".join(f"--{role} URL" for role, url in urls.items() if not url)
     if not missing:
         return urls
-    if len(missing) < len(roles):
-        raise UsageError("one server of several is missing", todo=f"Give {' '.join(missing)}, too")
+    if any(urls.values()):
+        raise UsageError("one server of several is missing", todo=f"Give {missing}, too")
     if os.environ.get("AJET_SWARM_URL"):
-        raise UsageError(
-            f"AJET_SWARM_URL names one server, and this takes {len(roles)}",
-            todo=f"Give {' '.join(missing)}, or unset it for embedded engines",
-        )
+        what = f"AJET_SWARM_URL names one server, and this takes {len(roles)}"
+        raise UsageError(what, todo=f"Give {missing}, or unset it for embedded engines")
     return {}
 
 
@@ -168,8 +166,8 @@ def started(url: str, name: str, batch: int, repeats: int, pace: Pace) -> Iterat
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
     """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct, and
     as many GPUs of each node as `REMOTE_ALLOCATE_GPU_PER_NODE` says, by default 8."""
-    model = os.environ.get("REMOTE_MODEL_PATH")
-    gpus = int(os.environ.get("REMOTE_ALLOCATE_GPU_PER_NODE") or 8)
+    env = os.environ.get
+    model, gpus = env("REMOTE_MODEL_PATH"), int(env("REMOTE_ALLOCATE_GPU_PER_NODE") or 8)
     return AgentJetJob(
         batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, n_gpu=gpus, **more
     )
@@ -230,18 +228,17 @@ def values_of(results: Sequence[Result[Task, T]]) -> list[T]:
     return values
 
 
-def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
-    """Wait until `condition` returns true; return the seconds waited.
+def until(what: str, seconds: float, condition: Callable[[], bool]) -> None:
+    """Wait until `condition` returns true.
 
     Raises:
         StageError: it was not true in time.
     """
-    began = time.monotonic()
+    end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() - began > seconds:
+        if time.monotonic() > end:
             raise StageError(f"{what}: not after {seconds:g} s")
         time.sleep(LOOK)
-    return time.monotonic() - began
 
 
 def reach(client: SwarmClient, step: int, seconds: float, on_done: Callable[[int], None]) -> None:

@@ -66,11 +66,6 @@ def job() -> AgentJetJob:
     )
 
 
-def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
-    """Run one episode for the executor."""
-    return run_episode_once(task, api.base_url, api.api_key)
-
-
 def main() -> int:
     """Train until the epochs or the updates are done."""
     items = get_training_dataset_item_list()
@@ -78,6 +73,10 @@ def main() -> int:
     with SwarmClient(SERVER) as client:
         client.auto_sync_train_config_and_start_engine(job())
         first = client.get_global_step()
+
+        def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
+            return run_episode_once(task, api.base_url, api.api_key)
+
         run = rollout(client, agent, discard_episode_timeout=EPISODE_TIMEOUT)
         for epoch in range(EPOCHS):
             # One batch at a time: the step and the mean reward are printed for each.

@@ -41,16 +41,13 @@ PHRASES: Final = (
     "What is {} x {}?",
     "{} * {}",
 )
+_EXPRESSION: Final = {"expression": {"type": "string"}}
 CALCULATOR: Final = {
     "type": "function",
     "function": {
         "name": "calculator",
         "description": "Works out an expression of numbers, + - * / and parentheses.",
-        "parameters": {
-            "type": "object",
-            "properties": {"expression": {"type": "string"}},
-            "required": ["expression"],
-        },
+        "parameters": {"type": "object", "properties": _EXPRESSION, "required": [*_EXPRESSION]},
     },
 }
 TOOLS: Final = (CALCULATOR,)
@@ -61,12 +58,10 @@ class Tried:
     """Result of one question.
 
     Attributes:
-        text: The answer; empty when the turns ran out.
         right: Its last number is the product.
         called: The tool was called, and what it gave was the product.
     """
 
-    text: str
     right: bool
     called: bool
 
@@ -97,7 +92,7 @@ def solve(
         calls = message.get("tool_calls") or []
         if not calls:
             text = str(message.get("content") or "")
-            return Tried(text, str(last_number(text)) == wanted, called)
+            return Tried(str(last_number(text)) == wanted, called)
         messages.append(
             {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
         )
@@ -105,7 +100,7 @@ def solve(
             result = calculate(call)
             called = called or result == wanted
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-    return Tried("", False, called)
+    return Tried(False, called)
 
 
 def products(held_out: bool) -> list[Task]:

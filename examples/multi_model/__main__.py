@@ -118,8 +118,7 @@ def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str], pace: P
             )
             samples = sum(update["calls"] for update in done)
             say(f"| {role} | {len(done)} | {low:.2f} | {high:.2f} | {samples} |")
-        seconds = pace.idle + 20
-        until(f"{role}: nothing claimed", seconds, lambda r=role: not left_claimed(clients[r]))  # type: ignore[misc]  # bound at once
+    until("nothing claimed", pace.idle + 20, lambda: not any(map(left_claimed, clients.values())))
     say("claims left 0 on both")
 
 
