@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Self
 
 from ajet_swarm.common.errors import AjetError
@@ -51,15 +50,10 @@ class Stage:
         }
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A second Ctrl-C must not leave processes behind.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -179,10 +173,6 @@ def error_text(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
