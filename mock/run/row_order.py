@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -63,29 +64,20 @@ class RowOrder:
     """Updated on the way."""
     has_user_model: bool = True
     """Whether a model plays the user; otherwise a persona needs an opening."""
-    _rows: Iterator["ScheduledRow | BadRow | None"] = field(init=False)
-    _exhausted: bool = False
+    _rows: Iterator[ScheduledRow | BadRow | Literal[False]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._rows = self._all()
 
     async def next(self) -> ScheduledRow | BadRow | None:
         """Return the next row to ask or a broken one; None after the last."""
-        while not self._exhausted:
-            row = await asyncio.to_thread(self._step)
-            if row is not None:
-                return row
-        return None
+        row: ScheduledRow | BadRow | Literal[False] | None = False
+        while row is False:
+            row = await asyncio.to_thread(next, self._rows, None)
+        return row
 
-    def _step(self) -> ScheduledRow | BadRow | None:
-        try:
-            return next(self._rows)
-        except StopIteration:
-            self._exhausted = True
-            return None
-
-    def _all(self) -> Iterator[ScheduledRow | BadRow | None]:
-        """Yield every row; None from time to time while rows are skipped."""
+    def _all(self) -> Iterator[ScheduledRow | BadRow | Literal[False]]:
+        """Yield every row; False from time to time while rows are skipped."""
         for number in range(1, self.selection.passes + 1):
             copy, more = 1, True
             while more:
@@ -93,7 +85,7 @@ class RowOrder:
                 self.progress.forget_ids()
                 for steps, position in enumerate(self._positions(number, copy)):
                     if position is None or steps % _STRIDE == _STRIDE - 1:
-                        yield None
+                        yield False
                     if position is None:
                         continue
                     row, asked_again = self._select(position, number, copy)

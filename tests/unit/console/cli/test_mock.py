@@ -6,12 +6,13 @@ import pytest
 
 from ajet_swarm.common.errors import UsageError
 from console.backend.mock_process import FLAGS, check_target, mock_args
-from console.cli import main
 from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from mock.user_requests import MockOptions
 from tests.support.commands.cli import Cli
+
+TARGET = ("--base-url", "http://127.0.0.1:9/v1")
 
 
 @pytest.mark.parametrize(
@@ -35,30 +36,19 @@ from tests.support.commands.cli import Cli
 )
 @pytest.mark.parametrize("dry", [False, True])
 def test_wrong_flags_are_reported(
-    cli: Cli,
-    lines: list[str],
-    result: str,
-    dry: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cli: Cli, lines: list[str], result: str, dry: bool, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "empty.jsonl").touch()
-    more = ["--dry-run"] if dry else []
-    assert result in cli.refused("mock", "--base-url", "http://127.0.0.1:9/v1", *lines, *more)
+    monkeypatch.chdir(home.root)
+    (home.root / "file").touch()
+    (home.root / "empty.jsonl").touch()
+    assert result in cli.refused("mock", *TARGET, *lines, *(["--dry-run"] if dry else []))
 
 
-def test_a_dry_run_writes_nothing(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
-    out = tmp_path / "new" / "results.jsonl"
-    where = ["--base-url", "http://127.0.0.1:9/v1", "--results", str(out)]
-    assert "would ask" in cli.out("mock", *where, "--dry-run")
+def test_a_dry_run_writes_nothing(cli: Cli, home: Home) -> None:
+    out = home.root / "new" / "results.jsonl"
+    assert "would ask" in cli.out("mock", *TARGET, "--results", out, "--dry-run")
     assert not out.parent.exists()
-    assert not list((tmp_path / "mock").glob("*"))
+    assert not list((home.root / "mock").glob("*"))
 
 
 def test_datasets_are_found_by_name_in_the_home(
@@ -116,6 +106,7 @@ def test_a_target_is_checked_before_anything_is_started(tmp_path: Path) -> None:
     ],
 )
 def test_a_target_file_names_the_model_that_plays_the_user(
+    cli: Cli,
     flags: list[str],
     url: str,
     key: str,
@@ -132,14 +123,8 @@ def test_a_target_file_names_the_model_that_plays_the_user(
         "  turns: 3\n  temperature: 0.5\n  seed: 9\n"
     )
     runs: list[MockOptions] = []
-
-    def run(options: MockOptions, **_: object) -> int:
-        runs.append(options)
-        return 0
-
-    monkeypatch.setattr("mock.user_requests.run", run)
-    where = ["mock", "--base-url", "http://127.0.0.1:9/v1", "--target", str(target)]
-    assert main([*where, *flags]) == 0
+    monkeypatch.setattr("mock.user_requests.run", lambda options, **_: runs.append(options) or 0)
+    cli("mock", *TARGET, "--target", target, *flags)
     user = runs[0].user
     assert user is not None
     assert (user.url, user.key, user.turns, user.temperature) == (

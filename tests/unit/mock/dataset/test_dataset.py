@@ -125,13 +125,6 @@ def test_a_file_without_a_usable_row_is_an_error_with_its_path(
         open_dataset(path)
 
 
-def test_a_missing_file_and_a_folder_are_errors_with_their_path(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"gone\.jsonl"):
-        open_dataset(tmp_path / "gone.jsonl")
-    with pytest.raises(DatasetError, match=str(tmp_path)):
-        open_dataset(tmp_path)
-
-
 def test_a_row_changed_on_disk_is_broken_instead_of_wrong(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\n{"query": "b"}\n')

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.common.errors import UsageError
 from console.cli import main
 from console.cli.engine.own_model import have_smollm2
 from core.runtime.home import Home
@@ -40,11 +39,11 @@ def home(tmp_path: Path) -> Home:
 def test_without_terminal_and_yes_nothing_is_downloaded(
     cli: Cli, home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    words = ["--home", str(home.root), "--backend", "torch", "--model", "smollm2"]
-    captured = cli.run("engine", *words, code=2)
-    assert "needs confirmation. Add --yes" in captured.err
-    assert captured.err.count("\n") == 1
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    words = ["--home", home.root, "--backend", "torch", "--model", "smollm2"]
+    shown = cli.refused("engine", *words)
+    assert "needs confirmation. Add --yes" in shown
+    assert shown.count("\n") == 1
     assert not pips
 
 
@@ -102,11 +101,3 @@ def test_the_console_asks_as_well(
         monkeypatch.setattr(sys, name, TerminalText("no\n"))
     assert main(["--home", str(home.root)]) == 1
     assert not pips
-
-
-def test_without_a_terminal_to_ask_is_wrong_use(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(UsageError):
-        have_smollm2(home, yes=False)
