@@ -43,7 +43,6 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "api.wire",
         "api.watcher",
         "episodes.claim",
-        "api.interface",
         "http.interface",
         "http.transport",
     ),

@@ -114,7 +114,8 @@ class Library:
                 if isinstance(method, ast.AsyncFunctionDef) and method.name == match[1]:
                     parts = {name: getattr(method, name) for name in method._fields}
                     if match[2] == "holding":
-                        parts["returns"] = ast.parse("Iterator[Episode]", mode="eval").body
+                        returned = ast.unparse(parts["returns"]).replace("Async", "")
+                        parts["returns"] = ast.parse(returned, mode="eval").body
                     return ast.copy_location(ast.FunctionDef(**parts), method)
         raise LookupError(match[0])
 

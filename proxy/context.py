@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -46,7 +46,7 @@ class ServerHandle:
 
     name: str
     url: str
-    client: SwarmApi
+    client: SwarmWire
     watcher: Watcher
     claimer: EpisodeClaimer
     paused: str = ""
@@ -74,7 +74,7 @@ class ServerHandle:
     @property
     def window(self) -> int | None:
         """Context window in tokens, prompt and answer together; None if unknown."""
-        return self.client.context_length or self.info.context
+        return self.client.facts.context_length or self.info.context
 
     def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of this server; it names the server if the request did.

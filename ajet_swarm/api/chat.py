@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -30,6 +30,15 @@ LAST_BYTES = 0.2
 """Seconds to wait for the end of a stream after its last event."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+class ChatOptions(TypedDict, total=False):
+    """How a chat call is made: arguments of `ask`."""
+
+    headers: Mapping[str, str] | None
+    timeout: float
+    most: int
+    on_delta: OnDelta | None
 
 
 async def ask(

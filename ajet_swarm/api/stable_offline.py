@@ -7,8 +7,8 @@ import asyncio
 import logging
 from typing import Final
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 
@@ -26,7 +26,7 @@ OFF: Final = frozenset({EngineState.OFFLINE})
 """The states of an engine that is off."""
 
 
-async def answers_as_embedded(client: SwarmApi) -> bool:
+async def answers_as_embedded(client: SwarmWire) -> bool:
     """Return whether the server is the embedded engine; False without a response."""
     try:
         return await client.is_embedded()
@@ -47,9 +47,10 @@ def quiet_seconds(embedded: bool, quiet: float | None = None) -> float:
 
 
 async def wait_stable_offline(watcher: Watcher, quiet: float) -> ServerStatus:
-    """Wait until a server has been OFFLINE, unchanged, for `quiet` seconds.
+    """Wait until a server has been OFFLINE, unchanged, for `quiet` seconds from now.
 
     No operation on an engine makes its server refuse connections: the wait ends with one that does.
+    It also ends when another client starts the engine meanwhile; the status is not OFFLINE then.
 
     Args:
         watcher: Watcher of the server; its `run` must be active.
@@ -60,20 +61,19 @@ async def wait_stable_offline(watcher: Watcher, quiet: float) -> ServerStatus:
         Unreachable: the server accepts no connections.
     """
     clock = asyncio.get_running_loop().time  # monotonic
-    last: tuple[str, int | None] | None = None
-    since = 0.0
+    began, was_off = clock(), False
 
     def gone(seen: ServerStatus) -> bool:
         return seen.trouble == "gone" and (seen.down or watcher.missed_for > NO_LINK_FOR)
 
     def finished(seen: ServerStatus) -> bool:
-        nonlocal last, since
-        now = (seen.raw, seen.step) if seen.is_in(OFF) else None
-        if now is None or now != last:
-            last, since = now, clock()
-        return gone(seen) or (now is not None and clock() - since >= quiet)
+        nonlocal was_off
+        if seen.is_in(OFF):
+            was_off = True
+            return clock() - max(began, watcher.off_at) >= quiet
+        return gone(seen) or (was_off and seen.reachable)
 
     seen = await watcher.wait_for(finished, OFF_LIMIT + quiet)
     if gone(seen):
-        raise Unreachable(seen.error, watcher.client.url)
+        raise Unreachable(seen.error, watcher.client.url, sent=False)
     return seen

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import keep_running
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
@@ -111,7 +111,7 @@ class Watcher:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         clock: Callable[[], float] = SYSTEM.clock.wall,
         *,
         poll_timeout: float = POLL_TIMEOUT,
@@ -125,6 +125,10 @@ class Watcher:
         self.pool: PoolInfo | None = None
         """The last successful reading; see `PoolInfo.stale`."""
         self.pool_at = 0.0
+        self.off_at = -math.inf
+        """Time on the loop's clock at which the engine went OFFLINE, or posted another status while
+        OFFLINE: its trainer may still send messages. One that was OFFLINE at the first reading has
+        ended long ago."""
         self._failures = 0
         self._missed_at = 0.0
         """Time of the first failure in a row, on the loop's monotonic clock."""
@@ -280,6 +284,9 @@ class Watcher:
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
             step = before.step  # one of the two status messages of a boundary lacks the step
         self._failures = 0
+        changed = (raw, step) != (before.raw, before.step)
+        if state is EngineState.OFFLINE and before.seen_at and changed:
+            self.off_at = asyncio.get_running_loop().time()
         return ServerStatus(
             state=state,
             raw=raw,

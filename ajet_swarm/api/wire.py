@@ -4,10 +4,10 @@
 `ajet_swarm.api.watcher` polls the status, and `ajet_swarm.episodes.claim` claims groups. A route is
 a line of the table below, and a method that says what its answers and faults mean:
 
-    LOGS = Route("/get_verbose_logs", VerboseLogs, reads=True, get=True)
+    LOGS = Route("/get_verbose_logs", VerboseLogs, reads=True, get=True, optional=True)
 
     async def verbose_logs(self) -> list[VerboseLog]:
-        return (await self._optional(LOGS)).entries
+        return (await self._ask(LOGS)).entries
 """
 
 import math
@@ -15,13 +15,12 @@ import os
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask
-from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.chat import ChatOptions, ask
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -88,30 +87,44 @@ class Route(Generic[T]):
 
     path: str
     answer: type[T]
-    """Its answer; a `Verdict` without success is a refusal."""
+    """Its answer; a `Verdict` without success is a refusal, and `Response` the answer as it is."""
     timeout: float = QUICK
     """Seconds."""
     get: bool = False
     reads: bool = False
     """It changes nothing: the request is sent again if its connection breaks."""
+    optional: bool = False
+    """Older servers lack it: a 404 is an empty answer."""
 
 
 STATUS = Route("/get_engine_status", EngineStatus, get=True, reads=True)
 POOL = Route("/get_current_batch_rollout_pool_information", PoolInfo, get=True, reads=True)
-LOGS = Route("/get_verbose_logs", VerboseLogs, get=True, reads=True)
-EXPERIMENT = Route("/get_server_experiment_dir", ExperimentDir, get=True, reads=True)
+LOGS = Route("/get_verbose_logs", VerboseLogs, get=True, reads=True, optional=True)
+EXPERIMENT = Route("/get_server_experiment_dir", ExperimentDir, get=True, reads=True, optional=True)
 SCHEMA = Route("/openapi.json", dict[str, Any], get=True, reads=True)
 BUFFER = Route("/get_episode_buffer", EpisodeBuffer, reads=True)
 CAN_CONTINUE = Route("/can_continue_episode", CanContinue, reads=True)
 CLAIM = Route("/claim_episode", ClaimAnswer, GENERAL)
-END = Route("/end_episode", Verdict, GENERAL)
-ABORT = Route("/abort_episode", Verdict, GENERAL)
+END = Route("/end_episode", Response, GENERAL)
+ABORT = Route("/abort_episode", Response, GENERAL)
 JOB = Route("/sync_train_config", Verdict, ENGINE)
 CHECK_JOB = Route("/ajetc/check_job", Verdict)
 """A route of the embedded engine that checks a job and stores nothing."""
 START = Route("/start_engine", Verdict, ENGINE)
 STOP = Route("/stop_engine", Verdict, ENGINE)
 AGREE = Route("/agree_sync_weight", Agreement)
+
+
+@dataclass(slots=True)
+class ServerFacts:
+    """What a server says of itself beside its status; an AgentJet server says none of it."""
+
+    models: tuple[str, ...] = ()
+    """Its models, the default first."""
+    context_length: int | None = None
+    """Context window in tokens."""
+    trouble: str = ""
+    """What is wrong with it although it answers; empty if nothing is."""
 
 
 class SwarmWire:
@@ -129,8 +142,6 @@ class SwarmWire:
         WrongUse: `url` is not an address, or contains a user or a password.
     """
 
-    context_length: int | None = None
-    trouble = ""
     _features: frozenset[str] | None = None
 
     def __init__(
@@ -155,6 +166,7 @@ class SwarmWire:
         self.name = name or self.url
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 if it never did."""
+        self.facts = ServerFacts()
         self._runtime = runtime
 
     # --- the engine -----------------------------------------------------------------------------
@@ -166,7 +178,7 @@ class SwarmWire:
             TransportError: no response.
             SwarmError: not the response of a swarm server.
         """
-        return await self._answer(STATUS, timeout=timeout)
+        return await self._ask(STATUS, timeout=timeout)
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the progress of the batch; None when the server could not report it.
@@ -175,7 +187,7 @@ class SwarmWire:
             TransportError: no response.
         """
         try:
-            pool = await self._answer(POOL, timeout=timeout)
+            pool = await self._ask(POOL, timeout=timeout)
         except TransportError:
             raise
         except SwarmError:
@@ -197,7 +209,7 @@ class SwarmWire:
             SwarmError: refused (only an OFFLINE engine accepts a job), or no response.
         """
         text = await self.prepared(yaml)
-        await self._answer(JOB, {"yaml_as_string": text})
+        await self._ask(JOB, {"yaml_as_string": text})
         return text
 
     async def prepared(self, yaml: str) -> str:
@@ -212,7 +224,7 @@ class SwarmWire:
             return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
         if CHECK_JOB.path in await self.features():
             try:
-                await self._answer(CHECK_JOB, {"yaml_as_string": yaml})
+                await self._ask(CHECK_JOB, {"yaml_as_string": yaml})
             except ServerRefusal as error:
                 if complete := already_trained(error.text):
                     raise TrainingFinished(complete, self.name, MORE_STEPS) from error
@@ -225,7 +237,13 @@ class SwarmWire:
         Raises:
             TransportError: no response.
         """
-        return await serves_engine(self.features(again=True))
+        try:
+            paths = await self.features(again=True)
+        except TransportError:
+            raise
+        except SwarmError:  # the server publishes no schema
+            return False
+        return any(path.startswith("/ajetc/") for path in paths)
 
     async def start_engine(self) -> int | None:
         """Start training and return the trainer's process id.
@@ -235,7 +253,7 @@ class SwarmWire:
         Raises:
             SwarmError: refused, with the server's text, or no response.
         """
-        return (await self._answer(START, {})).pid
+        return (await self._ask(START, {})).pid
 
     async def stop_engine(self) -> None:
         """Stop training for all clients; the server freezes for up to 19 s.
@@ -244,7 +262,7 @@ class SwarmWire:
             SwarmError: refused, or no response.
         """
         self.stopped_at = self._runtime.clock.wall()
-        await self._answer(STOP, {})
+        await self._ask(STOP, {})
 
     async def agree_sync_weight(self) -> bool:
         """Agree to end the batch; return False if this client does not count as active.
@@ -252,7 +270,7 @@ class SwarmWire:
         Raises:
             SwarmError: the stop rule of the engine has no agreement (a 500), or no response.
         """
-        return bool((await self._answer(AGREE, {"client_uuid": self.client_uuid})).success)
+        return bool((await self._ask(AGREE, {"client_uuid": self.client_uuid})).success)
 
     async def verbose_logs(self) -> list[VerboseLog]:
         """Return the log lines of the last 30 s, at most 50; none if the server lacks the route.
@@ -260,7 +278,7 @@ class SwarmWire:
         Raises:
             SwarmError: no usable response.
         """
-        return (await self._optional(LOGS)).entries
+        return (await self._ask(LOGS)).entries
 
     async def experiment_dir(self) -> str | None:
         """Return the folder of the server's run; None when it has none or does not report it.
@@ -268,7 +286,7 @@ class SwarmWire:
         Raises:
             SwarmError: no usable response.
         """
-        return (await self._optional(EXPERIMENT)).server_experiment_dir
+        return (await self._ask(EXPERIMENT)).server_experiment_dir
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
         """Return the paths of the server, from its `/openapi.json`; cached.
@@ -280,7 +298,8 @@ class SwarmWire:
             SwarmError: no usable response.
         """
         if self._features is None or again:
-            self._features = await served_paths(self.transport, self.url)
+            paths = (await self._ask(SCHEMA)).get("paths")
+            self._features = frozenset(paths if isinstance(paths, dict) else ())
         return self._features
 
     # --- episodes -------------------------------------------------------------------------------
@@ -306,7 +325,7 @@ class SwarmWire:
             "throttle_policy": throttle_policy,
         }
         try:
-            answer = await self._answer(CLAIM, body, timeout)
+            answer = await self._ask(CLAIM, body, timeout)
         except SwarmError as error:
             kind = RefusedKind.UNKNOWN
             if isinstance(error, TransportError) and not error.sent:
@@ -318,7 +337,7 @@ class SwarmWire:
             return refused(answer.fail_cause or "")
         return Claimed(
             episode_uuid=answer.episode_uuid,
-            base_url=self._base_url(answer.openai_base_url or ""),
+            base_url=_base_url(self.url, answer.openai_base_url or ""),
             api_key=answer.openai_api_key or "",
             episode_type=episode_type,
             at=at,
@@ -345,9 +364,9 @@ class SwarmWire:
             raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
         if not task_id:
             raise SwarmError("an episode cannot be ended without a task id", episode_uuid)
-        body = self._end_body(episode_uuid, task_id, output, declare_client_active)
+        body = _end_body(self.client_uuid, episode_uuid, task_id, output, declare_client_active)
         try:
-            return end_outcome(await self._send(END, body, timeout))
+            return end_outcome(await self._ask(END, body, timeout))
         except TransportError as error:
             kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
             return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))
@@ -365,9 +384,11 @@ class SwarmWire:
         The server does not check the owner: if it took the episode back and gave it to another
         client, this aborts the episode of that client.
         """
-        body = self._end_body(episode_uuid, task_id, WireOutput(None), declare_client_active)
+        body = _end_body(
+            self.client_uuid, episode_uuid, task_id, WireOutput(None), declare_client_active
+        )
         try:
-            return abort_kind(await self._send(ABORT, body, timeout))
+            return abort_kind(await self._ask(ABORT, body, timeout))
         except TransportError as error:
             return AbortKind.UNKNOWN_OUTCOME if error.sent else AbortKind.UNREACHABLE
 
@@ -375,7 +396,7 @@ class SwarmWire:
         """Return whether an episode is claimed and the engine rolls; None if that is unknown."""
         body = {"client_uuid": self.client_uuid, "episode_uuid": episode_uuid}
         try:
-            return (await self._answer(CAN_CONTINUE, body)).can_continue
+            return (await self._ask(CAN_CONTINUE, body)).can_continue
         except SwarmError:
             return None
 
@@ -385,35 +406,28 @@ class SwarmWire:
         Raises:
             SwarmError: no usable response.
         """
-        return (await self._answer(BUFFER, {}, timeout)).buffer
+        return (await self._ask(BUFFER, {}, timeout)).buffer
 
     def chat(
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-        on_delta: OnDelta | None = None,
+        **options: Unpack[ChatOptions],
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`."""
-        return ask(
-            self.transport,
-            claimed,
-            body,
-            headers,
-            timeout,
-            most,
-            on_delta,
-            chance=self._runtime.chance,
-        )
+        return ask(self.transport, claimed, body, chance=self._runtime.chance, **options)
 
     # --- requests -------------------------------------------------------------------------------
 
-    async def _send(
+    async def _ask(
         self, route: Route[T], body: Mapping[str, Any] | None = None, timeout: float = 0.0
-    ) -> Response:
-        return await self.transport.request(
+    ) -> T:
+        """Return the answer of a route.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        response = await self.transport.request(
             Request(
                 "GET" if route.get else "POST",
                 self.url + route.path,
@@ -423,71 +437,32 @@ class SwarmWire:
                 repeatable=route.reads,
             )
         )
-
-    async def _answer(
-        self, route: Route[T], body: Mapping[str, Any] | None = None, timeout: float = 0.0
-    ) -> T:
-        response = await self._send(route, body, timeout)
-        return decoded(response, route.answer, self.url + route.path)
-
-    async def _optional(self, route: Route[T]) -> T:
-        """Return the answer of a route that older servers lack; an empty one for them."""
-        try:
-            return await self._answer(route)
-        except ServerRefusal as error:
-            if error.status != 404:
-                raise
+        if route.answer is Response:
+            return cast("T", response)
+        if route.optional and response.status == 404:
             return route.answer()
-
-    def _end_body(
-        self, episode_uuid: str, task_id: str, output: WireOutput, active: bool
-    ) -> dict[str, Any]:
-        """Return the body of an end or an abort."""
-        named = {**output.metadata, "task_id": task_id} if task_id else output.metadata
-        return {
-            "client_uuid": self.client_uuid,
-            "episode_uuid": episode_uuid,
-            "task_id": task_id,
-            "workflow_output": msgspec.structs.replace(output, metadata=named),
-            "declare_client_active": active,
-        }
-
-    def _base_url(self, reported: str) -> str:
-        """Return the base URL at this client's address: the reported host may not be reachable."""
-        path = _path_of(reported)
-        return self.url + (path if path != "/" else "/v1")
+        return decoded(response, route.answer, self.url + route.path)
 
 
 @lru_cache(maxsize=64)
-def _path_of(url: str) -> str:
+def _base_url(server: str, reported: str) -> str:
+    """Return the base URL at the client's address: the reported host may not be reachable."""
     try:
-        return "/" + urlsplit(url).path.strip("/")
+        path = urlsplit(reported).path.strip("/")
     except ValueError:  # not an address: use the default path
-        return "/"
+        path = ""
+    return f"{server}/{path or 'v1'}"
 
 
-async def served_paths(transport: Transport, url: str) -> frozenset[str]:
-    """Return the paths a server serves, from its `/openapi.json`.
-
-    Raises:
-        SwarmError: no usable response.
-    """
-    where = url + SCHEMA.path
-    response = await transport.request(Request("GET", where, timeout=QUICK, repeatable=True))
-    paths = decoded(response, SCHEMA.answer, where).get("paths")
-    return frozenset(paths if isinstance(paths, dict) else ())
-
-
-async def serves_engine(features: Awaitable[frozenset[str]]) -> bool:
-    """Return whether the listed routes of a server include those of the embedded engine.
-
-    Raises:
-        TransportError: no response.
-    """
-    try:
-        paths = await features
-    except TransportError:
-        raise
-    except SwarmError:  # the server publishes no schema
-        return False
-    return any(path.startswith("/ajetc/") for path in paths)
+def _end_body(
+    client_uuid: str, episode_uuid: str, task_id: str, output: WireOutput, active: bool
+) -> dict[str, Any]:
+    """Return the body of an end or an abort."""
+    named = {**output.metadata, "task_id": task_id} if task_id else output.metadata
+    return {
+        "client_uuid": client_uuid,
+        "episode_uuid": episode_uuid,
+        "task_id": task_id,
+        "workflow_output": msgspec.structs.replace(output, metadata=named),
+        "declare_client_active": active,
+    }

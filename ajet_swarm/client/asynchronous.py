@@ -4,28 +4,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from dataclasses import dataclass
 
-from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndOutcome, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, EndOutcome, RefusedKind
+from ajet_swarm.client.base import ROLLING
 from ajet_swarm.client.engine_control import EngineOrders
-from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.client.throttle import BatchPlace
-from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.ends import EpisodeEnds
+from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
-from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
-from ajet_swarm.protocol.schemas import PoolInfo
+from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 NONE_FREE = (0.1, 0.5)
 """Seconds between two claims while no episode is free, drawn at random each time."""
-OTHERWISE = (0.25, 1.0)
-"""Seconds before the next claim after a refusal of an unknown kind."""
 THROTTLED = (0.3, 0.6)
 """Seconds before a throttled task checks the batch again."""
 POOL_FRESH = 0.1
@@ -66,122 +59,79 @@ class AsyncSwarm(EngineOrders):
             EngineOff: the engine stayed OFFLINE beyond the client's patience.
             Unreachable: the server was never reached.
         """
-        uuid, api, _ = await self._claim_episode(
+        api, _ = await self._claim_episode(
             discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
         )
-        return uuid, api
+        return api.episode_uuid, api
 
     async def _claim_episode(
-        self,
-        discard_episode_timeout: float,
-        episode_type: str,
-        throttle_policy: SwarmThrottlePolicy | None,
-        timeout: float | None,
-        lifetime: float | None,
-    ) -> tuple[str, OpenaiBaseUrlAndApiKey, Holding]:
-        """Claim an episode, see `begin_episode`; return the holding, too."""
-        check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
-        await self.start()
-        last: list[ClaimRefused] = []
-        try:
-            async with asyncio.timeout(timeout):
-                idle = float(discard_episode_timeout)
-                claimed, holding = await self._begin(
-                    idle, episode_type, throttle_policy, lifetime, last
-                )
-        except TimeoutError:
-            raise self._no_episode(timeout, last) from None
-        uuid = claimed.episode_uuid
-        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), holding
-
-    async def _begin(
         self,
         idle: float,
         kind: str,
         policy: SwarmThrottlePolicy | None,
+        timeout: float | None,
         lifetime: float | None,
-        last: list[ClaimRefused],
-    ) -> tuple[Claimed, Holding]:
+    ) -> tuple[OpenaiBaseUrlAndApiKey, Holding]:
+        """Claim an episode, see `begin_episode`; return its holding, too."""
+        check_claim(idle, kind, policy, timeout, lifetime)
+        await self.start()
         since = self._clock.wall()
-        seconds = idle * self.lifetime if lifetime is None else lifetime
-        limit = policy if kind == "train" else None
+        wish = _Wish(kind, float(idle), policy)
+        try:
+            async with asyncio.timeout(timeout):
+                while (claimed := await self._attempt(wish, since)) is None:
+                    since = max(since, self.watcher.current.seen_at)
+        except TimeoutError:
+            refusal = f"; last refusal: {wish.refusal}" if wish.refusal else ""
+            raise self._gave_up("an episode", timeout, refusal) from None
+        uuid, holdings = claimed.episode_uuid, self._ends.holdings
+        if (holding := holdings.by_uuid.get(uuid)) is None:  # given back by `close`
+            raise SwarmError("this client was closed meanwhile", self.name)
+        holding.lifetime = idle * self.lifetime if lifetime is None else lifetime
+        holdings.forget_expired()
+        return OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), holding
 
-        holding: Holding | None = None
+    async def _attempt(self, wish: "_Wish", since: float) -> Claimed | None:
+        """Wait for ROLLING, the share and the turn, and claim once."""
+        await self._until_rolling(since)
+        limit = wish.policy if wish.kind == "train" else None
+        if limit is not None and (why := await self._why_throttled(limit)):
+            wish.refusal = why
+            await asyncio.sleep(self._chance.uniform(*THROTTLED))
+            return None
+        claimed = None
+        try:
+            async with self._claimer.queue.entry() as entry:
+                if not self.watcher.current.is_in(ROLLING):
+                    return None
+                policy = wish.policy.wire if wish.policy is not None else None
+                answer = await self._claimer.claim_one(wish.kind, wish.idle, policy)
+                if isinstance(answer, Claimed):
+                    claimed = answer
+                    entry.claimed()
+                    return claimed
+                wish.refusal = answer.text or answer.kind.value
+                entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
+                if answer.kind is RefusedKind.OTHER:
+                    log.warning("%s refused a claim: %s", self.name, answer.text)
+                # within the entry: other callers are held back, so that only a few claim again
+                await self._claimer.pause(answer, NONE_FREE)
+                return None
+        finally:
+            if limit is not None:
+                self._throttle.end(limit, claimed=claimed is not None)
 
-        def granted(uuid: str) -> None:
-            nonlocal holding
-            holding = self._ends.holdings.by_uuid[uuid]
-            holding.lifetime = seconds
-            self._ends.holdings.forget_expired()
-
-        while True:
-            seen = await self._until_rolling(since)
-            place: BatchPlace | None = None
-            if limit is not None and (place := await self._place(limit, last)) is None:
-                await asyncio.sleep(self._chance.uniform(*THROTTLED))
-                continue
-            wire = policy.wire if policy is not None else None
-            try:
-                async with self._claims.queue.entry() as entry:
-                    if not self.watcher.current.is_in({seen.state}):
-                        continue
-                    answer = await self._claims.claim_one(kind, idle, wire, granted)
-                    if isinstance(answer, Claimed):
-                        entry.claimed()
-                        if place is not None:
-                            place.claimed()
-                        assert holding is not None  # `granted` was called
-                        return answer, holding
-                    last[:] = [answer]
-                    entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
-                    await self._wait_after(answer)
-            finally:
-                if place is not None:
-                    place.release()
-            since = max(since, self.watcher.current.seen_at)
-
-    async def _wait_after(self, refused: ClaimRefused) -> None:
-        """Wait as long as a refusal requires, before the next caller claims.
-
-        Other callers are thereby held back, so that only a few repeat their claims.
-        """
-        if refused.kind is RefusedKind.NONE_AVAILABLE:
-            with self.watcher.eager():
-                await asyncio.sleep(self._chance.uniform(*NONE_FREE))
-        elif refused.kind is RefusedKind.OTHER:
-            log.warning("%s refused a claim: %s", self.name, refused.text)
-            await asyncio.sleep(self._chance.uniform(*OTHERWISE))
-        else:  # the last known status is older than this refusal
-            await self.watcher.refresh()
-
-    async def _place(
-        self, policy: SwarmThrottlePolicy, last: list[ClaimRefused]
-    ) -> BatchPlace | None:
-        """Return a place in the batch; None, with the reason in `last`, if the task has to wait."""
-        if self._throttling is None:
-            raise SwarmError("this client was not started", self.name)
+    async def _why_throttled(self, policy: SwarmThrottlePolicy) -> str:
+        """Return why a task has to wait; empty if its claim is admitted to the batch."""
         async with self._throttling:
-            read_at, pool = await self._fresh_pool()
-            known = not pool.is_default  # a default means that the reading failed
-            place = self._throttle.admit(policy, pool, read_at) if known else None
-        if place is None:
-            why = (
-                "throttled by its policy" if known else "the server reports nothing about its batch"
-            )
-            last[:] = [ClaimRefused(RefusedKind.OTHER, why)]
-        return place
-
-    async def _fresh_pool(self) -> tuple[float, PoolInfo]:
-        """Return a recent reading of the batch, and the time at which it was requested."""
-        now = self._clock.monotonic()
-        if self._pool is None or now - self._pool[0] > POOL_FRESH:
-            self._pool = (now, await self.get_rollout_stat())
-        return self._pool
-
-    def _no_episode(self, timeout: float | None, last: list[ClaimRefused]) -> GaveUp:
-        refusal = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""
-        error = self._gave_up("an episode", timeout)
-        return GaveUp(f"{error.what}{refusal}", self.name)
+            now = self._clock.monotonic()
+            if self._pool is None or now - self._pool[0] > POOL_FRESH:
+                self._pool = (now, await self.get_rollout_stat())
+            read_at, pool = self._pool
+            if pool.is_default:  # the reading failed
+                return "the server reports nothing about its batch"
+            admitted = self._throttle.admit(policy, pool, read_at)
+            return "" if admitted else "throttled by its policy"
 
     # -- end ------------------------------------------------------------------------------------
 
@@ -237,7 +187,8 @@ class AsyncSwarm(EngineOrders):
                 raise
             text = f"it could not be ended: {type(error).__name__}: {error}"
             raise SwarmError(text, f"episode {uuid}", "It was given back") from error
-        if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
+        late = outcome.kind in LATE and not self.strict
+        if outcome.kind not in ACCEPTED and not late:
             raise EpisodeLost(outcome.kind.value, outcome.text, uuid)
         if not outcome.ended:
             log.warning("episode %s: %s: %s", uuid, outcome.kind.value, outcome.text)
@@ -282,11 +233,11 @@ class AsyncSwarm(EngineOrders):
 
         Arguments and errors are those of `begin_episode`.
         """
-        uuid, api, holding = await self._claim_episode(
+        api, holding = await self._claim_episode(
             discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
         )
         episode = AsyncEpisode(
-            task, uuid, api, lambda task, output: self._end_claim(task, holding, output)
+            task, api.episode_uuid, api, lambda task, output: self._end_claim(task, holding, output)
         )
         try:
             yield episode
@@ -294,29 +245,18 @@ class AsyncSwarm(EngineOrders):
             if episode.outcome is None and not self._closed:
                 await self._abort_claim(holding)
 
-    # -- inside ---------------------------------------------------------------------------------
-
-    @property
-    def _claims(self) -> EpisodeClaimer:
-        if self._claimer is None:
-            raise SwarmError("this client was not started", self.name)
-        return self._claimer
-
-    @property
-    def _ends(self) -> EpisodeEnds:
-        return self._claims.ends
-
     async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
-        ends = self._ends
-        lifetime = idle * self.lifetime
-        ends.holdings.add(
-            Holding(
-                uuid,
-                idle,
-                lifetime,
-                kind == "train",
-                ends.holdings.monotonic(),
-                ends.holdings.wall(),
-            )
-        )
+        claimed = Claimed(uuid, "", "", kind, self._clock.wall(), idle)
+        self._ends.holdings.granted(claimed).lifetime = idle * self.lifetime
+
+
+@dataclass(slots=True)
+class _Wish:
+    """An episode that is to be claimed."""
+
+    kind: str
+    idle: float
+    policy: SwarmThrottlePolicy | None
+    refusal: str = ""
+    """Why the last attempt gave none."""

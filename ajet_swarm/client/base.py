@@ -11,9 +11,10 @@ from typing import Any, Final, Self
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.throttle import Throttle
-from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
+from ajet_swarm.client.training import Completion, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
+from ajet_swarm.http.interface import Transport
 from ajet_swarm.protocol.errors import (
     EngineOff,
     SwarmError,
@@ -53,6 +54,7 @@ class SwarmBase:
         strict: Raise `EpisodeLost` also for an end that is too late for its batch; False only logs
             a warning, as AgentJet's client does.
         runtime: Source of times, ids and pauses.
+        transport: Sends the requests, and is closed by its owner; None for the network.
     """
 
     def __init__(
@@ -65,19 +67,20 @@ class SwarmBase:
         patience: float | None = PATIENCE,
         strict: bool = True,
         runtime: Runtime = SYSTEM,
+        transport: Transport | None = None,
     ) -> None:
         if not lifetime > 0:
             raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
         from ajet_swarm.http.transport import HttpTransport  # aiohttp takes long to import
 
-        self._transport = HttpTransport()
+        self._network = HttpTransport() if transport is None else None
         self._clock = runtime.clock
         self._chance = runtime.chance
-        self._runtime = runtime
-        self.wire = SwarmWire(
-            url, self._transport, client_uuid or self._chance.uuid(), name=name, runtime=runtime
-        )
+        uuid = client_uuid or self._chance.uuid()
+        line = transport or self._network
+        assert line is not None
+        self.wire = SwarmWire(url, line, uuid, name=name, runtime=runtime)
         """Single requests to the same server, without waiting for its engine."""
         self.server_url = self.wire.url
         self.client_uuid = self.wire.client_uuid
@@ -85,13 +88,14 @@ class SwarmBase:
         self.lifetime = lifetime
         self.patience = patience
         self.strict = strict
-        self._watcher: Watcher | None = None
-        self._claimer: EpisodeClaimer | None = None
+        self._tasks = Tasks(f"swarm:{self.name}")
         self._completion = Completion()
-        self._trainer_ends = TrainerEnds(self._clock.monotonic)
-        self._tasks: Tasks | None = None
+        self._watcher = Watcher(self.wire, self._clock.wall, fails_waits=True)
+        self._watcher.add_listener(self._completion.note)
+        self._claimer = EpisodeClaimer(self.wire, self._watcher, runtime=runtime)
+        self._ends = self._claimer.ends
         self._throttle = Throttle(self.client_uuid, self._clock.monotonic)
-        self._throttling: asyncio.Lock | None = None
+        self._throttling = asyncio.Lock()
         self._pool: tuple[float, PoolInfo] | None = None
         self._warned_at = 0.0
         """Unix seconds of the last warning of any wait."""
@@ -108,7 +112,7 @@ class SwarmBase:
         Raises:
             SwarmError: `start` has not been called yet.
         """
-        if self._watcher is None:
+        if self._owner_loop is None:
             raise SwarmError("this client was not started", self.name, "Use `async with`")
         return self._watcher
 
@@ -121,16 +125,9 @@ class SwarmBase:
         if self._closed:
             raise WrongUse("this client is closed", self.name, "Make a new one")
         self._check_loop()
-        if self._tasks is not None:
-            return
-        self._owner_loop = asyncio.get_running_loop()
-        self._tasks = Tasks(f"swarm:{self.name}")
-        self._watcher = Watcher(self.wire, self._clock.wall, fails_waits=True)
-        self._watcher.add_listener(self._completion.note)
-        self._watcher.add_listener(self._trainer_ends.note)
-        self._claimer = EpisodeClaimer(self.wire, self._watcher, runtime=self._runtime)
-        self._throttling = asyncio.Lock()
-        self._tasks.spawn(self._watcher.run(), "watcher")
+        if self._owner_loop is None:
+            self._owner_loop = asyncio.get_running_loop()
+            self._tasks.spawn(self._watcher.run(), "watcher")
 
     async def close(self, seconds: float = 5.0) -> None:
         """Give back all held episodes, then stop; takes about `seconds` at most.
@@ -142,22 +139,21 @@ class SwarmBase:
             return
         self._check_loop()
         self._closed = True
-        if self._claimer is not None and self._tasks is not None:
-            with contextlib.suppress(TimeoutError):
+        if self._owner_loop is not None:
+            ends = self._ends
+            with contextlib.suppress(TimeoutError, SwarmError):
                 async with asyncio.timeout(seconds):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(seconds / 4):
                             await self._claimer.refuse_claims()
-                    ends = self._claimer.ends
                     await ends.drain(seconds / 2)
-                    if ends.holdings.ever_claimed and (
-                        ends.holdings.by_uuid or self.watcher.current.reachable
-                    ):
-                        with contextlib.suppress(SwarmError):
-                            await ends.return_all()
+                    reachable = self._watcher.current.reachable
+                    if ends.holdings.ever_claimed and (ends.holdings.by_uuid or reachable):
+                        await ends.return_all()
             await self._claimer.close(min(seconds, 1.0))
             await self._tasks.close()
-        await self._transport.close()
+        if self._network is not None:
+            await self._network.close()
 
     def _check_loop(self) -> None:
         if self._owner_loop is not None and self._owner_loop is not asyncio.get_running_loop():

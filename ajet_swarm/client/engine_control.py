@@ -8,7 +8,12 @@ from typing import Any
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.outcomes import already_trained
-from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded
+from ajet_swarm.api.stable_offline import (
+    OFF,
+    OFF_LIMIT,
+    answers_as_embedded,
+    wait_stable_offline,
+)
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.api.wire import MORE_STEPS
 from ajet_swarm.client.base import ROLLING, SwarmBase
@@ -23,7 +28,6 @@ from ajet_swarm.protocol.errors import (
     SwarmError,
     TrainingFinished,
     TransportError,
-    Unreachable,
 )
 from ajet_swarm.protocol.schemas import EngineState
 
@@ -108,7 +112,7 @@ class EngineOrders(SwarmBase):
         if (await self.get_engine_status())[0] == EngineState.OFFLINE.wire:
             return
         await self.wire.stop_engine()
-        self._trainer_ends.stopped()
+        self.watcher.off_at = asyncio.get_running_loop().time()
         self.watcher.nudge()
         async with self._within(timeout, "OFFLINE"):
             await self.watcher.wait_for(OFF)
@@ -210,23 +214,12 @@ class EngineOrders(SwarmBase):
         Raises:
             Unreachable: the server is gone.
         """
-        ends = self._trainer_ends
         seen = await self.watcher.refresh()
-        if ends.age >= stable_offline.QUIET or not seen.is_in(OFF):
+        left = self.watcher.off_at + stable_offline.QUIET - asyncio.get_running_loop().time()
+        if left <= 0 or not seen.is_in(OFF) or await answers_as_embedded(self.wire):
             return seen
-        if await answers_as_embedded(self.wire):
-            return seen
-
-        def settled(seen: ServerStatus) -> bool:
-            ends.note(seen)  # listeners get the status only after this
-            early = seen.is_in(OFF) and ends.age < stable_offline.QUIET
-            return seen.down or (seen.reachable and not early)
-
         log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self.name)
-        seen = await self.watcher.wait_for(settled)
-        if seen.down:
-            raise Unreachable(seen.error, self.server_url, sent=False)
-        return seen
+        return await wait_stable_offline(self.watcher, left)
 
     async def _compare(self, job: Job) -> None:
         """Log a warning for each setting in which the running engine differs from the job."""
@@ -375,12 +368,12 @@ class EngineOrders(SwarmBase):
         except TimeoutError:
             raise self._gave_up(what, timeout) from None
 
-    def _gave_up(self, what: str, timeout: float | None) -> GaveUp:
+    def _gave_up(self, what: str, timeout: float | None, more: str = "") -> GaveUp:
         seen = self.watcher.current
         state = f"the engine is {seen.display_state.value}"
         if seen.error:
             state = f"{state}: {seen.error}"
-        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)
+        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}{more}", self.name)
 
 
 def _state(name: Any) -> EngineState:

@@ -14,17 +14,8 @@ from ajet_swarm.protocol.model_methods import JSON_ERRORS, to_plain
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
-LOST: Final = frozenset(
-    {
-        EndKind.NOT_FOUND,
-        EndKind.NOT_CLAIMED,
-        EndKind.OTHER_CLIENT,
-        EndKind.NOT_ROLLING,
-        EndKind.UNREACHABLE,
-        EndKind.ERROR,
-    }
-)
-"""Outcomes that raise `EpisodeLost`."""
+ACCEPTED: Final = frozenset({EndKind.ENDED, EndKind.RECORDED, EndKind.UNKNOWN_OUTCOME})
+"""Outcomes that raise nothing: the end was accepted, or most likely was."""
 LATE: Final = frozenset({EndKind.SYNCING, EndKind.EXPIRED})
 """Outcomes that raise only with `strict`: too late, which is normal at a batch boundary."""
 MOST_SECONDS: Final = 1e9

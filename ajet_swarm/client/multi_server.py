@@ -5,11 +5,10 @@ clients share.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
 )
 from typing import Any
 
@@ -17,7 +16,7 @@ from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
 from ajet_swarm.client.loop_thread import LoopThread
-from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient, _holding
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -140,7 +139,14 @@ class AsyncJointSwarm:
         timeout: float | None = None,
         lifetime: float | None = None,
     ) -> AsyncIterator[AsyncJointEpisode]:
-        """See `JointSwarm.episode`."""
+        """Context of an episode on all servers.
+
+        The episode is given back on all servers if the context is left without an end. The
+        arguments are those of `begin_episode`, for each server.
+
+        Raises:
+            GaveUp: not all servers had a free episode within `timeout` seconds; none is held.
+        """
         check_claim(discard_episode_timeout, episode_type, None, timeout, lifetime)
         until = None if timeout is None else self._clock() + timeout
         joint = None
@@ -262,32 +268,10 @@ class JointSwarm:
         self.clients = dict(clients)
         """The servers' clients, by name."""
         awaited = {name: client._swarm for name, client in clients.items()}
-        self._joint = AsyncJointSwarm(awaited, patience=patience, runtime=runtime)
+        self._swarm = AsyncJointSwarm(awaited, patience=patience, runtime=runtime)
+        self._thread = next(iter(clients.values()))._thread
 
-    @contextmanager
-    def episode(
-        self,
-        task: Task | str,
-        discard_episode_timeout: float = 240,
-        episode_type: str = "train",
-        *,
-        timeout: float | None = None,
-        lifetime: float | None = None,
-    ) -> Iterator[JointEpisode]:
-        """Context of an episode on all servers.
-
-        The episode is given back on all servers if the context is left without an end. The
-        arguments are those of `SwarmClient.begin_episode`, for each server.
-
-        Raises:
-            GaveUp: not all servers had a free episode within `timeout` seconds; none is held.
-        """
-        thread = next(iter(self.clients.values()))._thread
-        held = self._joint.episode(
-            task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
-        )
-        with thread.entered(held) as joint:
-            yield JointEpisode(joint, thread)
+    episode = _holding(AsyncJointSwarm.episode, JointEpisode)
 
 
 def _counts(end: object) -> bool:

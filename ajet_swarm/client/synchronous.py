@@ -18,7 +18,6 @@ from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import AnyJob
-from ajet_swarm.client.episode import AsyncEpisode, Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.runtime import SYSTEM, Runtime
 
@@ -29,6 +28,9 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A")
+H = TypeVar("H")
+V = TypeVar("V")
 
 _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
 
@@ -51,15 +53,19 @@ def _waiting(
 
 
 def _holding(
-    method: Callable[Concatenate[AsyncSwarm, P], AbstractAsyncContextManager[AsyncEpisode]],
-) -> Callable[Concatenate["SwarmClient", P], AbstractContextManager[Episode]]:
-    """Return the method of `SwarmClient` for a method of `AsyncSwarm` that holds an episode."""
+    method: Callable[Concatenate[A, P], AbstractAsyncContextManager[H]],
+    view: Callable[[H, LoopThread], V],
+) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
+    """Return the method of a blocking client for one of its `_swarm` that holds an episode.
+
+    `view` returns the episode for threads.
+    """
 
     @wraps(method)
     @contextmanager
-    def hold(self: "SwarmClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Episode]:
+    def hold(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[V]:
         with self._thread.entered(method(self._swarm, *args, **kwargs)) as episode:
-            yield episode.blocking(self._thread.run)
+            yield view(episode, self._thread)
 
     return hold
 
@@ -121,7 +127,7 @@ class SwarmClient:
     begin_episode = _waiting(
         AsyncSwarm.begin_episode, lambda swarm, begun: swarm.abort_episode(begun[0])
     )
-    episode = _holding(AsyncSwarm.episode)
+    episode = _holding(AsyncSwarm.episode, lambda held, thread: held.blocking(thread.run))
     end_episode = _waiting(AsyncSwarm.end_episode)
     abort_episode = _waiting(AsyncSwarm.abort_episode)
     can_continue_episode = _waiting(AsyncSwarm.can_continue_episode)

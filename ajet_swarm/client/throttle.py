@@ -21,27 +21,6 @@ OLDEST = 60.0
 """Seconds after which a claim is contained in every reading of the batch that is still used."""
 
 
-class BatchPlace:
-    """Reservation of a place in the batch for an admitted claim."""
-
-    def __init__(self, throttle: "Throttle", policy: SwarmThrottlePolicy) -> None:
-        self.policy = policy
-        self._throttle = throttle
-        self._open = True
-
-    def claimed(self) -> None:
-        """Record that an episode was claimed; later readings of the batch contain it."""
-        if self._open:
-            self._open = False
-            self._throttle._claimed(self.policy)
-
-    def release(self) -> None:
-        """Release the place; do nothing when an episode was claimed."""
-        if self._open:
-            self._open = False
-            self._throttle._released(self.policy.current_task_id)
-
-
 class Throttle:
     """Admission of one client's claims to the batch; use it from one thread only.
 
@@ -68,8 +47,8 @@ class Throttle:
 
     def admit(
         self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
-    ) -> BatchPlace | None:
-        """Return a place for an episode of the policy's task; None when the task has to wait.
+    ) -> bool:
+        """Admit a claim of the policy's task, until `end`; return False when the task has to wait.
 
         Args:
             policy: Share and task.
@@ -89,9 +68,9 @@ class Throttle:
         now = self._clock()
         self._claimed_at = {task: at for task, at in self._claimed_at.items() if now - at < OLDEST}
         if not self._fits(policy, pool, now if read_at is None else read_at):
-            return None
+            return False
         self._pending[policy.current_task_id] += 1
-        return BatchPlace(self, policy)
+        return True
 
     def _fits(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
         own, foreign, count = self._tasks(pool)
@@ -109,20 +88,20 @@ class Throttle:
             return True
         return len(own - foreign) < policy.expected_batch_size * policy.ratio
 
-    def _claimed(self, policy: SwarmThrottlePolicy) -> None:
+    def end(self, policy: SwarmThrottlePolicy, *, claimed: bool) -> None:
+        """Record the answer to an admitted claim; later readings contain a granted episode."""
         task = policy.current_task_id
-        self._released(task)
+        self._pending[task] -= 1
+        if not self._pending[task]:
+            del self._pending[task]
+        if not claimed:
+            return
         self._claimed_at[task] = self._clock()
         if task not in self._admitted:
             self._admitted.append(task)
             most = policy.expected_batch_size * policy.expected_num_repeat * 3
             while len(self._admitted) > most:
                 self._admitted.popleft()
-
-    def _released(self, task: str) -> None:
-        self._pending[task] -= 1
-        if not self._pending[task]:
-            del self._pending[task]
 
     def _tasks(self, pool: PoolInfo) -> tuple[set[str], set[str], Counter[str]]:
         """Return this client's tasks, other clients' tasks, and the episodes of each."""

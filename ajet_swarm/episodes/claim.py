@@ -24,10 +24,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
-from ajet_swarm.api.wire import GENERAL
+from ajet_swarm.api.wire import GENERAL, SwarmWire
 from ajet_swarm.common.tasks import Deadline, timeout_at
 from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.episodes.fair_queue import Origin
@@ -53,6 +52,8 @@ NO_ANSWER = "no answer to the claim"
 """Reason of a timeout when no other is known."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
+_TIMED = (RefusedKind.NONE_AVAILABLE, RefusedKind.OTHER)
+"""Refusals after which a claim is repeated after some time; after others, the state decides."""
 
 OnClaimed = Callable[[str], None]
 """Called with each uuid as soon as its claim is granted."""
@@ -122,7 +123,7 @@ class EpisodeClaimer:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         *,
         timeout: float = GENERAL,
@@ -217,7 +218,7 @@ class EpisodeClaimer:
         episode_type: str,
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
-        on_claimed: OnClaimed,
+        on_claimed: OnClaimed | None = None,
     ) -> Claimed | ClaimRefused:
         """Send one claim; when cancelled, give back the episode that it may get.
 
@@ -266,8 +267,7 @@ class EpisodeClaimer:
                     if refused.kind is not RefusedKind.NONE_AVAILABLE:
                         self.watcher.nudge()
                         return None
-                    with self.watcher.eager():
-                        await asyncio.sleep(self._chance.uniform(*BACK_OFF))
+                    await self.pause(refused)
         return None
 
     async def refuse_claims(self) -> None:
@@ -301,20 +301,29 @@ class EpisodeClaimer:
             elif keep_from == math.inf or not none_free:
                 start = began if none_free else clock()
                 keep_from = start + self._chance.uniform(0.8, 1.2) * KEEP_AFTER
-            await self._pause(refused)
+            await self.pause(refused)
+            if refused.kind not in _TIMED:
+                await self.watcher.wait_for(_ROLLING)
             if await entry.again(clock() - began):
                 return False
 
-    async def _pause(self, refused: ClaimRefused) -> None:
-        """Wait after a refusal until another claim may be granted."""
+    async def pause(
+        self, refused: ClaimRefused, none_free: tuple[float, float] | None = None
+    ) -> None:
+        """Wait after a refusal until another claim may be granted.
+
+        Args:
+            refused: The refusal.
+            none_free: Range of the seconds to wait if no episode was free; None for `BACK_OFF`.
+        """
+        if refused.kind not in _TIMED:
+            await self.watcher.refresh()  # the watcher's status is older than this answer
+            return
+        seconds = OTHER_BACK_OFF
+        if refused.kind is RefusedKind.NONE_AVAILABLE:
+            seconds = none_free or BACK_OFF
         with self.watcher.eager():
-            if refused.kind is RefusedKind.NONE_AVAILABLE:
-                await asyncio.sleep(self._chance.uniform(*BACK_OFF))
-            elif refused.kind is RefusedKind.OTHER:
-                await asyncio.sleep(self._chance.uniform(*OTHER_BACK_OFF))
-            else:  # NOT_ROLLING, SYNCING and others: the watcher's status is older than this answer
-                await self.watcher.refresh()
-                await self.watcher.wait_for(_ROLLING)
+            await asyncio.sleep(self._chance.uniform(*seconds))
 
     def _why_late(self, claim: _Claim) -> str:
         seen = self.watcher.current

@@ -24,13 +24,12 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, RUNNER
+from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.holdings import Holding, may_be_taken
-from ajet_swarm.episodes.lost_claims import RECORDS_TIMEOUT, SEARCH_AGAIN, LostClaims
+from ajet_swarm.episodes.lost_claims import SEARCH_AGAIN, LostClaims
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.runtime import SYSTEM, Clock
@@ -84,7 +83,7 @@ class EpisodeEnds:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         *,
         timeout: float = GENERAL,
@@ -256,13 +255,9 @@ class EpisodeEnds:
     async def held_by_server(self) -> set[str] | None:
         """Return the episodes that the server holds for this client; None if it does not answer."""
         try:
-            records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+            return set(await self.lost.held_by_server())
         except SwarmError:
             return None
-        me = self._client.client_uuid
-        return {
-            record.episode_uuid for record in records if record.claimed and record.client_uuid == me
-        }
 
     @property
     def server_is_away(self) -> bool:

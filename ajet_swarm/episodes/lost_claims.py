@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.holdings import Holdings
 from ajet_swarm.protocol.errors import SwarmError
@@ -93,7 +93,7 @@ class LostClaims:
 
     def __init__(
         self,
-        client: SwarmApi,
+        client: SwarmWire,
         watcher: Watcher,
         tasks: Tasks,
         give_back: Callable[[Sequence[str]], Awaitable[list[str]]],
@@ -124,18 +124,24 @@ class LostClaims:
         async with self._reconciling:
             async with self.lock:  # no claim of ours is in flight
                 known = self.holdings.known()
-                records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+                ours = await self.held_by_server()
                 known |= self.holdings.known()
-            me = self._client.client_uuid
-            ours = [
-                record.episode_uuid
-                for record in records
-                if record.claimed and record.client_uuid == me
-            ]
             lost = [uuid for uuid in ours if uuid not in known]
             if lost and await self._give_back(lost):
                 raise SwarmError("an episode could not be given back", self._client.name)
             return lost
+
+    async def held_by_server(self) -> list[str]:
+        """Return the episodes that the server holds for this client.
+
+        Raises:
+            SwarmError: the server did not send its records.
+        """
+        records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+        me = self._client.client_uuid
+        return [
+            record.episode_uuid for record in records if record.claimed and record.client_uuid == me
+        ]
 
     def search_soon(self) -> None:
         """Search in the background, and again after `search_again` seconds; once `_tasks` is closed

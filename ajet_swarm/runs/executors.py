@@ -22,13 +22,14 @@ class _Pool:
 
     Args:
         threads: Number of threads.
-        retry: Number of tries of a job and pauses between them.
+        retry: When to try a failed job again, instead of `auto_retry`.
+        auto_retry: Retry a failed job without limit.
     """
 
-    def __init__(self, threads: int, retry: Retry) -> None:
+    def __init__(self, threads: int, retry: Retry | None = None, auto_retry: bool = False) -> None:
         if threads < 1:
             raise SwarmError(f"{threads} threads", type(self).__name__, "At least one")
-        self._retry = retry
+        self._retry = retry or (FOREVER if auto_retry else ONCE)
         self._stop = threading.Event()
         self._finished: TrainingFinished | None = None
         """Error of a job that failed because training is complete; the next submit raises it."""
@@ -110,10 +111,10 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
         *,
         retry: Retry | None = None,
     ) -> None:
-        super().__init__(max_parallel or workers, retry or (FOREVER if auto_retry else ONCE))
+        super().__init__(max_parallel or workers, retry, auto_retry)
         self.workers = workers
         self._block = block_first_run
-        self._batch: list[Future[Any]] = []
+        self._batches: deque[list[Future[Any]]] = deque()
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
         """Queue a job; its future has the result of the last try."""
@@ -133,18 +134,25 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
             Its future, and the values of the drained jobs in their order, without failed ones;
             empty when nothing was drained.
         """
-        drained = self.drain() if len(self._batch) >= self.workers else []
+        is_full = bool(self._batches) and len(self._batches[-1]) >= self.workers
+        drained = self.drain() if is_full else []
         future = self.submit(fn, *args, **kwargs)
-        self._batch.append(future)
+        self._add(future)
         return future, drained
 
     def drain(self) -> list[Any]:
-        """Wait for the jobs since the last drain; return their values, without failed ones."""
-        batch, self._batch = self._batch, []
-        return _values(batch)
+        """Wait for all jobs; return the values not yet returned, without failed jobs."""
+        batches, self._batches = self._batches, deque()
+        return [value for batch in batches for value in _values(batch)]
+
+    def _add(self, future: "Future[Any]") -> None:
+        """Add a job to the last batch, or to a new one."""
+        if not self._batches or len(self._batches[-1]) >= self.workers:
+            self._batches.append([])
+        self._batches[-1].append(future)
 
 
-class SlidingThreadPoolExecutor(_Pool):
+class SlidingThreadPoolExecutor(PeriodicDrainThreadPoolExecutor):
     """Pool with the same batches, whose threads start the next batch while a slow job still runs.
 
     At most `workers` jobs wait for a thread; beyond that `submit_with_periodic_drain` blocks. The
@@ -159,11 +167,8 @@ class SlidingThreadPoolExecutor(_Pool):
         *,
         retry: Retry | None = None,
     ) -> None:
-        threads = max_parallel or workers
-        super().__init__(threads, retry or (FOREVER if auto_retry else ONCE))
-        self.workers = workers
-        self._room = threading.BoundedSemaphore(threads + workers)
-        self._batches: deque[list[Future[Any]]] = deque()
+        super().__init__(workers, max_parallel, auto_retry, retry=retry)
+        self._room = threading.BoundedSemaphore((max_parallel or workers) + workers)
 
     def submit_with_periodic_drain(
         self, fn: Callable[..., Any], *args: Any, **kwargs: Any
@@ -175,18 +180,11 @@ class SlidingThreadPoolExecutor(_Pool):
             once, in order, without failed jobs.
         """
         future = self._submit_within(self._room, fn, *args, **kwargs)
-        if not self._batches or len(self._batches[-1]) >= self.workers:
-            self._batches.append([])
-        self._batches[-1].append(future)
+        self._add(future)
         oldest = self._batches[0]
         if len(oldest) >= self.workers and all(one.done() for one in oldest):
             return future, _values(self._batches.popleft())
         return future, []
-
-    def drain(self) -> list[Any]:
-        """Wait for all jobs; return the values not yet returned, without failed jobs."""
-        batches, self._batches = self._batches, deque()
-        return [value for batch in batches for value in _values(batch)]
 
 
 class BoundedThreadPoolExecutor(_Pool):
@@ -198,7 +196,7 @@ class BoundedThreadPoolExecutor(_Pool):
     """
 
     def __init__(self, max_workers: int, max_queue_size: int = 100) -> None:
-        super().__init__(max_workers, ONCE)
+        super().__init__(max_workers)
         self._room = threading.BoundedSemaphore(max(1, max_queue_size))
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
@@ -224,7 +222,7 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
         *,
         retry: Retry | None = None,
     ) -> None:
-        super().__init__(max_workers, retry or (FOREVER if auto_retry else ONCE))
+        super().__init__(max_workers, retry, auto_retry)
         self._most = max(1, max_parallel_groups)
         self._has_room = threading.Condition()
         self._open: set[object] = set()

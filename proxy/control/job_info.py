@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.schema import (
     BATCH,
@@ -53,7 +53,7 @@ _EMBEDDED: Final = {
 """Name of a value in `/ajetc/info` -> its path in a job."""
 
 
-async def engine_of(client: SwarmApi, settings: EngineSettings) -> EngineSettings:
+async def engine_of(client: SwarmWire, settings: EngineSettings) -> EngineSettings:
     """Return the settings with backend and model of the engine that runs.
 
     An engine may have been started with other options than the settings have. They are unchanged

@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.stable_offline import OFF, quiet_seconds, wait_stable_offline
 from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.server import likely_causes
 from ajet_swarm.protocol.job_secrets import hidden, hidden_error
@@ -41,7 +41,7 @@ _REMEDY_RUNNING: Final = "Stop it with `engine-stop`, correct the job, start it 
 _REMEDY_OFF: Final = "Correct the job, start it again"
 
 
-async def has_no_trainer(client: SwarmApi) -> bool:
+async def has_no_trainer(client: SwarmWire) -> bool:
     """Return whether it is the embedded engine; False if it does not answer.
 
     Only `INFO` is its own: a server with a separate trainer may have the routes of checkpoints.
@@ -56,7 +56,7 @@ class Engine:
     """The engine of a server, with what reaches and watches it."""
 
     name: str
-    client: SwarmApi
+    client: SwarmWire
     watcher: Watcher
 
 

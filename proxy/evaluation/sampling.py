@@ -324,7 +324,7 @@ class EpisodeSampler:
         async with eval_episode(self._server) as claimed:
             began = loop.time()
             body = msgspec.json.encode({"messages": messages})
-            answer = await self._server.client.chat(claimed, body, None, CHAT_LIMIT)
+            answer = await self._server.client.chat(claimed, body, timeout=CHAT_LIMIT)
             if was_cut(answer):
                 raise _too_long(self._server.name)
             if fault := incomplete(answer):

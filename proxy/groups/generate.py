@@ -309,7 +309,7 @@ async def ask(
     headers = {"X-Request-Id": run.request.request_id}
     most = largest_answer(run.request.body, run.facts.server.window)
     answer = await run.facts.server.client.chat(
-        slot.claimed, body, headers, seconds, most, on_delta
+        slot.claimed, body, headers=headers, timeout=seconds, most=most, on_delta=on_delta
     )
     slot.active_at = run.context.clock()
     if fault := incomplete(answer):

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import decoded
+from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request
 from core.control_payloads import EngineInfo, EpisodeTokens
@@ -94,7 +94,7 @@ async def ask(
     return decoded(response, kind, server.name)
 
 
-async def engine_info(client: SwarmApi) -> EngineInfo:
+async def engine_info(client: SwarmWire) -> EngineInfo:
     """Return what a server reports of itself.
 
     Raises:

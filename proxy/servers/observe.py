@@ -1,6 +1,6 @@
 """Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-`ObserveClient` has the methods of a swarm server's client (`SwarmApi`), so that the watcher, the
+`ObserveClient` is a `SwarmWire` that calls no route of a swarm server, so that the watcher, the
 claims and the life cycle of a group work as in training. The upstream has no episodes: a claim is
 granted while the number of calls in flight allows it, an end is only recorded (the reward is in the
 journal), an abort drops the episode. What differs elsewhere are the five properties of
@@ -10,12 +10,11 @@ journal), an abort drops the episode. What differs elsewhere are the five proper
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from ajet_swarm.api.chat import CHAT, ask
-from ajet_swarm.api.chat_stream import OnDelta
+from ajet_swarm.api.chat import ChatOptions, ask
 from ajet_swarm.api.outcomes import (
     AbortKind,
     ChatAnswer,
@@ -26,7 +25,7 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
 )
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.api.wire import GENERAL, QUICK, served_paths, serves_engine
+from ajet_swarm.api.wire import GENERAL, QUICK, SCHEMA, Route, ServerFacts, SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import (
@@ -41,10 +40,9 @@ from ajet_swarm.protocol.schemas import (
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
-    VerboseLog,
     WireOutput,
 )
-from ajet_swarm.runtime import SYSTEM, Runtime
+from ajet_swarm.runtime import SYSTEM, Chance, Runtime
 from core.openai.errors import hide
 from core.settings import Settings, UpstreamSettings
 from proxy.context import ServerHandle
@@ -66,6 +64,8 @@ from proxy.upstream.transport import (
     upstream_request,
     with_candidate_id,
 )
+
+T = TypeVar("T")
 
 STATE = "OBSERVING"
 """The state that is displayed for such a server."""
@@ -111,7 +111,7 @@ def observe_handle(
     watcher = Watcher(client, runtime.clock.wall)
     return ServerHandle(
         name,
-        client.base,
+        client.upstream.base,
         client,
         watcher,
         EpisodeClaimer(client, watcher, runtime=runtime),
@@ -132,8 +132,8 @@ class _Status(EngineStatus, frozen=True):
         return EngineState.ROLLING
 
 
-class ObserveClient:
-    """An upstream with the interface of a swarm server (`SwarmApi`).
+class ObserveClient(SwarmWire):
+    """An upstream in place of a swarm server.
 
     Args:
         settings: Address, key, model and limits of the upstream.
@@ -144,9 +144,7 @@ class ObserveClient:
         runtime: For the times, ids and pauses.
 
     Attributes:
-        models: The upstream's models, the default first; empty if unknown.
-        context_length: Context window in tokens; None if unknown.
-        trouble: What is wrong with it, for the operator; empty if nothing is.
+        upstream: The upstream.
         most_calls: Maximum number of calls in flight; a group of `repeats` fits.
     """
 
@@ -160,39 +158,27 @@ class ObserveClient:
         name: str = "upstream",
         runtime: Runtime = SYSTEM,
     ) -> None:
-        self.base, root = addresses(settings.url)
-        self.url = root.rstrip("/")
-        self.client_uuid = client_uuid
-        self.name = name or self.url
-        self.stopped_at = 0.0
-        self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
-        self.context_length: int | None = None
-        self.trouble = ""
+        self.upstream = Upstream(settings, transport, runtime.chance)
+        line = self.upstream.transport
+        super().__init__(self.upstream.url, line, client_uuid, name=name, runtime=runtime)
+        self.facts = self.upstream.facts
         self.most_calls = max(MOST_CALLS, repeats)
-        self._model_is_set = bool(settings.model)
-        self._temperature = settings.temperature
-        self._key = key_of(settings)
-        self.transport: Transport = UpstreamTransport(transport, self._key, lambda: self.models)
-        self._transport = ErrorMappingTransport(transport, self._key)
-        self._completions_transport = CompletionsTransport(self._transport)
         self._repeats = repeats
-        self._runtime = runtime
-        self._features: frozenset[str] | None = None
-        self._next_check = 0.0
-        """On the loop's clock."""
-        self._has_health = True
-        self._listed = False
-        """Whether it has answered the request for its models."""
-        self._reachable = True
-        """Whether the newest check or call reached it; if not, no episode is granted."""
         self._held: dict[str, Claimed] = {}
         self._unanswered: set[str] = set()
         """Ids of held episodes that have no answer yet."""
-        self._paused_until = 0.0
-        """Time on the loop's clock before which no call is sent, as the upstream deferred one; 0
-        for no pause."""
 
-    # --- status ---------------------------------------------------------------------------------
+    async def _ask(
+        self, route: Route[T], body: Mapping[str, Any] | None = None, timeout: float = 0.0
+    ) -> T:
+        if route is SCHEMA:
+            return await super()._ask(route, body, timeout)
+        if route.optional:
+            return route.answer()
+        raise SwarmError(
+            "there is no engine: in observe mode nothing is trained",
+            todo="Pass a swarm server with --swarm-url to train",
+        )
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
         """Return that the upstream is healthy; check it only every `CHECK_EVERY` seconds.
@@ -201,52 +187,16 @@ class ObserveClient:
             TransportError: There was no response.
             SwarmError: The upstream reports that it is not healthy.
         """
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_check:
-            await self._check(timeout)
-            self._reachable = True
-            self._next_check = now + CHECK_EVERY
-        detail = f"{NOTHING_TRAINED}; {self.trouble}" if self.trouble else NOTHING_TRAINED
-        return _Status(engine_status=STATE, engine_status_detail=detail)
-
-    async def _check(self, timeout: float) -> None:
-        if self._has_health:
-            answer = await self.transport.request(_get(f"{self.url}/health", timeout))
-            if answer.status >= 500:
-                raise ServerRefusal(answer.status, "the upstream reports that it is not healthy")
-            self._has_health = answer.status == 200
-        if not (self._has_health and self._listed):
-            await self._read_models(timeout)
-
-    async def _read_models(self, timeout: float) -> None:
-        where = f"{self.base}/models"
-        answer = await self.transport.request(_get(where, timeout))
-        if answer.status >= 500:
-            raise ServerRefusal(answer.status, "the upstream does not list its models")
-        if answer.status in (401, 403):
-            self._note(upstream_fault(answer.status, answer.headers, answer.body, self._key))
-            return
-        self._listed = True
-        if 300 <= answer.status < 400:
-            self._note(redirect_fault(answer.status, answer.headers, where, self._key))
-            return
-        if self.trouble.startswith("key"):
-            self.trouble = ""
-        try:
-            models = msgspec.json.decode(answer.body, type=ModelList).data
-        except (msgspec.MsgspecError, RecursionError):  # some servers do not list their models
-            return
-        if not self._model_is_set:
-            self.models = tuple(model.id for model in models if model.id)
-        chosen = next(iter(self.models), "")
-        self.context_length = next((model.window for model in models if model.id == chosen), None)
+        await self.upstream.check(timeout)
+        trouble = f"; {self.facts.trouble}" if self.facts.trouble else ""
+        return _Status(engine_status=STATE, engine_status_detail=NOTHING_TRAINED + trouble)
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
         """Return the number of candidates of a group, and the name of the model."""
         return PoolInfo(
             engine_status=EngineState.ROLLING.wire,
             task_expected_num_repeat=self._repeats,
-            training_model_path=self.models[0] if self.models else None,
+            training_model_path=next(iter(self.facts.models), None),
         )
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
@@ -255,49 +205,15 @@ class ObserveClient:
         Raises:
             SwarmError: There was no usable response.
         """
-        if self._features is None or again:
-            try:
-                self._features = await served_paths(self.transport, self.url)
-            except TransportError:
+        try:
+            return await super().features(again=again)
+        except TransportError:
+            raise
+        except SwarmError as error:  # there is none, or it is an HTML page
+            if isinstance(error, ServerRefusal) and error.status >= 500:
                 raise
-            except SwarmError as error:  # there is none, or it is an HTML page
-                if isinstance(error, ServerRefusal) and error.status >= 500:
-                    raise
-                self._features = await _token_paths(self.transport, self.url, self.models)
-        return self._features
-
-    # --- the engine that it does not have -------------------------------------------------------
-
-    async def is_embedded(self) -> bool:
-        return await serves_engine(self.features(again=True))
-
-    async def prepared(self, yaml: str) -> str:
-        """Raise SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def sync_train_config(self, yaml: str) -> str:
-        """Raise SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def start_engine(self) -> int | None:
-        """Raise SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def stop_engine(self) -> None:
-        """Raise SwarmError: nothing is trained."""
-        _no_engine()
-
-    async def agree_sync_weight(self) -> bool:
-        """Return False: there are no weights to sync."""
-        return False
-
-    async def verbose_logs(self) -> list[VerboseLog]:
-        """Return nothing: an upstream has no log route."""
-        return []
-
-    async def experiment_dir(self) -> str | None:
-        """Return None: an upstream has no experiment folder."""
-        return None
+            self._features = await _token_paths(self.transport, self.url, self.facts.models)
+            return self._features
 
     # --- episodes -------------------------------------------------------------------------------
 
@@ -310,14 +226,14 @@ class ObserveClient:
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
         """Return a simulated episode, which never expires, unless the upstream cannot be called."""
-        if not self._reachable:
+        if not self.upstream.reachable:
             return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
         if len(self._unanswered) >= self.most_calls:
             return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
         claimed = Claimed(
             episode_uuid=self._runtime.chance.token(8),
-            base_url=self.base,
-            api_key=self._key or NO_KEY,
+            base_url=self.upstream.base,
+            api_key=self.upstream.key or NO_KEY,
             episode_type=episode_type,
             at=self._runtime.clock.wall(),
             discard_timeout=discard_episode_timeout,
@@ -336,7 +252,7 @@ class ObserveClient:
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Drop the episode; the reward is in the journal only."""
-        self._drop(episode_uuid)
+        await self.abort(episode_uuid)
         return EndOutcome(EndKind.RECORDED)
 
     async def abort(
@@ -348,13 +264,9 @@ class ObserveClient:
         timeout: float = GENERAL,
     ) -> AbortKind:
         """Drop the episode; nothing is sent."""
-        self._drop(episode_uuid)
-        return AbortKind.CONFIRMED
-
-    def _drop(self, episode_uuid: str) -> None:
         self._held.pop(episode_uuid, None)
-        if episode_uuid in self._unanswered:
-            self._unanswered.remove(episode_uuid)
+        self._unanswered.discard(episode_uuid)
+        return AbortKind.CONFIRMED
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
         return episode_uuid in self._held
@@ -373,34 +285,123 @@ class ObserveClient:
             for uuid, claimed in self._held.items()
         ]
 
-    # --- calls ----------------------------------------------------------------------------------
-
     async def chat(
         self,
         claimed: Claimed,
         body: bytes | Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-        on_delta: OnDelta | None = None,
+        **options: Unpack[ChatOptions],
     ) -> ChatAnswer:
-        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`.
+        """Send a chat request; see `Upstream.ask`."""
+        answer = await self.upstream.ask(claimed, body, **options)
+        self._unanswered.discard(claimed.episode_uuid)
+        return answer
+
+
+class Upstream:
+    """The health of an upstream, its models, and calls that are sent again if it defers them.
+
+    Args:
+        settings: Its address, key, model and temperature.
+        transport: The transport that sends requests.
+        chance: Source of pauses and ids.
+
+    Attributes:
+        base: Base URL of the API.
+        url: Root URL of the routes outside `/v1`.
+        key: The key; empty for none.
+        facts: Its models, if known, their window, and what is wrong with it.
+        transport: Sends requests with its key.
+        reachable: Whether the newest check or call reached it; if not, no episode is granted.
+    """
+
+    def __init__(self, settings: UpstreamSettings, transport: Transport, chance: Chance) -> None:
+        self.base, root = addresses(settings.url)
+        self.url = root.rstrip("/")
+        self.key = key_of(settings)
+        self.facts = ServerFacts((settings.model,) if settings.model else ())
+        self.transport = UpstreamTransport(transport, self.key, lambda: self.facts.models)
+        self.reachable = True
+        self._calls = ErrorMappingTransport(transport, self.key)
+        self._completions = CompletionsTransport(self._calls)
+        self._chance = chance
+        self._temperature = settings.temperature
+        self._model_is_set = bool(settings.model)
+        self._next_check = 0.0
+        """On the loop's clock."""
+        self._has_health = True
+        self._listed = False
+        """Whether it has answered the request for its models."""
+        self._paused_until = 0.0
+        """Time on the loop's clock before which no call is sent, as the upstream deferred one; 0
+        for no pause."""
+
+    async def check(self, timeout: float) -> None:
+        """Check its health, only every `CHECK_EVERY` seconds.
+
+        Raises:
+            TransportError: There was no response.
+            SwarmError: It reports that it is not healthy.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_check:
+            await self._check(timeout)
+            self.reachable = True
+            self._next_check = now + CHECK_EVERY
+
+    async def _check(self, timeout: float) -> None:
+        if self._has_health:
+            answer = await self.transport.request(_get(f"{self.url}/health", timeout))
+            if answer.status >= 500:
+                raise ServerRefusal(answer.status, "the upstream reports that it is not healthy")
+            self._has_health = answer.status == 200
+        if not (self._has_health and self._listed):
+            await self._read_models(timeout)
+
+    async def _read_models(self, timeout: float) -> None:
+        where = f"{self.base}/models"
+        answer = await self.transport.request(_get(where, timeout))
+        if answer.status >= 500:
+            raise ServerRefusal(answer.status, "the upstream does not list its models")
+        if answer.status in (401, 403):
+            self._note(upstream_fault(answer.status, answer.headers, answer.body, self.key))
+            return
+        self._listed = True
+        if 300 <= answer.status < 400:
+            self._note(redirect_fault(answer.status, answer.headers, where, self.key))
+            return
+        if self.facts.trouble.startswith("key"):
+            self.facts.trouble = ""
+        try:
+            models = msgspec.json.decode(answer.body, type=ModelList).data
+        except (msgspec.MsgspecError, RecursionError):  # some servers do not list their models
+            return
+        if not self._model_is_set:
+            self.facts.models = tuple(model.id for model in models if model.id)
+        chosen = next(iter(self.facts.models), "")
+        self.facts.context_length = next(
+            (model.window for model in models if model.id == chosen), None
+        )
+
+    async def ask(
+        self,
+        claimed: Claimed,
+        body: bytes | Mapping[str, Any],
+        **options: Unpack[ChatOptions],
+    ) -> ChatAnswer:
+        """Send a chat request, again if it is deferred; see `ajet_swarm.api.chat.ask`.
 
         A bare prompt is not streamed.
         """
-        request = upstream_request(body, claimed.episode_type, self.models, self._temperature)
-        sent = with_candidate_id(claimed, headers)
-        bare, chance = PROMPT in request, self._runtime.chance
-        transport = self._completions_transport if bare else self._transport
-        listener = None if bare else on_delta
-        call = partial(
-            ask, transport, claimed, request, sent, timeout, most, listener, chance=chance
+        request = upstream_request(body, claimed.episode_type, self.facts.models, self._temperature)
+        options["headers"] = with_candidate_id(claimed, options.get("headers"))
+        transport: Transport = self._calls
+        if PROMPT in request:
+            transport, options["on_delta"] = self._completions, None
+        return await self._call(
+            partial(ask, transport, claimed, request, chance=self._chance, **options)
         )
-        return await self._call(claimed, call)
 
-    async def _call(
-        self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
-    ) -> ChatAnswer:
+    async def _call(self, call: Callable[[], Awaitable[ChatAnswer]]) -> ChatAnswer:
         for attempts in range(1, MAX_ATTEMPTS + 1):
             if self._paused_until:
                 await self._pause()
@@ -416,30 +417,29 @@ class ObserveClient:
                 until = asyncio.get_running_loop().time() + delay
                 self._paused_until = max(self._paused_until, until)
             else:
-                self.trouble = ""
-                self._unanswered.discard(claimed.episode_uuid)
+                self.facts.trouble = ""
                 return answer
         raise AssertionError("the last attempt returns or raises")
 
     async def _pause(self) -> None:
         wait = self._paused_until - asyncio.get_running_loop().time()
         if wait > 0:
-            await asyncio.sleep(with_jitter(wait, self._runtime.chance))
+            await asyncio.sleep(with_jitter(wait, self._chance))
         else:
             self._paused_until = 0.0
 
     def _note(self, error: ChatError) -> None:
         """Update the upstream's state after a failed call."""
         if error.kind is ChatErrorKind.UNREACHABLE:
-            self._reachable, self._next_check = False, 0.0
+            self.reachable, self._next_check = False, 0.0
         elif error.kind is ChatErrorKind.UNAUTHORIZED:
-            self.trouble = f"key refused ({error.status})"
+            self.facts.trouble = f"key refused ({error.status})"
         elif error.status in (404, 405):
-            self.trouble = f"{error.status}: {hide(error.text, self._key)[:200]}"
+            self.facts.trouble = f"{error.status}: {hide(error.text, self.key)[:200]}"
         elif 300 <= error.status < 400:
-            self.trouble = error.text
+            self.facts.trouble = error.text
         elif error.status in LATER:
-            self.trouble = f"too many requests for it ({error.status})"
+            self.facts.trouble = f"too many requests for it ({error.status})"
 
 
 def _get(url: str, timeout: float) -> Request:
@@ -468,10 +468,3 @@ async def _token_paths(transport: Transport, url: str, models: tuple[str, ...]) 
         count = None
     offered = answer.status == 200 and isinstance(count, int)
     return frozenset({"/tokenize", "/detokenize"} if offered else ())
-
-
-def _no_engine() -> NoReturn:
-    raise SwarmError(
-        "there is no engine: in observe mode nothing is trained",
-        todo="Pass a swarm server with --swarm-url to train",
-    )

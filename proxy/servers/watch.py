@@ -149,7 +149,7 @@ class ServerWatch:
 
     def _update_upstream_alerts(self) -> None:
         """Report that nothing is trained, and what is wrong with an upstream."""
-        name, trouble = self.server.name, self.server.client.trouble
+        name, trouble = self.server.name, self.server.client.facts.trouble
         if not self.server.trains:
             self._alert("observe", params_of("observe"), server=name)
         params = params_of("upstream", error=trouble) if trouble else None

@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
@@ -26,10 +25,8 @@ async def _script(loop: SimulatedLoop, seed: int, seconds: tuple[float, float]) 
     server.start()
     clock = Clock(wall=lambda: EPOCH + loop.time(), monotonic=loop.time)
     runtime = Runtime(clock, Chance(chance))
-    swarm = AsyncSwarm(URL, runtime=runtime)
     transport = SimulatedTransport(server, Incarnation("script"))
-    swarm.wire = SwarmWire(URL, transport, "script", runtime=runtime)
-    swarm.client_uuid = "script"
+    swarm = AsyncSwarm(URL, client_uuid="script", runtime=runtime, transport=transport)
 
     async def rollout(number: int) -> None:
         uuid, _ = await swarm.begin_episode()

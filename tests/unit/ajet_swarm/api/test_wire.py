@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from ajet_swarm.api.outcomes import AbortKind
-from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.api.wire import SwarmWire, _base_url
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
@@ -36,7 +36,7 @@ async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str
 async def test_a_reported_base_url_is_mapped_to_our_server_address(
     transport: HttpTransport, url: str, result: str, base: str
 ) -> None:
-    assert SwarmWire(url, transport, "me")._base_url(result) == base
+    assert _base_url(SwarmWire(url, transport, "me").url, result) == base
 
 
 async def test_a_trailing_slash_is_harmless(

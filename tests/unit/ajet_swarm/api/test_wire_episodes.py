@@ -225,7 +225,7 @@ async def test_can_continue_is_none_after_a_server_error(
 
 async def test_a_chat(client: SwarmWire, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
-    by_mapping = await client.chat(episode, HELLO, {"X-Extra": "1"})
+    by_mapping = await client.chat(episode, HELLO, headers={"X-Extra": "1"})
     by_bytes = await client.chat(episode, json.dumps(HELLO).encode())
     assert isinstance(by_mapping, ChatAnswer)
     assert by_mapping.text == f"answer 0 of {episode.episode_uuid[:6]}"

@@ -91,7 +91,7 @@ async def test_a_claim_whose_caller_left_does_not_forget_the_next_one(
         await asyncio.wait({leaving})
     uuid, _ = await swarm.begin_episode()
     server.release()
-    assert await swarm._claims.ends.tasks.drain(60)
+    assert await swarm._ends.tasks.drain(60)
     assert server.claims == [uuid, uuid]
     await second_counts(server, swarm, uuid)
 

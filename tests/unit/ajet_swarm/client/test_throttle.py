@@ -47,39 +47,33 @@ def test_a_new_task_waits_when_the_share_is_full() -> None:
 def test_a_task_already_in_the_batch_is_admitted() -> None:
     throttle = Throttle("me")
     assert throttle.admit(policy("b"), FULL)
-    place = throttle.admit(policy("d"), pool({}, {"x": "other"}))
-    assert place is not None
+    assert throttle.admit(policy("d"), pool({}, {"x": "other"}))
     assert throttle.admit(policy("d"), FULL), "its claim is on its way"
-    place.claimed()
-    place.release()
+    throttle.end(policy("d"), claimed=True)
     assert throttle.admit(policy("d"), FULL), "it was let through before"
 
 
 def test_a_claim_in_flight_counts_until_it_is_abandoned() -> None:
     throttle = Throttle("me")
     empty = pool({})
-    first, second = (throttle.admit(policy(task), empty) for task in "ab")
-    assert first is not None
-    assert second is not None
-    assert throttle.admit(policy("c"), empty) is None, "the share is two tasks"
+    assert all(throttle.admit(policy(task), empty) for task in "ab")
+    assert not throttle.admit(policy("c"), empty), "the share is two tasks"
     assert throttle.admit(policy("a"), empty), "a further episode of one that comes"
-    second.release()
-    second.release()
+    throttle.end(policy("b"), claimed=False)
     assert throttle.admit(policy("c"), empty)
-    assert throttle.admit(policy("b"), empty) is None, "what never came was not let through"
+    assert not throttle.admit(policy("b"), empty), "what never came was not let through"
 
 
 def test_a_reading_older_than_a_claim_does_not_show_it() -> None:
     now = [10.0]
     throttle = Throttle("me", clock=lambda: now[0])
     for task in "ab":
-        place = throttle.admit(policy(task), pool({}, {"z": "other"}), read_at=9.0)
-        assert place is not None
-        place.claimed()
+        assert throttle.admit(policy(task), pool({}, {"z": "other"}), read_at=9.0)
+        throttle.end(policy(task), claimed=True)
     now[0] = 11.0
-    assert throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=9.5) is None
-    admitted = throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
-    assert admitted is not None, "a newer one says that they are no more"
+    assert not throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=9.5)
+    newer = throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
+    assert newer, "it says that they are no more"
 
 
 def test_of_many_threads_only_as_many_as_the_share_allows_are_admitted() -> None:
@@ -90,11 +84,11 @@ def test_of_many_threads_only_as_many_as_the_share_allows_are_admitted() -> None
     def ask(number: int) -> None:
         together.wait()
         for turn in range(20):
-            place = throttle.admit(policy(f"t{number}", ratio=0.75), pool({}))
-            if place is None:
+            wanted = policy(f"t{number}", ratio=0.75)
+            if not throttle.admit(wanted, pool({})):
                 continue
             if turn % 2:
-                place.release()
+                throttle.end(wanted, claimed=False)
             else:
                 passed.append(f"t{number}")
 
@@ -109,17 +103,17 @@ def test_of_many_threads_only_as_many_as_the_share_allows_are_admitted() -> None
 def test_tasks_shared_with_others_do_not_count() -> None:
     shared = pool({"a": ["other", "me"], "b": ["me", "me"]}, {"z": "other"})
     assert Throttle("me").admit(policy("c"), shared)
-    assert Throttle("me").admit(policy("z"), FULL) is None
+    assert not Throttle("me").admit(policy("z"), FULL)
     assert Throttle("me").admit(policy("z"), shared)
 
 
 def test_an_idle_but_incomplete_batch_admits_a_task() -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
-    assert throttle.admit(policy("c"), done, 1.0) is None
-    assert throttle.admit(policy("c"), done, 1.4) is None
+    assert not throttle.admit(policy("c"), done, 1.0)
+    assert not throttle.admit(policy("c"), done, 1.4)
     assert throttle.admit(policy("c"), done, 1.5), "or the batch would never end"
-    assert throttle.admit(policy("d"), done, 9.0) is None, "there is one on its way"
+    assert not throttle.admit(policy("d"), done, 9.0), "there is one on its way"
 
 
 @pytest.mark.parametrize(
@@ -133,11 +127,11 @@ def test_an_idle_but_incomplete_batch_admits_a_task() -> None:
 def test_a_pause_between_two_tasks_admits_no_task(between: PoolInfo) -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
-    assert throttle.admit(policy("c"), done, 1.0) is None
-    if place := throttle.admit(policy("a"), between, 1.3):
-        place.release()
-    assert throttle.admit(policy("c"), done, 1.6) is None
-    assert throttle.admit(policy("c"), done, 2.0) is None
+    assert not throttle.admit(policy("c"), done, 1.0)
+    if throttle.admit(policy("a"), between, 1.3):
+        throttle.end(policy("a"), claimed=False)
+    assert not throttle.admit(policy("c"), done, 1.6)
+    assert not throttle.admit(policy("c"), done, 2.0)
     assert throttle.admit(policy("c"), done, 2.1)
 
 
@@ -151,9 +145,8 @@ def test_it_forgets_old_tasks() -> None:
     now = [0.0]
     throttle = Throttle("me", clock=lambda: now[0])
     for number in range(100):
-        place = throttle.admit(policy(f"t{number}"), pool({}))
-        assert place is not None
-        place.claimed()
+        assert throttle.admit(policy(f"t{number}"), pool({}))
+        throttle.end(policy(f"t{number}"), claimed=True)
         now[0] += 100
     assert len(throttle._admitted) == 4 * 2 * 3
 

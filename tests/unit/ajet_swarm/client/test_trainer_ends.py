@@ -1,60 +1,56 @@
 """A start waits for the late OFFLINE of a trainer that ended, and for nothing else."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api import watcher as watching
-from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.training import TrainerEnds
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, Unreachable
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import EngineState, EngineStatus
 from tests.support.scripted.swarm import ScriptedSwarm
+from tests.unit.ajet_swarm.helpers import GONE, ScriptedClient, status
 
 JOB = AgentJetJob(batch_size=4, num_repeat=4, model="m")
 FOR_EVER = 600.0
 START = "/start_engine"
 
 
-def status(state: str, step: int | None = None, *, reachable: bool = True) -> ServerStatus:
-    return ServerStatus(EngineState(state), state, step=step, reachable=reachable)
-
-
-OFF, OFF_AT_0, UP = status("OFFLINE", 3), status("OFFLINE", 0), status("ROLLING", 3)
+ROLLS, OFF, OFF_AT_0 = status("ROLLING", 3), status("OFFLINE", 3), status("OFFLINE", 0)
 
 
 @pytest.mark.parametrize(
-    ("states", "age"),
+    ("readings", "ended"),
     [
-        ([], math.inf),
-        ([OFF], math.inf),
-        ([OFF, OFF], math.inf),
-        ([UP], math.inf),
-        ([UP, OFF], 1.0),
-        ([UP, OFF, OFF], 2.0),
-        ([UP, OFF, OFF_AT_0], 1.0),
-        ([OFF, OFF_AT_0], 1.0),
-        ([status("BOOTING"), OFF, UP], 2.0),
-        ([UP, status("ROLLING", 3, reachable=False), OFF], 1.0),
-        ([OFF, status("OFFLINE", reachable=False), OFF], math.inf),
+        ([], None),
+        ([OFF], None),
+        ([OFF, OFF], None),
+        ([ROLLS], None),
+        ([ROLLS, OFF], 1),
+        ([ROLLS, OFF, OFF], 1),
+        ([ROLLS, OFF, OFF_AT_0], 2),
+        ([OFF, OFF_AT_0], 1),
+        ([status("BOOTING", None), OFF, ROLLS], 1),
+        ([ROLLS, GONE, OFF], 2),
+        ([OFF, GONE, OFF], None),
     ],
 )
-def test_the_age_counts_from_the_last_change_to_offline(
-    states: list[ServerStatus], age: float
+async def test_the_last_change_to_offline_counts(
+    readings: list[EngineStatus | Exception], ended: int | None
 ) -> None:
-    now = 100.0
-    ends = TrainerEnds(lambda: now)
-    for seen in states:
-        ends.note(seen)
-        now += 1
-    assert ends.age == age
+    client = ScriptedClient()
+    watcher, last = Watcher(client), None
+    for number, reading in enumerate(readings):
+        client.next_status, watcher.off_at = reading, 0.0
+        await watcher.poll()
+        last = number if watcher.off_at else last
+    assert last == ended
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 import core.journal.storage
 import proxy.servers.observe
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
-from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import (
@@ -482,19 +481,17 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
     async with observed(tmp_path) as o:
         client = o.world.server.client
         calls = len(o.upstream.calls)
-        job = "ajet: {}"
+        job = "ajet: {model: {path: m}}"
         for call in (
-            client.prepared(job),
             client.sync_train_config(job),
             client.start_engine(),
             client.stop_engine(),
+            client.agree_sync_weight(),
         ):
             with pytest.raises(SwarmError, match="nothing is trained"):
                 await call
         assert not await client.is_embedded()
-        assert not await client.agree_sync_weight()
         assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
         recorded = await client.end("uuid", "task", WireOutput(reward=1.0))
         assert recorded == EndOutcome(EndKind.RECORDED)
         assert len(o.upstream.calls) == calls
-        assert not isinstance(client, SwarmWire)
