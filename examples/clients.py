@@ -37,9 +37,7 @@ class Diary:
 
 def read_diary(path: Path) -> list[dict[str, Any]]:
     """Return the lines written by all clients, oldest first."""
-    if not path.exists():
-        return []
-    whole = path.read_bytes().rpartition(b"\n")[0]
+    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     return [json.loads(line) for line in whole.splitlines()]
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient
+from ajet_swarm import OpenaiBaseUrlAndApiKey
 from core.state import Server
 from examples import picture
 from examples.ask import Asker
 from examples.stage import Stage, on_stage, say
-from examples.swarming import OWN_PATIENCE, REAL, flags, job_of, until
+from examples.swarming import OWN_PATIENCE, REAL, Pace, at_least, flags, started, until
 
 LEG = 5
 """Updates between two evaluations of the held-out questions."""
@@ -57,8 +57,6 @@ class Lesson:
     """Flags of `ajet-console mock`: the user's target."""
     application: Callable[[Stage, str], None] | None = None
     """Starts the application between user and fake vLLM, given the latter's address."""
-    updates: int = 25
-    seed: int = 7
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -70,19 +68,15 @@ def read_rows(path: Path) -> list[Row]:
 def lesson_flags(name: str, updates: int, *, idle: bool = False) -> argparse.ArgumentParser:
     """Return a parser with the flags of a tutorial."""
     parser = flags(name, updates, idle=idle)
-    parser.add_argument("--held-out", type=int, default=64, metavar="N", help="questions to ask")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
-    )
+    folder, add = Path("build/examples"), parser.add_argument
+    add("--held-out", type=at_least(1), default=64, metavar="N", help="questions to ask")
+    add("--out", type=Path, default=folder, metavar="DIR", help="for plot and table")
     return parser
 
 
 def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
     """Run an example's command line; return the exit code."""
-    parser = lesson_flags(lesson.name, lesson.updates)
-    args = parser.parse_args(argv)
-    if args.held_out < 1:
-        parser.error("give at least 1")
+    args = lesson_flags(lesson.name, 25).parse_args(argv)
     return on_stage(lesson.name, args.keep, lambda stage: Course(lesson, stage, args).run())
 
 
@@ -110,9 +104,8 @@ class Course:
         """Start the processes, teach, and report."""
         lesson, stage = self._lesson, self._stage
         engine = self._url or stage.serve("engine")
-        with SwarmClient(engine, name=lesson.name) as client:
-            job = job_of(BATCH, REPEATS, lesson.name)
-            client.auto_sync_train_config_and_start_engine(job, timeout=self._patience)
+        with started(engine, lesson.name, BATCH, REPEATS, Pace(REAL.idle, self._patience)):
+            pass  # the proxy has a client of its own
         name = "swarm" if self._url else "embedded"
         self._proxy = stage.serve("proxy", "--swarm-url", f"{name}={engine}", *lesson.proxy)
         say(f"{lesson.name}: engine {engine}, fake vLLM {self._proxy}")
@@ -138,7 +131,7 @@ class Course:
     def _train(self, leg: int) -> None:
         """Run the mock user until `leg` more updates are done."""
         mock = [sys.executable, "-m", "console", "mock", str(self._lesson.dataset)]
-        mock += ["--updates", str(leg), "--seed", str(self._lesson.seed), "--passes", "1000"]
+        mock += ["--updates", str(leg), "--seed", "7", "--passes", "1000"]
         mock += ["--timeout", f"{max(self._patience, 300.0):g}", "--concurrency", "8"]
         child = self._stage.start("mock", *mock, *self._lesson.target)
         left = leg * self._patience if self._url else MINUTES * 60 - self._seconds

@@ -1,4 +1,4 @@
-"""A learning curve as SVG and as text, and a table."""
+"""A learning curve as SVG, and a table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -46,14 +46,6 @@ def svg(title: str, held_out: Curve, rewards: Curve) -> str:
     )
 
 
-def text(held_out: Curve) -> list[str]:
-    """Return one bar per evaluation."""
-    return [
-        f"{step:4} updates  {value:.2f}  " + "█" * round(40 * min(max(value, 0.0), 1.0))
-        for step, value in sorted(held_out.items())
-    ]
-
-
 def update_line(number: int, reward: float, more: str) -> str:
     """Return the line of an update: its mean reward as a number and as a bar."""
     bar = "#" * round(20 * min(max(reward, 0.0), 1.0))
@@ -72,9 +64,8 @@ def table(title: str, columns: Iterable[object], rows: Mapping[str, Sequence[flo
 def write(
     folder: Path, name: str, title: str, lines: Sequence[str], curve: Curve, rewards: Curve
 ) -> None:
-    """Print a table and the curve; write the table and a plot to `NAME.md` and `NAME.svg`."""
+    """Print a table; write it and a plot of the curve to `NAME.md` and `NAME.svg`."""
     say("\n" + "\n".join(lines) + "\n")
-    say("\n".join(text(curve)))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / f"{name}.svg").write_text(svg(title, curve, rewards), encoding="utf-8")

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Self
 
 from ajet_swarm.common.errors import AjetError
@@ -51,15 +50,10 @@ class Stage:
         }
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A second Ctrl-C must not leave processes behind.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -74,7 +68,7 @@ class Stage:
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a program with its output in `NAME.log`."""
-        with (self.home.logs / f"{name}.log").open("ab") as log:
+        with (self.home.logs / f"{name}.log").open("ab") as log, _undisturbed():
             child = subprocess.Popen(
                 command,
                 env=self.environment,
@@ -84,7 +78,7 @@ class Stage:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is ours; they are ended in order
             )
-        self._children.append((name, child))
+            self._children.append((name, child))
         return child
 
     def serve(self, role: str, *args: str) -> str:
@@ -181,8 +175,19 @@ def error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put off Ctrl-C and SIGTERM, so that no process is started and then forgotten."""
+    came: list[int] = []
+    kinds = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(kind, lambda number, _: came.append(number)) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

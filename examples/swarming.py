@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +71,17 @@ def pace_of(args: argparse.Namespace, idle: float, *urls: str) -> Pace:
     return Pace(args.idle or usual.idle, args.patience or usual.patience)
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a parser of a flag's value: a whole number from `least` on."""
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"give at least {least}")
+        return int(text)
+
+    return number
+
+
 def flags(
     name: str, updates: int | None, least: int = 1, *, idle: bool = True, roles: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
@@ -84,14 +95,9 @@ def flags(
         roles: Servers that flags name.
     """
 
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise argparse.ArgumentTypeError(f"give at least {least}")
-        return int(text)
-
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}")
     add = parser.add_argument
-    add("--updates", type=number, default=updates, metavar="N")
+    add("--updates", type=at_least(least), default=updates, metavar="N")
     if idle:
         add("--idle", type=seconds, metavar="S", help=IDLE_HELP + "; 240 on a named server")
     text = "for a start, a free episode or an update; 1800 on a named server, else 180"
@@ -110,16 +116,14 @@ def named_servers(args: argparse.Namespace, roles: Sequence[str]) -> dict[str, s
             is not guessed.
     """
     urls = {role: str(getattr(args, role)) for role in roles}
-    missing = [f"--{role} URL" for role, url in urls.items() if not url]
+    missing = " ".join(f"--{role} URL" for role, url in urls.items() if not url)
     if not missing:
         return urls
-    if len(missing) < len(roles):
-        raise UsageError("one server of several is missing", todo=f"Give {' '.join(missing)}, too")
+    if any(urls.values()):
+        raise UsageError("one server of several is missing", todo=f"Give {missing}, too")
     if os.environ.get("AJET_SWARM_URL"):
-        raise UsageError(
-            f"AJET_SWARM_URL names one server, and this takes {len(roles)}",
-            todo=f"Give {' '.join(missing)}, or unset it for embedded engines",
-        )
+        what = f"AJET_SWARM_URL names one server, and this takes {len(roles)}"
+        raise UsageError(what, todo=f"Give {missing}, or unset it for embedded engines")
     return {}
 
 
@@ -150,11 +154,20 @@ def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
     return url
 
 
+@contextmanager
+def started(url: str, name: str, batch: int, repeats: int, pace: Pace) -> Iterator[SwarmClient]:
+    """Yield a client of a server whose engine is started with a job."""
+    with SwarmClient(url, name=name) as client:
+        job = job_of(batch, repeats, name)
+        client.auto_sync_train_config_and_start_engine(job, timeout=pace.patience)
+        yield client
+
+
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
     """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct, and
     as many GPUs of each node as `REMOTE_ALLOCATE_GPU_PER_NODE` says, by default 8."""
-    model = os.environ.get("REMOTE_MODEL_PATH")
-    gpus = int(os.environ.get("REMOTE_ALLOCATE_GPU_PER_NODE") or 8)
+    env = os.environ.get
+    model, gpus = env("REMOTE_MODEL_PATH"), int(env("REMOTE_ALLOCATE_GPU_PER_NODE") or 8)
     return AgentJetJob(
         batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, n_gpu=gpus, **more
     )
@@ -166,11 +179,7 @@ def is_embedded(url: str) -> bool:
     Raises:
         StageError: the server does not respond.
     """
-    try:
-        answer = httpx.get(f"{url}/openapi.json", timeout=10, trust_env=False)
-    except httpx.HTTPError as error:
-        raise StageError(f"no server answers: {str(error) or type(error).__name__}", url) from error
-    return answer.status_code == 200 and "/ajetc/info" in answer.json().get("paths", {})
+    return "/ajetc/info" in (_asked(url, "/openapi.json") or {}).get("paths", {})
 
 
 def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
@@ -179,15 +188,16 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
     Raises:
         StageError: the server does not respond.
     """
-    address = f"{url}/ajetc/updates"
+    return _asked(url, f"/ajetc/updates?after={after}") or []
+
+
+def _asked(url: str, path: str) -> Any:
+    """Return a server's JSON; None without such a route."""
     try:
-        answer = httpx.get(address, params={"after": after}, timeout=10, trust_env=False)
+        answer = httpx.get(url + path, timeout=10, trust_env=False)
     except httpx.HTTPError as error:
-        raise StageError(
-            f"the server is gone: {str(error) or type(error).__name__}", url
-        ) from error
-    records: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
-    return records
+        raise StageError(f"no server answers: {str(error) or type(error).__name__}", url) from error
+    return answer.json() if answer.status_code == 200 else None
 
 
 def is_updating(client: SwarmClient) -> bool:
@@ -218,18 +228,17 @@ def values_of(results: Sequence[Result[Task, T]]) -> list[T]:
     return values
 
 
-def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
-    """Wait until `condition` returns true; return the seconds waited.
+def until(what: str, seconds: float, condition: Callable[[], bool]) -> None:
+    """Wait until `condition` returns true.
 
     Raises:
         StageError: it was not true in time.
     """
-    began = time.monotonic()
+    end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() - began > seconds:
+        if time.monotonic() > end:
             raise StageError(f"{what}: not after {seconds:g} s")
         time.sleep(LOOK)
-    return time.monotonic() - began
 
 
 def reach(client: SwarmClient, step: int, seconds: float, on_done: Callable[[int], None]) -> None:

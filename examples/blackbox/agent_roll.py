@@ -13,7 +13,6 @@ import signal
 import sys
 from dataclasses import replace
 from statistics import mean
-from typing import NoReturn
 
 from get_training_dataset_item_list import get_training_dataset_item_list
 from run_episode_once import run_episode_once
@@ -34,29 +33,13 @@ from ajet_swarm.runs.episodes import rollout
 
 
 def whole(name: str, usual: int, least: int = 1) -> int:
-    """Return a whole number from the environment."""
+    """Return a whole number from the environment; exit with code 2 for any other value."""
     text = os.environ.get(name) or str(usual)
     if not text.strip().isdecimal() or int(text) < least:
-        refuse(name, text, f"a whole number, {least} or more")
+        must = f"must be a whole number, {least} or more"
+        sys.stderr.write(f"agent_roll: {name}={text!r} in the environment: {must}\n")
+        sys.exit(2)
     return int(text)
-
-
-def seconds(name: str, usual: float) -> float:
-    """Return a number of seconds from the environment."""
-    text = os.environ.get(name) or str(usual)
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        refuse(name, text, "seconds, more than 0")
-    return number
-
-
-def refuse(name: str, text: str, must: str) -> NoReturn:
-    """Report a wrong value and exit with code 2."""
-    sys.stderr.write(f"agent_roll: {name}={text!r} in the environment: must be {must}\n")
-    sys.exit(2)
 
 
 SERVER = os.environ.get("AJET_SWARM_URL") or "http://localhost:10086"
@@ -67,7 +50,7 @@ NUM_REPEAT = whole("NUM_REPEAT", 4)
 BATCH_SIZE = whole("BATCH_SIZE", 8)
 EPOCHS = whole("EPOCHS", 20)
 MAX_PARALLEL = whole("MAX_PARALLEL", 8)
-EPISODE_TIMEOUT = seconds("EPISODE_TIMEOUT", 240)
+EPISODE_TIMEOUT = whole("EPISODE_TIMEOUT", 240)
 UPDATES = whole("UPDATES", 0, least=0)
 
 
@@ -83,11 +66,6 @@ def job() -> AgentJetJob:
     )
 
 
-def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
-    """Run one episode for the executor."""
-    return run_episode_once(task, api.base_url, api.api_key)
-
-
 def main() -> int:
     """Train until the epochs or the updates are done."""
     items = get_training_dataset_item_list()
@@ -95,6 +73,10 @@ def main() -> int:
     with SwarmClient(SERVER) as client:
         client.auto_sync_train_config_and_start_engine(job())
         first = client.get_global_step()
+
+        def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
+            return run_episode_once(task, api.base_url, api.api_key)
+
         run = rollout(client, agent, discard_episode_timeout=EPISODE_TIMEOUT)
         for epoch in range(EPOCHS):
             # One batch at a time: the step and the mean reward are printed for each.

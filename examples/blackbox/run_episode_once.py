@@ -125,15 +125,10 @@ def judge(question: str, reference: str, answer: str) -> float:
         f"Question: {question}\nReference answer: {reference or 'none'}\nAnswer: {answer}\n\n"
         "How good is the answer, from 0 to 10? Reply with the number alone."
     )
-    body = {
-        "model": os.environ["JUDGE_MODEL"],
-        "temperature": 0,
-        "messages": [{"role": "user", "content": text}],
-    }
-    head = {
-        "Content-Type": "application/json",
-        "Authorization": f"Bearer {os.environ.get('JUDGE_API_KEY', 'none')}",
-    }
+    asked = [{"role": "user", "content": text}]
+    body = {"model": os.environ["JUDGE_MODEL"], "temperature": 0, "messages": asked}
+    key = os.environ.get("JUDGE_API_KEY", "none")
+    head = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     url = os.environ["JUDGE_BASE_URL"].rstrip("/") + "/chat/completions"
     request = urllib.request.Request(url, json.dumps(body).encode(), head)
     with urllib.request.urlopen(request, timeout=120) as reply:

@@ -15,11 +15,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from ajet_swarm import SwarmClient
 from examples.clients import read_diary, start_client
 from examples.cocktail.kinds import KINDS
 from examples.stage import Stage, StageError, on_stage, say
-from examples.swarming import engine_of, flags, job_of, left_claimed, pace_of, reach, until
+from examples.swarming import engine_of, flags, left_claimed, pace_of, reach, started, until
 
 BATCH, REPEATS = 10, 4
 FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
@@ -48,12 +47,10 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
 
     def done(step: int) -> None:
         lines = [line for line in read_diary(diary) if line["step"] == step]
-        say(f"step {step}: {_shown(_mix(lines))}  mean reward {_reward(lines)}")
+        reward = mean(line["reward"] for line in lines or [{"reward": 0.0}])
+        say(f"step {step}: {_shown(_mix(lines))}  mean reward {reward:.2f}")
 
-    with SwarmClient(url) as client:
-        client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "cocktail"), timeout=pace.patience
-        )
+    with started(url, "cocktail", BATCH, REPEATS, pace) as client:
         first = client.get_global_step()
         last = first + args.updates - 1
         half = first + args.updates // 2
@@ -86,10 +83,6 @@ def _mix(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the share of each kind among episodes, in percent."""
     count = Counter(line["kind"] for line in lines)
     return {kind: 100 * count[kind] / max(count.total(), 1) for kind in KINDS}
-
-
-def _reward(lines: Sequence[Mapping[str, Any]]) -> str:
-    return f"{mean(line['reward'] for line in lines):.2f}" if lines else "-"
 
 
 def _shown(mix: Mapping[str, float]) -> str:

@@ -1,6 +1,5 @@
 """The three kinds of tasks: their questions, and the checks of their answers."""
 
-import random
 import re
 import secrets
 import sys
@@ -8,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from examples.cocktail.limited import run
@@ -35,7 +35,7 @@ class Question:
 class Kind:
     """A kind of tasks: a random question, and the reward of an answer, 0 to 1."""
 
-    draw: Callable[[random.Random], Question]
+    draw: Callable[[Random], Question]
     reward: Callable[[Question, str], float]
 
 
@@ -75,23 +75,18 @@ def terminal_reward(question: Question, answer: str) -> float:
     return float(files == value_of(question.wanted))
 
 
-def _maths(draw: random.Random) -> Question:
-    a, b = draw.randint(1, 9), draw.randint(1, 9)
-    return Question("Give a number or an expression.", f"What is {a} + {b}?", f"{a} + {b}")
+def _questions(instruction: str, text: str, sign: str, most: int) -> Callable[[Random], Question]:
+    def draw(chance: Random) -> Question:
+        high, low = sorted((chance.randint(1, most), chance.randint(1, most)), reverse=True)
+        wanted = f"{high} {sign} {low}"
+        return Question(instruction, text.format(wanted), wanted)
+
+    return draw
 
 
-def _code(draw: random.Random) -> Question:
-    a, b = sorted((draw.randint(1, 9), draw.randint(1, 9)), reverse=True)
-    instruction = "Give x, or Python code that sets x."
-    return Question(instruction, f"What is {a} - {b}?", f"{a} - {b}")
-
-
-def _terminal(draw: random.Random) -> Question:
-    a, b = draw.randint(1, 5), draw.randint(1, 5)
-    instruction = "Give a number, or shell commands."
-    return Question(instruction, f"Make {a} + {b} files.", f"{a} + {b}")
-
-
+_maths = _questions("Give a number or an expression.", "What is {}?", "+", 9)
+_code = _questions("Give x, or Python code that sets x.", "What is {}?", "-", 9)
+_terminal = _questions("Give a number, or shell commands.", "Make {} files.", "+", 5)
 KINDS: Final = {
     "maths": Kind(_maths, maths_reward),
     "code": Kind(_code, code_reward),

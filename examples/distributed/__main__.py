@@ -25,10 +25,10 @@ from examples.swarming import (
     Pace,
     engine_of,
     flags,
-    job_of,
     left_claimed,
     pace_of,
     reach,
+    started,
     until,
     updates,
 )
@@ -81,10 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(stage: Stage, args: argparse.Namespace) -> None:
     pace = pace_of(args, IDLE)
     url = engine_of(stage)
-    with SwarmClient(url) as client:
-        client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "distributed"), timeout=pace.patience
-        )
+    with started(url, "distributed", BATCH, REPEATS, pace) as client:
         first = client.get_global_step()
         last = first + args.updates - 1
         (stage.folder / "diary.jsonl").unlink(missing_ok=True)  # of an earlier run
@@ -125,12 +122,11 @@ def _kill(run: Run, name: str) -> None:
         os.kill(pid, signal.SIGCONT)
         return False
 
-    def half() -> bool:
-        return (run.client.get_rollout_stat().completed_episodes or 0) >= BATCH * REPEATS // 3
-
     until(f"{name} in the middle of a batch", run.pace.patience, stopped)
     run.killed = uuid
-    until("a third of the batch", run.pace.patience, half)
+    pool = run.client.get_rollout_stat
+    third = BATCH * REPEATS // 3
+    until("a third", run.pace.patience, lambda: (pool().completed_episodes or 0) >= third)
     os.kill(pid, signal.SIGKILL)
     run.children[name].wait()
     step = run.client.get_global_step()
@@ -183,7 +179,6 @@ def _report(run: Run, first: int) -> None:
         wrong.append("joe was not used")
     steps = run.last - first + 1
     if wrong:
-        say(f"\nsteps {steps}; samples {len(ended)}; claims left 0")
         raise StageError("; ".join(wrong))
     say(f"\nsteps {steps}, none lost; samples {len(ended)}, each once; claims left 0")
     if not done:

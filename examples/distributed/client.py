@@ -28,60 +28,15 @@ AGAIN: Final = 20.0
 """Maximum seconds of a claim before the batch is checked again."""
 
 
-class Board:
-    """Missing episodes of a step's batch.
-
-    Args:
-        client: Whose server.
-        batch: Tasks of a batch.
-        repeats: Episodes of a task.
-    """
-
-    def __init__(self, client: SwarmClient, batch: int, repeats: int) -> None:
-        self._client, self._batch, self._repeats = client, batch, repeats
-        self._rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
-        self._lock = threading.Lock()
-        self._chosen: Counter[str] = Counter()
-        """Our own episodes that the server does not report yet."""
-
-    def tasks(self, step: int) -> dict[str, dict[str, Any]]:
-        """Return the tasks of a step, equal in every client: id -> row."""
-        rows = random.Random(step).sample(self._rows, self._batch)
-        return {f"{step}/{row['id']}": row for row in rows}
-
-    def choose(self) -> tuple[int, str, dict[str, Any]] | None:
-        """Return a task that lacks an episode, with its step; None when none does."""
-        with self._lock:
-            pool = self._client.get_rollout_stat()
-            if pool.is_default or not pool.global_step or not pool.state.rolling:
-                return None
-            there = Counter({t: len(d) for t, d in (pool.completed_tasks_details or {}).items()})
-            for episode in (pool.running_episode_details or {}).values():
-                there[episode.optional_task_id or ""] += 1
-            tasks = self.tasks(pool.global_step)
-            lacking = [
-                task
-                for task in tasks
-                for _ in range(self._repeats - there[task] - self._chosen[task])
-            ]
-            if not lacking:
-                return None
-            task = random.choice(lacking)
-            self._chosen[task] += 1
-            return pool.global_step, task, tasks[task]
-
-    def shown(self, task: str) -> None:
-        """Forget an episode that the server's report contains, or that was given up."""
-        with self._lock:
-            self._chosen[task] -= 1
-
-
 class Worker:
     """One client process with its threads."""
 
     def __init__(self, client: SwarmClient, asker: Asker, args: argparse.Namespace) -> None:
         self._client, self._asker, self._args = client, asker, args
-        self._board = Board(client, args.batch, args.repeats)
+        self._rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
+        self._lock = threading.Lock()
+        self._chosen: Counter[str] = Counter()
+        """Our own episodes that the server does not report yet."""
         self._diary = Diary(args.diary)
         self._diary.note("hello", who=args.name, client=client.client_uuid)
 
@@ -100,7 +55,7 @@ class Worker:
                 sys.stderr.write(f"{error}\n")
 
     def _work_once(self) -> None:
-        chosen = self._board.choose()
+        chosen = self._choose()
         if chosen is None or chosen[0] > self._args.until:
             self._client.wait_until_rolling()  # says so when nobody starts it, or nobody is there
             time.sleep(NOTHING)
@@ -118,7 +73,8 @@ class Worker:
         except GaveUp:  # an update came between: what is needed is another by now
             return
         finally:
-            self._board.shown(task)
+            with self._lock:  # the server reports it, or it was given up
+                self._chosen[task] -= 1
         try:
             if self._client.get_global_step() != step:  # the batch is another by now
                 return
@@ -129,6 +85,28 @@ class Worker:
                 self._diary.note("ended", **facts, reward=reward)
         finally:
             self._client.abort_episode(uuid)  # does nothing when it was ended
+
+    def _choose(self) -> tuple[int, str, dict[str, Any]] | None:
+        """Return a task that lacks an episode, with its step; None when none does."""
+        with self._lock:
+            pool = self._client.get_rollout_stat()
+            if pool.is_default or not pool.global_step or not pool.state.rolling:
+                return None
+            there = Counter({t: len(d) for t, d in (pool.completed_tasks_details or {}).items()})
+            for episode in (pool.running_episode_details or {}).values():
+                there[episode.optional_task_id or ""] += 1
+            rows = random.Random(pool.global_step).sample(self._rows, self._args.batch)
+            tasks = {f"{pool.global_step}/{row['id']}": row for row in rows}  # in every client
+            lacking = [
+                task
+                for task in tasks
+                for _ in range(self._args.repeats - there[task] - self._chosen[task])
+            ]
+            if not lacking:
+                return None
+            task = random.choice(lacking)
+            self._chosen[task] += 1
+            return pool.global_step, task, tasks[task]
 
 
 def main() -> int:

@@ -6,21 +6,19 @@
 The mock user asks the rows of `sums.jsonl`; the reward compares the answer's number with the row's.
 """
 
-import re
 import sys
 from pathlib import Path
 
+from examples.ask import last_number
 from examples.lesson import Lesson, Row, main
 from examples.math import tool
 
 HERE = Path(__file__).resolve().parent
-_NUMBER = re.compile(r"-?\d+")
 
 
 def right(row: Row, text: str) -> float:
     """Return 1 when the last number of the answer is the row's."""
-    numbers = _NUMBER.findall(text)
-    return float(bool(numbers) and numbers[-1] == row.reference)
+    return float(str(last_number(text)) == row.reference)
 
 
 LESSON = Lesson(

@@ -22,7 +22,7 @@ from examples.ask import Asker, last_number
 from examples.cocktail.symbols import value_of
 from examples.lesson import lesson_flags
 from examples.stage import Stage, on_stage, say
-from examples.swarming import Pace, engine_of, job_of, left_claimed, pace_of, until, values_of
+from examples.swarming import Pace, engine_of, left_claimed, pace_of, started, until, values_of
 
 BATCH, REPEATS = 8, 4
 THREADS = 8
@@ -41,18 +41,16 @@ PHRASES: Final = (
     "What is {} x {}?",
     "{} * {}",
 )
+_EXPRESSION: Final = {"expression": {"type": "string"}}
 CALCULATOR: Final = {
     "type": "function",
     "function": {
         "name": "calculator",
         "description": "Works out an expression of numbers, + - * / and parentheses.",
-        "parameters": {
-            "type": "object",
-            "properties": {"expression": {"type": "string"}},
-            "required": ["expression"],
-        },
+        "parameters": {"type": "object", "properties": _EXPRESSION, "required": [*_EXPRESSION]},
     },
 }
+TOOLS: Final = (CALCULATOR,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +58,10 @@ class Tried:
     """Result of one question.
 
     Attributes:
-        text: The answer; empty when the turns ran out.
         right: Its last number is the product.
         called: The tool was called, and what it gave was the product.
     """
 
-    text: str
     right: bool
     called: bool
 
@@ -96,7 +92,7 @@ def solve(
         calls = message.get("tool_calls") or []
         if not calls:
             text = str(message.get("content") or "")
-            return Tried(text, str(last_number(text)) == wanted, called)
+            return Tried(str(last_number(text)) == wanted, called)
         messages.append(
             {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
         )
@@ -104,7 +100,7 @@ def solve(
             result = calculate(call)
             called = called or result == wanted
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-    return Tried("", False, called)
+    return Tried(False, called)
 
 
 def products(held_out: bool) -> list[Task]:
@@ -148,16 +144,12 @@ class Lesson:
         """Return the number of updates so far."""
         return self._client.get_global_step() - self._first
 
-    def look(self, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)) -> list[Tried]:
-        """Evaluate the held-out products in eval episodes, which are not trained on."""
-        return self._run(self._held, "eval", tools)
-
     def train(self, wanted: int) -> None:
         """Run batches until a number of further updates is done."""
         goal = self.done + wanted
         for _ in range(2 * wanted):
             tasks = self._draw.sample(self._drill, BATCH)
-            tried = self._run([task for task in tasks for _ in range(REPEATS)], "train")
+            tried = self._run([task for task in tasks for _ in range(REPEATS)], "train", TOOLS)
             number = self.done
             self.rewards[number] = reward = mean(result.right for result in tried)
             calls = mean(result.called for result in tried)
@@ -165,16 +157,20 @@ class Lesson:
             if number >= goal:
                 return
 
+    def ask(self, tools: Sequence[Mapping[str, Any]] = TOOLS) -> list[Tried]:
+        """Ask the held-out products in eval episodes, which are not trained on."""
+        return self._run(self._held, "eval", tools)
+
     def note(self) -> list[Tried]:
         """Evaluate, and add the result to the curve."""
-        tried = self.look()
+        tried = self.ask()
         number = self.done
         self.curve[number] = mean(result.right for result in tried)
         say(f"held out after {number:3} updates: right {self.curve[number]:.2f}")
         return tried
 
     def _run(
-        self, tasks: Sequence[Task], kind: str, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)
+        self, tasks: Sequence[Task], kind: str, tools: Sequence[Mapping[str, Any]]
     ) -> list[Tried]:
         def episode(task: Task) -> Tried:
             own = self._pace
@@ -192,19 +188,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = lesson_flags("math --tool", 25, idle=True)
     args = parser.parse_args(argv)
     most = len(products(held_out=True))
-    if not 1 <= args.held_out <= most:
-        parser.error(f"give 1 to {most} held-out products")
+    if args.held_out > most:
+        parser.error(f"give at most {most} held-out products")
     return on_stage("math", args.keep, lambda stage: _run(stage, args))
 
 
 def _run(stage: Stage, args: argparse.Namespace) -> None:
     pace = pace_of(args, IDLE)
-    with SwarmClient(engine_of(stage), name="math") as client, Asker() as asker:
-        client.auto_sync_train_config_and_start_engine(
-            job_of(BATCH, REPEATS, "math-tool"), timeout=pace.patience
-        )
+    url = engine_of(stage)
+    with started(url, "math-tool", BATCH, REPEATS, pace) as client, Asker() as asker:
         lesson = Lesson(client, asker, args.held_out, pace)
-        without = lesson.look(tools=())
+        without = lesson.ask(tools=())
         before = after = lesson.note()
         while lesson.done < args.updates:
             lesson.train(min(LEG, args.updates - lesson.done))

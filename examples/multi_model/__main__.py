@@ -9,7 +9,7 @@ both or given back on both.
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from statistics import mean
 from typing import Any
@@ -33,6 +33,8 @@ from examples.swarming import (
     values_of,
 )
 
+Run = Callable[[Task], dict[str, float]]
+"""Runs an episode of both models; returns the reward of each."""
 ROLES = ("planner", "executor")
 BATCH, REPEATS = 8, 4
 THREADS = 8
@@ -52,29 +54,6 @@ def executor_reward(plan: str, text: str) -> float:
     return 0.5 * followed + 0.5 * liveliness(text)
 
 
-class Workflow:
-    """Episode of both models."""
-
-    def __init__(self, joint: JointSwarm, asker: Asker, pace: Pace) -> None:
-        self._joint, self._asker, self._pace = joint, asker, pace
-
-    def run(self, task: Task) -> dict[str, float]:
-        """Plan, answer, and reward both."""
-        own = self._pace
-        with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
-            question = task.main_query
-            plan = self._asker.ask(episode["planner"].api, question)
-            system = {"role": "system", "content": plan}
-            asked = {"role": "user", "content": question}
-            text = self._asker.ask(episode["executor"].api, "", messages=[system, asked])
-            rewards = {
-                "planner": planner_reward(plan, int(task.metadata["answer"])),
-                "executor": executor_reward(plan, text),
-            }
-            episode.end(rewards)
-        return rewards
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit code."""
     args = flags("multi_model", 20, roles=ROLES).parse_args(argv)
@@ -91,21 +70,33 @@ def _run(args: argparse.Namespace) -> None:
             [(client, job_of(BATCH, REPEATS, role)) for role, client in clients.items()],
             timeout=pace.patience,
         )
-        asker = stack.enter_context(Asker())
-        _train(clients, Workflow(JointSwarm(clients), asker, pace), args.updates, pace)
+        asker, joint = stack.enter_context(Asker()), JointSwarm(clients)
+
+        def run(task: Task) -> dict[str, float]:
+            with joint.episode(task, pace.idle, timeout=pace.patience) as episode:
+                plan = asker.ask(episode["planner"].api, task.main_query)
+                system = {"role": "system", "content": plan}
+                asked = {"role": "user", "content": task.main_query}
+                text = asker.ask(episode["executor"].api, "", messages=[system, asked])
+                rewards = {
+                    "planner": planner_reward(plan, int(task.metadata["answer"])),
+                    "executor": executor_reward(plan, text),
+                }
+                episode.end(rewards)
+            return rewards
+
+        _train(clients, run, args.updates, pace.patience)
         _report(clients, urls, pace)
 
 
-def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int, pace: Pace) -> None:
+def _train(clients: Mapping[str, SwarmClient], run: Run, wanted: int, patience: float) -> None:
     first = {role: client.get_global_step() for role, client in clients.items()}
     for tasks in sum_batches(BATCH, 2 * wanted):
         repeated = [task for task in tasks for _ in range(REPEATS)]
-        results = run_episodes(repeated, workflow.run, max_workers=THREADS, retry=Retry(tries=3))
+        results = run_episodes(repeated, run, max_workers=THREADS, retry=Retry(tries=3))
         done = values_of(results)
         lost = sum(isinstance(result.error, EpisodeLost) for result in results)
-        until(
-            "both have trained", pace.patience, lambda: not any(map(is_updating, clients.values()))
-        )
+        until("both have trained", patience, lambda: not any(map(is_updating, clients.values())))
         steps = {role: client.get_global_step() for role, client in clients.items()}
         system = "  ".join(
             f"{role} step {steps[role]} reward {mean(rewards[role] for rewards in done):.2f}"
@@ -127,8 +118,7 @@ def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str], pace: P
             )
             samples = sum(update["calls"] for update in done)
             say(f"| {role} | {len(done)} | {low:.2f} | {high:.2f} | {samples} |")
-        seconds = pace.idle + 20
-        until(f"{role}: nothing claimed", seconds, lambda r=role: not left_claimed(clients[r]))  # type: ignore[misc]  # bound at once
+    until("nothing claimed", pace.idle + 20, lambda: not any(map(left_claimed, clients.values())))
     say("claims left 0 on both")
 
 

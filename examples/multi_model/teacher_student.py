@@ -40,24 +40,23 @@ def teach(
     Raises:
         StageError: a whole batch failed.
     """
-    idle, patience = pace.idle, pace.patience
 
     @cache
     def lesson(question: str) -> int | None:
-        with teacher.episode("lesson", idle, "eval", timeout=patience) as episode:
+        with teacher.episode("lesson", pace.idle, "eval", timeout=pace.patience) as episode:
             return last_number(asker.ask(episode.api, question, temperature=0.0))
 
     def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
         right = lesson(task.main_query)
         return float(right is not None and last_number(asker.ask(api, task.main_query)) == right)
 
-    run = rollout(student, agent, discard_episode_timeout=idle, timeout=patience)
+    run = rollout(student, agent, discard_episode_timeout=pace.idle, timeout=pace.patience)
     first = student.get_global_step()
     for tasks in sum_batches(BATCH, 2 * wanted):
         repeated = [task for task in tasks for _ in range(REPEATS)]
         agreed = mean(values_of(run_episodes(repeated, run, max_workers=THREADS)))
         taught = mean(lesson(task.main_query) == int(task.metadata["answer"]) for task in tasks)
-        until("the student has trained", patience, lambda: not is_updating(student))
+        until("the student has trained", pace.patience, lambda: not is_updating(student))
         step = student.get_global_step()
         say(f"student step {step}: agrees {agreed:.2f}; the teacher is right in {taught:.2f}")
         if step - first >= wanted:

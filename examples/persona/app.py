@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import uuid
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,8 @@ def main() -> None:
     server = Server(("127.0.0.1", port), handler(Chats(base_url, key, model)))
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}/  model at {base_url}\n")
     sys.stdout.flush()
-    try:
+    with suppress(KeyboardInterrupt), server:
         server.serve_forever()
-    except KeyboardInterrupt:
-        server.server_close()
 
 
 if __name__ == "__main__":

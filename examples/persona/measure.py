@@ -5,9 +5,8 @@ import re
 _HOT = re.compile(
     r"\b(wow|love|yes|hooray|exciting|amazing|fantastic|brilliant|awesome|wonderful|great)\b", re.I
 )
-_LOUD = re.compile(r"!+")
 
 
 def liveliness(text: str) -> float:
     """Return 0 to 1: 0.2 for each run of `!` (up to three) and each hot word (up to two)."""
-    return 0.2 * min(len(_LOUD.findall(text)), 3) + 0.2 * min(len(_HOT.findall(text)), 2)
+    return 0.2 * min(len(re.findall(r"!+", text)), 3) + 0.2 * min(len(_HOT.findall(text)), 2)

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import mean
 
 from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient, TrainingFinished
-from examples import picture
 from examples.ask import Asker
 from examples.stage import Stage, error_text, on_stage, say
 from examples.swarming import engine_of, flags, is_embedded, pace_of, until
@@ -28,7 +27,15 @@ HERE = Path(__file__).resolve().parent
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    args = _parsed(argv)
+    env = os.environ.get
+    parser = flags("werewolves", None)
+    add = parser.add_argument
+    add("--config", type=Path, metavar="YAML", help="else small.yaml; werewolves.yaml on AgentJet")
+    add("--train", default="", metavar="ROLES", help="trainable_targets: werewolf,seer")
+    add("--swarm-url", default="", metavar="URL", help="else AJET_SWARM_URL, else embedded")
+    add("--static-url", default=env("STATIC_URL", ""), metavar="URL", help="else scripted")
+    add("--static-model", default=env("STATIC_MODEL", "scripted"), metavar="NAME")
+    args = parser.parse_args(argv)
     # a game that is played again needs no line
     logging.getLogger("ajet_swarm.runs.retry").setLevel(logging.ERROR)
     return on_stage("werewolves", args.keep, lambda stage: _run(stage, args))
@@ -43,25 +50,13 @@ def _config(url: str) -> Path:
     return HERE / ("small.yaml" if not url or is_embedded(url.rstrip("/")) else "werewolves.yaml")
 
 
-def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    env = os.environ.get
-    parser = flags("werewolves", None)
-    add = parser.add_argument
-    add("--config", type=Path, metavar="YAML", help="else small.yaml; werewolves.yaml on AgentJet")
-    add("--train", default="", metavar="ROLES", help="trainable_targets: werewolf,seer")
-    add("--swarm-url", default="", metavar="URL", help="else AJET_SWARM_URL, else embedded")
-    add("--static-url", default=env("STATIC_URL", ""), metavar="URL", help="else scripted")
-    add("--static-model", default=env("STATIC_MODEL", "scripted"), metavar="NAME")
-    return parser.parse_args(argv)
-
-
 def _run(stage: Stage, args: argparse.Namespace) -> None:
     config = args.config or _config(args.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
     settings = load(config, args.updates, args.train, args.idle)
     pace = pace_of(args, settings.idle, args.swarm_url)
     idle = args.idle or max(settings.idle, pace.idle)
     settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
-    url, rules, done = engine_of(stage, swarm_url=args.swarm_url), settings.own, []
+    url, rules = engine_of(stage, swarm_url=args.swarm_url), settings.own
     tokens = max(rules.answer_tokens, 64)  # the window of another model
     key, address = os.environ.get("STATIC_API_KEY", "none"), args.static_url.rstrip("/")
     api = OpenaiBaseUrlAndApiKey(address, key, model=args.static_model) if address else None
@@ -72,15 +67,13 @@ def _run(stage: Stage, args: argparse.Namespace) -> None:
         try:
             client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
             for batch in Roll(client, settings, static, asker).batches():
-                done.append(batch)
                 say(f"step {batch.step}: {_summary(batch, settings)}")
                 for error in batch.errors[:1]:
                     say(f"  {len(batch.errors)} games given up, the first: {error_text(error)}")
         except TrainingFinished as finished:
             say(str(finished))
         until("nothing is claimed", settings.idle + 30, lambda: not _held(client))
-    if done:
-        _report(done, settings)
+    say("claims left 0")
 
 
 def _held(client: SwarmClient) -> int:
@@ -94,21 +87,6 @@ def _summary(batch: Batch, settings: Settings) -> str:
     read = "  ".join(f"{role} {batch.read(role):.2f}" for role in settings.own.trainable_targets)
     days = mean(game.days for game in batch.games) if batch.games else 0
     return f"{won} of {len(batch.games)} games, {days:.1f} days; moves read: {read}"
-
-
-def _report(done: Sequence[Batch], settings: Settings) -> None:
-    shown = max(1, len(done) // 4)
-    first, last = done[:shown], done[-shown:]
-    rows = {
-        f"{side} win": [mean(batch.won(side) for batch in part) for part in (first, last)]
-        for side in settings.sides
-    }
-    for role in settings.own.trainable_targets:
-        name = f"moves read, {role}"
-        rows[name] = [mean(batch.read(role) for batch in part) for part in (first, last)]
-    columns = f"first {shown}", f"last {shown}"
-    say("\n" + "\n".join(picture.table(f"{len(done)} batches", columns, rows)))
-    say("claims left 0")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ with a `View`, which holds what that player may know and nothing else.
 
 import random
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WOLF, SEER, WITCH, HUNTER, VILLAGER = "werewolf", "seer", "witch", "hunter", "villager"
 ROLES = (WOLF,) * 3 + (SEER, WITCH, HUNTER) + (VILLAGER,) * 3
 WOLVES, VILLAGE = "wolves", "village"
 HEAL, POISON = "heal", "poison"
-PACK_ROUNDS = 2
-"""Maximum number of werewolf ballots per night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,8 @@ class Event:
     """An event of the game.
 
     Attributes:
-        kind: `named`, `checked`, `healed`, `poisoned` (secret); `died`, `shot`, `said`, `voted`,
-            `out`, `tie`, `calm` (public).
+        kind: `checked`, `healed`, `poisoned` (secret); `died`, `shot`, `said`, `voted`, `out`,
+            `calm` (public).
         by: Whose deed; 0 nobody's.
         to: Whom it befell; 0 nobody.
         text: What was said, or what a check found.
@@ -164,39 +163,27 @@ class Game:
         moves: Sequence[Move] = (yield asks) if asks else ()
         poisoned = 0
         for ask, move in zip(asks, moves, strict=True):
-            me = ask.view.me
+            me, own = ask.view.me, frozenset({ask.view.me})
             if ask.kind == "check" and move.to in ask.targets:
                 result = WOLF if self.roles[move.to] == WOLF else "no werewolf"
-                self._note("checked", me, move.to, result, {me})
+                self._note("checked", me, move.to, text=result, only=own)
             elif move.verb == HEAL and ask.victim:
-                self._note("healed", me, victim, "", {me})
+                self._note("healed", me, victim, only=own)
                 self.potions.remove(HEAL)
                 victim = 0
             elif move.verb == POISON and POISON in self.potions and move.to in ask.targets:
-                self._note("poisoned", me, move.to, "", {me})
+                self._note("poisoned", me, move.to, only=own)
                 self.potions.remove(POISON)
                 poisoned = move.to
         self.night = False
         yield from self._dawn(victim, poisoned)
 
     def _pack(self) -> Generator[list[Ask], Sequence[Move], int]:
-        """Return the werewolves' victim; they vote concurrently, see the votes, and vote again.
-
-        All name the same: it is done. After the last round the most named one dies,
-        and nobody if two are named as often.
-        """
+        """Return the werewolves' victim; 0 when two are named as often."""
         wolves = self._living(WOLF)
-        count: Counter[int] = Counter()
-        for _ in range(PACK_ROUNDS):
-            prey = tuple(player for player in self.alive if player not in wolves)
-            moves = yield [self._ask(wolf, "kill", prey) for wolf in wolves]
-            named = [move.to if move.to in prey else 0 for move in moves]
-            for wolf, to in zip(wolves, named, strict=True):
-                self._note("named", wolf, to, "", set(self.all_of(WOLF)))
-            count = Counter(to for to in named if to)
-            if len(count) == 1 and len(named) == count.total():
-                break
-        return _most(count)[0] if len(_most(count)) == 1 else 0
+        prey = tuple(player for player in self.alive if player not in wolves)
+        asks = [self._ask(wolf, "kill", prey) for wolf in wolves]
+        return _most(_named(asks, (yield asks)))
 
     def _dawn(self, victim: int, poisoned: int) -> Turns:
         """Announce deaths without cause or role; a hunter who was not poisoned shoots."""
@@ -227,20 +214,12 @@ class Game:
             self._note("said", player, text=move.text)
 
     def _vote(self) -> Turns:
-        """Exclude the player with the most votes; a second ballot decides a tie."""
-        tied: tuple[int, ...] = tuple(self.alive)
-        for ballot in (1, 2):
-            voters = [player for player in self.alive if set(tied) - {player}]
-            asks = [self._ask(player, "vote", self._others(player, tied)) for player in voters]
-            moves = yield asks
-            named = [m.to if m.to in ask.targets else 0 for ask, m in zip(asks, moves, strict=True)]
-            for player, to in zip(voters, named, strict=True):
-                self._note("voted", player, to)
-            tied = _most(Counter(to for to in named if to))
-            if len(tied) <= 1 or ballot == 2:
-                break
-            self._note("tie", text=" ".join(map(str, tied)))
-        out = tied[0] if len(tied) == 1 else 0
+        """Exclude the player with the most votes; a tie spares all."""
+        asks = [self._ask(player, "vote", self._others(player)) for player in self.alive]
+        named = _named(asks, (yield asks))
+        for ask, to in zip(asks, named, strict=True):
+            self._note("voted", ask.view.me, to)
+        out = _most(named)
         self._note("out", to=out)
         if out:
             self.alive.remove(out)
@@ -251,21 +230,24 @@ class Game:
     def _living(self, role: str) -> list[int]:
         return [player for player in self.alive if self.roles[player] == role]
 
-    def _others(self, player: int, among: Iterable[int] | None = None) -> tuple[int, ...]:
-        return tuple(other for other in (among or self.alive) if other != player)
+    def _others(self, player: int) -> tuple[int, ...]:
+        return tuple(other for other in self.alive if other != player)
 
     def _ask(self, player: int, kind: str, targets: tuple[int, ...], victim: int = 0) -> Ask:
         shown = victim if kind == "potion" and HEAL in self.potions else 0
         return Ask(self.view(player), kind, targets, shown)
 
-    def _note(
-        self, kind: str, by: int = 0, to: int = 0, text: str = "", only: set[int] | None = None
-    ) -> None:
-        known = None if only is None else frozenset(only)
-        self.events.append(Event(kind, self.day, by, to, text, known))
+    def _note(self, kind: str, by: int = 0, to: int = 0, **more: Any) -> None:
+        self.events.append(Event(kind, self.day, by, to, **more))
 
 
-def _most(count: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the players with the most votes; several for a tie."""
-    top = max(count.values(), default=0)
-    return tuple(sorted(player for player, times in count.items() if times == top))
+def _named(asks: Sequence[Ask], moves: Sequence[Move]) -> list[int]:
+    """Return whom each player names; 0 for nobody."""
+    pairs = zip(asks, moves, strict=True)
+    return [move.to if move.to in ask.targets else 0 for ask, move in pairs]
+
+
+def _most(named: Sequence[int]) -> int:
+    """Return the player who is named most; 0 for none, or when two are named as often."""
+    top = [*Counter(filter(None, named)).most_common(2), (0, 0), (0, 0)]
+    return top[0][0] if top[0][1] > top[1][1] else 0

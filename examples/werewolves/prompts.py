@@ -55,18 +55,11 @@ def messages(ask: Ask, limits: Limits) -> Messages:
     view = ask.view
     when = f"{'Night' if view.night else 'Day'} {view.day}. Alive: {_numbers(view.alive)}."
     user = "\n".join([when, *digest(view, limits), question(ask)])
-    return [
-        {"role": "system", "content": who(view, limits)},
-        {"role": "user", "content": user},
-    ]
-
-
-def who(view: View, limits: Limits) -> str:
-    """Return the system line: number, role and its rules."""
     lines = [f"Be brief. You are player {view.me}, a {view.role}."]
     if view.pack:
         lines.append(f"The pack: {_numbers(view.pack)}.")
-    return " ".join([*lines, RULES] if limits.rules else lines)
+    system = " ".join([*lines, RULES] if limits.rules else lines)
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def question(ask: Ask) -> str:
@@ -79,7 +72,7 @@ def question(ask: Ask) -> str:
                 return f"{ask.victim} was killed. Heal or pass?"
         elif POISON not in ask.view.potions:
             return "Nobody was killed. Pass?"
-    return f"{asked} {_choice(ask.targets)}"
+    return f"{asked} {', '.join(map(str, sorted(ask.targets, reverse=True)))}"
 
 
 def digest(view: View, limits: Limits) -> list[str]:
@@ -106,9 +99,6 @@ def _known(view: View) -> Iterator[str]:
             yield f"{label}: {', '.join(f'{event.to} {event.text}'.strip() for event in matching)}."
     if view.potions:
         yield f"Potions: {', '.join(view.potions)}."
-    named = [event for event in view.events if event.kind == "named" and event.day == view.day]
-    if named and view.night:
-        yield f"Named tonight: {_pairs(named)}."
     for name, kind, form in (
         ("Died", "died", "{0.to} night {0.day}"),
         ("Voted out", "out", "{0.to} day {0.day}"),
@@ -128,8 +118,6 @@ def _talk(view: View, speech: int) -> Iterator[str]:
             ballot = []
         if event.kind == "voted":
             ballot.append(event)
-        elif event.kind == "tie":
-            yield f"Tied: {event.text}."
         elif event.kind == "said":
             yield f'{event.by}: "{bounded(event.text, speech)}"'
 
@@ -140,10 +128,6 @@ def _pairs(events: list[Event]) -> str:
 
 def _numbers(players: tuple[int, ...]) -> str:
     return " ".join(map(str, players))
-
-
-def _choice(targets: tuple[int, ...]) -> str:
-    return ", ".join(map(str, sorted(targets, reverse=True)))
 
 
 # --- reading --------------------------------------------------------------------------------------

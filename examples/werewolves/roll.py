@@ -98,16 +98,17 @@ class Roll:
                 raise StageError("three batches without one game", error_text(batch.errors[0]))
 
     def tasks(self, batch: int) -> list[Task]:
-        """Return the tasks of a batch with unique ids."""
-        return [self._task(batch, place) for place in range(self._settings.seeds)]
+        """Return the tasks of a batch, each a group of its own, even with the deal of another.
 
-    def _task(self, batch: int, place: int) -> Task:
-        """Return a deal, either new or one of a few that are repeated."""
-        seed = batch * self._settings.seeds + place
-        if self._settings.own.deals:
-            seed %= self._settings.own.deals
-        # Two tasks of a batch may have the same deal, but each is a group of its own.
-        return Task(task_id=f"batch-{batch}-task-{place}-deal-{seed}", metadata={"seed": seed})
+        A deal is either new or one of a few that are repeated.
+        """
+        own, tasks = self._settings, []
+        for place in range(own.seeds):
+            seed = batch * own.seeds + place
+            seed = seed % own.own.deals if own.own.deals else seed
+            name = f"batch-{batch}-task-{place}-deal-{seed}"
+            tasks.append(Task(task_id=name, metadata={"seed": seed}))
+        return tasks
 
     def _updated(self, step: int) -> bool:
         """Wait for the update of a full batch; return whether it came or the engine is OFFLINE.

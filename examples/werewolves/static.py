@@ -17,7 +17,6 @@ _PACK = re.compile(r"The pack: ([\d ]+)\.")
 _ALIVE = re.compile(r"Alive: ([\d ]+)\.")
 _SPEECH = re.compile(r'^(\d): "(.*)"$', re.MULTILINE)
 _CHECKED = re.compile(r"(\d) (no )?werewolf")
-_NAMED = re.compile(r"Named tonight: (.*)\.")
 
 
 def answer(system: str, user: str) -> str:
@@ -31,8 +30,7 @@ def answer(system: str, user: str) -> str:
         sure = [who for who in targets if suspicion(system, user)[who] >= 2 * SILENT]
         return f"poison {_pick(sure, user)}" if sure else "pass"
     if "kill" in asked:
-        named = Counter(map(int, re.findall(r">(\d)", _first(_NAMED, user))))
-        return str(max(targets, key=lambda who: (named[who], who), default=0))
+        return str(max(targets, default=0))  # the others of the pack name the same
     if "check" in asked:
         return str(_pick([who for who in targets if who not in known] or targets, user))
     if not targets:

@@ -104,4 +104,4 @@ def test_the_plot_is_well_formed() -> None:
     ]
     assert len(points) == 4
     assert all(0 <= x <= picture.WIDTH and 0 <= y <= picture.HEIGHT for x, y in points)
-    assert picture.text({0: 0.5})[0].count("█") == 20
+    assert picture.update_line(1, 0.5, "").count("#") == 10

@@ -66,7 +66,7 @@ def test_a_wrong_answer_and_a_policy_that_only_calls_get_nothing() -> None:
         assert not solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR]).right
     with Script(*[CALL] * TURNS) as asker:
         tried = solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR])
-        assert (tried.right, tried.text, len(asker.requests)) == (False, "", TURNS)
+        assert (tried.right, len(asker.requests)) == (False, TURNS)
 
 
 def test_without_a_tool_none_is_offered() -> None:

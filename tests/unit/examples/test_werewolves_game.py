@@ -70,29 +70,19 @@ def test_the_table_is_complete_and_dealt_by_the_seed() -> None:
     assert sorted(ROLES).count(VILLAGER) == 3
 
 
-def test_wolves_who_agree_kill_and_do_not_name_twice() -> None:
-    game = fixed(days=1)
-    drive(game, moves(kill=7))
-    assert votes_of(game, "named") == [(1, 7), (2, 7), (3, 7)]
-    assert votes_of(game, "died") == [(0, 7)]
-    assert all(one.only == frozenset({1, 2, 3}) for one in game.events if one.kind == "named")
-
-
 @pytest.mark.parametrize(
-    ("second", "dead"), [({1: 7, 2: 7, 3: 8}, [7]), ({1: 7, 2: 8, 3: 0}, []), ({1: 7}, [7])]
+    ("named", "dead"),
+    [
+        ({1: 7, 2: 7, 3: 7}, [7]),
+        ({1: 7, 2: 7, 3: 8}, [7]),
+        ({1: 7, 2: 8, 3: 0}, []),
+        ({1: 7}, [7]),
+        ({}, []),
+    ],
 )
-def test_wolves_who_do_not_agree_name_again_and_the_most_named_dies(
-    second: dict[int, int], dead: list[int]
-) -> None:
-    game, rounds = fixed(days=1), [0]
-
-    def kill(ask: Ask) -> Move:
-        rounds[0] += 1
-        me = ask.view.me
-        return Move({1: 7, 2: 8, 3: 9}[me] if rounds[0] <= 3 else second.get(me, 0))
-
-    drive(game, moves(kill=kill))
-    assert rounds[0] == 6
+def test_the_player_most_wolves_name_dies(named: dict[int, int], dead: list[int]) -> None:
+    game = fixed(days=1)
+    drive(game, moves(kill=lambda ask: Move(named.get(ask.view.me, 0))))
     assert [to for _, to in votes_of(game, "died")] == dead
     assert bool(votes_of(game, "calm")) == (not dead)
 
@@ -156,25 +146,11 @@ def test_speeches_go_round_from_another_place_each_day() -> None:
     assert [by for by, _ in votes_of(game, "said", 2)] == [2, 3, 4, 5, 6, 7, 8, 9, 1]
 
 
-def test_a_tie_is_voted_on_again_among_the_tied() -> None:
-    targets: list[tuple[int, ...]] = []
-
-    def vote(ask: Ask, last: int = 7) -> Move:
-        targets.append(ask.targets)
-        if len(targets) <= 9:
-            return Move({1: 7, 2: 8}.get(ask.view.me, 0))
-        return Move(last if ask.view.me != last else 0)
-
+@pytest.mark.parametrize(("second", "out"), [(8, 0), (7, 7), (0, 7)])
+def test_the_most_voted_is_out_and_a_tie_spares_all(second: int, out: int) -> None:
     game = fixed(days=1)
-    drive(game, moves(vote=vote))
-    assert set(targets[9:]) == {(7, 8), (8,), (7,)}
-    assert votes_of(game, "out") == [(0, 7)]
-
-    targets.clear()
-    game = fixed(days=1)
-    drive(game, moves(vote=lambda ask: vote(ask, 0)))
-    assert len(targets) == 18
-    assert votes_of(game, "out") == [(0, 0)]  # tied again, or no player named: no player
+    drive(game, moves(vote=lambda ask: Move({1: 7, 2: second}.get(ask.view.me, 0))))
+    assert votes_of(game, "out") == [(0, out)]
 
 
 def test_the_village_wins_without_wolves_and_when_the_days_are_over() -> None:
@@ -232,7 +208,7 @@ def otherwise(game: Game, player: int, chance: random.Random) -> Game:
     own = [one for one in game.events if one.only is None or player in one.only]
     hidden: Sequence[Event] = [
         Event(kind, game.day, chance.choice(others), 9, "werewolf", frozenset(others))
-        for kind in ("named", "checked", "healed", "poisoned")
+        for kind in ("checked", "healed", "poisoned")
         if others
     ]
     twin.events = [*hidden, *own, *hidden]
@@ -268,7 +244,6 @@ def test_no_prompt_depends_on_what_its_player_may_not_know(limits: Limits) -> No
 def test_words_of_a_role_stand_in_its_own_prompts_alone() -> None:
     own = {
         "pack": {WOLF},
-        "Named tonight": {WOLF},
         "Checked": {SEER},
         "Potions": {WITCH},
         "Healed": {WITCH},

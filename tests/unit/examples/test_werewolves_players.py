@@ -226,7 +226,7 @@ def test_a_bad_file_is_reported_before_anything_starts(
 def test_a_batch_has_a_task_id_for_each_group(roles: str) -> None:
     """One id for two tasks would be one group, and the batch would lack one."""
     small = load(FOLDER / "small.yaml", roles=roles)
-    client = cast("SwarmClient", SimpleNamespace(_swarm=None))  # not called
+    client = cast("SwarmClient", SimpleNamespace(_swarm=None, _thread=None))  # not called
     with Asker() as asker:
         roll = Roll(client, small, Model(), asker)
     tasks = [task for batch in range(3) for task in roll.tasks(batch)]

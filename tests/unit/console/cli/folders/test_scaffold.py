@@ -60,7 +60,7 @@ def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, ki
     [
         ("blackbox", "NUM_REPEAT", "x", "a whole number, 1 or more"),
         ("blackbox", "UPDATES", "-1", "a whole number, 0 or more"),
-        ("blackbox", "EPISODE_TIMEOUT", "nan", "seconds, more than 0"),
+        ("blackbox", "EPISODE_TIMEOUT", "nan", "a whole number, 1 or more"),
         ("passive", "BATCH_SIZE", "0", "a whole number from 1 to 1000000"),
         ("passive", "PORT", "70000", "a whole number from 1 to 65535"),
     ],
