@@ -116,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     args = parse_args(words)
     if args.channel is not None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the folder ends what it started
         return run_folder(args.folder, args.item, args.swarm_url, args.channel)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)  # gives the episode back

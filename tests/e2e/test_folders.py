@@ -166,8 +166,10 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(
     assert done.returncode == 1
     assert "the agent ended with 1:\nno luck" in done.stdout
     assert not claimed(engine)
-    (folder / "agent.py").write_text("import time\ntime.sleep(600)\n")
-    command = [sys.executable, "-m", "console", "debug-episode", str(folder), "--timeout", "3"]
+    pid = "pathlib.Path(__file__).with_name('pid')"
+    hangs = f"import os, pathlib, time\n{pid}.write_text(str(os.getpid()))\n"
+    (folder / "agent.py").write_text(f"{hangs}time.sleep(600)\n")
+    command = [sys.executable, "-m", "console", "debug-episode", str(folder), "--timeout", "6"]
     done = subprocess.run(
         command,
         env=environment(AJET_SWARM_URL=engine),
@@ -177,8 +179,10 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(
         check=False,
     )
     assert done.returncode == 1
-    assert "ended after 3 s" in done.stderr
+    assert "ended after 6 s" in done.stderr
     assert not claimed(engine)
+    started = folder / "pid"  # missing if there was no time for a start
+    assert not started.exists() or not psutil.pid_exists(int(started.read_text()))
     rolling = psutil.Popen(
         [sys.executable, "agent_roll.py"],
         cwd=folder,
