@@ -11,33 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.text.causes import cause_words
+from console.ui.curve import Point
 from core.events import Part
 from core.events.causes import NotScored
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
 from core.state import Candidate, Group, State
 from core.state.server import hand_score
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value by global step, with its spread."""
-
-    step: int
-    mean: float
-    std: float
-    hand: float | None = None
-    """Mean human rating of the automatic winner, where there are some; a separate series."""
-    engine_run: int = 0
-    version: str = ""
-    """Version of the rewards; empty when unknown."""
-    dataset: str = ""
-    """Dataset of the mock user; empty for the requests of users."""
-    mode: str = ""
-    """Rating mode; empty when unknown."""
-    finished: bool = True
-    """Whether the update of the step is done: its value is final."""
-
 
 WINDOWS = (100, 500, 20)
 """Numbers of groups that the figures can cover; the first is the default."""

@@ -202,10 +202,6 @@ class ServerDetailScreen(ConsoleScreen):
         """Scroll the text below."""
         self.query_one("#inside-detail", TextPane).scroll_relative(y=rows, animate=False)
 
-    def action_leave(self) -> None:
-        """Go back to the engines."""
-        self.dismiss()
-
 
 def holders(state: State, server: str) -> dict[str, Group]:
     """Return the open group of each of our episodes."""

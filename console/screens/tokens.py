@@ -155,7 +155,3 @@ class TokensScreen(ConsoleScreen):
     def action_scroll_rows(self, rows: int) -> None:
         """Scroll."""
         self.rows.scroll_relative(y=rows, animate=False, immediate=True)
-
-    def action_leave(self) -> None:
-        """Go back to the group."""
-        self.dismiss()

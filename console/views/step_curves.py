@@ -7,10 +7,9 @@ from itertools import zip_longest
 
 from textual.content import Content
 
-from console.models.reward_figures import Point
 from console.text.format import figure, number
 from console.text.lines import Line, line_width
-from console.views.chart import curve, latest
+from console.ui.curve import Point, curve, latest
 from console.views.step_table import reward_of
 from core.state import Server, StepStats
 

@@ -75,7 +75,3 @@ class CompareRunsScreen(ConsoleScreen):
         """Scroll the comparison."""
         body = self.query_one("#compare-body", TextPane)
         body.scroll_relative(y=rows, animate=False, immediate=True)
-
-    def action_leave(self) -> None:
-        """Return to the history."""
-        self.dismiss(None)

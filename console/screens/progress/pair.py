@@ -113,10 +113,6 @@ class PairScreen(ConsoleScreen):
         """Scroll the answers."""
         self.query_one("#blind-answers", TextPane).scroll_relative(y=rows, animate=False)
 
-    def action_leave(self) -> None:
-        """Go back to the progress."""
-        self.dismiss()
-
 
 def may_rate_pairs(app: AppHost, server: str) -> bool:
     """Return whether there are two looks to compare, and this console may vote."""

@@ -103,7 +103,3 @@ class ProbePromptScreen(ConsoleScreen):
     def action_scroll(self, rows: int) -> None:
         """Scroll the text."""
         self.query_one("#probe-pair", TextPane).scroll_relative(y=rows, animate=False)
-
-    def action_leave(self) -> None:
-        """Go back to the progress."""
-        self.dismiss()

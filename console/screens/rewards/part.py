@@ -59,10 +59,6 @@ class RewardPartScreen(ConsoleScreen):
         others = list(self.query_one(ItemList).keys)
         self.host.push_screen(GroupScreen(event.key, others))
 
-    def action_leave(self) -> None:
-        """Go back to the parts."""
-        self.dismiss()
-
 
 def _items(opinions: list[GroupOpinions], width: int) -> Iterable[ListItem]:
     return (

@@ -18,7 +18,7 @@ from console.screens.rewards.part import RewardPartScreen
 from console.screens.rewards.whatif import RewardsWhatIfScreen
 from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
-from console.views.chart import curve
+from console.ui.curve import curve
 from console.views.judges import judge_head, judge_lines
 from console.views.rewards.charts import answers, by_rank, empty_panel, over_groups, spread
 from console.views.rewards.fault import Fault, fault_lines, last_fault

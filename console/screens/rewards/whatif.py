@@ -311,7 +311,3 @@ class RewardsWhatIfScreen(ConsoleScreen):
         ):  # otherwise they can be applied again
             self._weights.clear()
             self.update_view(frozenset({"*"}))
-
-    def action_leave(self) -> None:
-        """Go back to the rewards."""
-        self.dismiss()

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from console.models.reward_figures import Point
 from console.models.reward_trend import reward_trend
 from console.session.app_state import Session
 from console.text.format import duration, figure, number
 from console.text.sections import Room, heading, lines
+from console.ui.curve import Point, curve, latest
 from console.ui.plot import sparkline
-from console.views.chart import curve, latest
 from console.views.step_table import reward_of, share_of
 from core.state import RunPoint, Server
 

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from console.models.reward_figures import Point
 from console.text.lines import Line
 from console.ui.plot import LABEL, Axis, Plot
 
@@ -17,6 +16,26 @@ _LEGENDS: tuple[Line, ...] = tuple(
     ((HAND, "bold $winner"), (words, "$muted"))
     for words in (" human-rated: reward of the winner", " human-rated")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value by global step, with its spread."""
+
+    step: int
+    mean: float
+    std: float
+    hand: float | None = None
+    """Mean human rating of the automatic winner, where there are some; a separate series."""
+    engine_run: int = 0
+    version: str = ""
+    """Version of the rewards; empty when unknown."""
+    dataset: str = ""
+    """Dataset of the mock user; empty for the requests of users."""
+    mode: str = ""
+    """Rating mode; empty when unknown."""
+    finished: bool = True
+    """Whether the update of the step is done: its value is final."""
 
 
 def latest(points: Sequence[Point]) -> tuple[Point, str]:
