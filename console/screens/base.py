@@ -14,7 +14,6 @@ from textual.widget import Widget
 from console.models.app_host import AppHost
 from console.session.app_state import EVERYTHING, Session
 from console.widgets.key_bar import KeyBar
-from console.widgets.pane import TextPane
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
 
@@ -69,8 +68,6 @@ class ConsoleScreen(Screen[None]):
     """Actions whose keys the footer adds where there is room, in this order."""
     most_keys: ClassVar[int] = 12
     """Most keys in the footer: more are hard to scan, and the help lists all."""
-    scrolled: ClassVar[str] = ""
-    """Selector of the pane that the keys of `console.ui.keys.SCROLLING` scroll."""
     keeps_focus: ClassVar[bool] = False
     """Its keys need the focus: the widget of `AUTO_FOCUS` gets it before a key when nothing has it,
     as after the terminal had lost the focus."""
@@ -146,15 +143,6 @@ class ConsoleScreen(Screen[None]):
     def action_try_prompt(self) -> None:
         """Open the screen of prompts with the target server of this screen."""
         self.host.open_probe(self.target_server)
-
-    def action_scroll_pane(self, rows: int) -> None:
-        """Scroll the pane `scrolled`."""
-        pane = self.query_one(self.scrolled, TextPane)
-        pane.scroll_relative(y=rows, animate=False, immediate=True)
-
-    def action_leave(self) -> None:
-        """Close the screen."""
-        self.dismiss()
 
     def flush(self, dirty: frozenset[str]) -> None:
         """Repaint the status bar and the body; the app calls this."""

@@ -65,7 +65,7 @@ class ServerDetailScreen(ConsoleScreen):
             id="engine.abort_episode",
             tooltip="Take the episode from the client that holds it; asks first",
         ),
-        Binding("escape", "leave", "Back", id="inside.leave"),
+        Binding("escape", "dismiss", "Back", id="inside.leave"),
     ]
 
     def __init__(self, server: str) -> None:

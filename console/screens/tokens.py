@@ -45,7 +45,7 @@ class TokensScreen(ConsoleScreen):
         Binding("pagedown,space", "scroll_rows(15)", "Page down", show=False),
         Binding("home,g", "scroll_rows(-1000000)", "Top", show=False),
         Binding("end,G", "scroll_rows(1000000)", "Bottom", show=False),
-        Binding("escape", "leave", "Back", id="tokens.leave"),
+        Binding("escape", "dismiss", "Back", id="tokens.leave"),
     ]
 
     def __init__(self, group_id: str, candidate: int) -> None:

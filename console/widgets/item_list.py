@@ -1,7 +1,7 @@
 """A list with a cursor whose items take one or several lines each."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from console.text.lines import Line
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
 
 
@@ -26,21 +27,22 @@ class ItemList(TextPane, can_focus=True):
     Args:
         id: See `Widget`.
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
+        opens: What Enter opens: a word for the footer, and a text for the help.
     """
 
     DEFAULT_CSS = """
     ItemList { height: auto; }
     """
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup", "move(-8)", "Page up", show=False),
-        Binding("pagedown,space", "move(8)", "Page down", show=False),
-        Binding("home,g", "edge(0)", "First", show=False),
-        Binding("end,G", "edge(-1)", "Last", show=False),
-        Binding("enter", "open", "Open", id="list.open", tooltip="Open it in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("up,k", "move(-1)", "Up"),
+        ("down,j", "move(1)", "Down"),
+        ("pageup", "move(-8)", "Page up"),
+        ("pagedown,space", "move(8)", "Page down"),
+        ("home,g", "edge(0)", "First"),
+        ("end,G", "edge(-1)", "Last"),
+        ("enter", "open", "Open", "list.open", "Open it in full"),
+    )
 
     class Moved(Message):
         """Another item is under the cursor."""
@@ -65,8 +67,13 @@ class ItemList(TextPane, can_focus=True):
         id: str | None = None,  # noqa: A002 - Textual's own name
         *,
         newest_first: bool = False,
+        opens: tuple[str, str] | None = None,
     ) -> None:
         super().__init__(id=id)
+        if opens is not None:
+            (enter,) = self._bindings.key_to_bindings["enter"]
+            own = replace(enter, description=opens[0], tooltip=opens[1])
+            self._bindings.key_to_bindings["enter"] = [own]
         self._newest_first = newest_first
         self._keys: list[str] = []
         self._spans: list[range] = []
@@ -179,3 +186,29 @@ class ItemList(TextPane, can_focus=True):
                 if second_click:
                     self.action_open()
                 return
+
+
+class TopList(ItemList):
+    """A list above the text about its item, which the page keys scroll."""
+
+    below = ""
+    """Selector of the text."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "pagedown,space",
+            "scroll_below(12)",
+            "Scroll below",
+            key_display="PgDn",
+            tooltip="The text about the item under the cursor",
+        ),
+        *keys(
+            ("pageup", "scroll_below(-12)", "Page up"),
+            ("J,shift+down", "scroll_below(1)", "Scroll"),
+            ("K,shift+up", "scroll_below(-1)", "Scroll back"),
+        ),
+    ]
+
+    def action_scroll_below(self, rows: int) -> None:
+        """Scroll the text."""
+        text = self.screen.query_one(self.below, TextPane)
+        text.scroll_relative(y=rows, animate=False, immediate=True)

@@ -168,8 +168,6 @@ LADDERS = {
     "console.screens.log:LogScreen",
     "console.screens.mock:MockScreen",
     "console.screens.mock:_Side",
-    "console.screens.rewards.whatif:ChangedGroupList",
-    "console.screens.rewards.whatif:WeightList",
     "console.screens.rewards.whatif:RewardsWhatIfScreen",
     "console.screens.servers:ServerTable",
     "console.screens.probes:ProbesScreen",

@@ -32,7 +32,7 @@ class CompareRunsScreen(ConsoleScreen):
         Binding("up,k", "scroll(-1)", "Up", show=False),
         Binding("pagedown,space", "scroll(10)", "Page down", show=False),
         Binding("pageup", "scroll(-10)", "Page up", show=False),
-        Binding("escape", "leave", "Back", id="history.leave"),
+        Binding("escape", "dismiss", "Back", id="history.leave"),
     ]
 
     def __init__(self, left: int, right: int) -> None:

@@ -52,7 +52,7 @@ class PairScreen(ConsoleScreen):
         Binding("down,j", "scroll_rows(1)", "Down", show=False),
         Binding("pageup", "scroll_rows(-10)", "Page up", show=False),
         Binding("pagedown", "scroll_rows(10)", "Page down", show=False),
-        Binding("escape", "leave", "Back", id="pair.leave"),
+        Binding("escape", "dismiss", "Back", id="pair.leave"),
     ]
 
     def __init__(self, server: str) -> None:

@@ -37,7 +37,7 @@ class ProbePromptScreen(ConsoleScreen):
         Binding(
             "right_square_bracket", "other(1)", "Changed less", key_display="]", id="probe.less"
         ),
-        Binding("escape", "leave", "Back", id="probe.leave"),
+        Binding("escape", "dismiss", "Back", id="probe.leave"),
     ]
 
     def __init__(self, server: str, prompt: str) -> None:

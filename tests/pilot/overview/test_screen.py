@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ajet_swarm.common.errors import AjetError
-from console.models.reward_figures import Digests, figures
 from console.screens.group.screen import GroupScreen
+from console.screens.rewards.model import Digests, figures
 from console.session.app_state import Session
 from console.session.logs import SOURCES
 from console.text.lines import line_width

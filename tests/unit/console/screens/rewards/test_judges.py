@@ -10,12 +10,11 @@ import pytest
 
 from console.cli.rewards import report as command
 from console.models.alerts import action_for
-from console.models.reward_figures import figures
+from console.screens.rewards.judges import figures_of, judge_head, judge_lines, judges_data
+from console.screens.rewards.model import figures, last_fault
+from console.screens.rewards.text import head_lines
 from console.text.lines import line_width
 from console.views.events import event_line as event_told
-from console.views.judges import figures_of, judge_head, judge_lines, judges_data
-from console.views.rewards.fault import last_fault
-from console.views.rewards.table import head_lines
 from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
 from core.reducer import reduce
 from core.settings import Settings

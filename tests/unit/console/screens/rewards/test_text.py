@@ -7,36 +7,40 @@ import msgspec
 import pytest
 
 from console.cli.rewards import report as command
-from console.models.reward_figures import (
+from console.screens.rewards.model import (
     Digests,
+    PartRow,
     by_step,
     correlated,
     digest,
     figures,
+    first_varied,
+    last_fault,
+    part_rows,
     reward_of,
     spread_of,
 )
-from console.text.lines import line_width
-from console.views.rewards.fault import fault_lines, last_fault
-from console.views.rewards.part import group_opinions, opinion_lines
-from console.views.rewards.rows import PartRow
-from console.views.rewards.table import (
+from console.screens.rewards.text import (
     decided_text,
+    deciding,
+    fault_lines,
     head_lines,
     part_head,
     part_words,
     row_line,
     thinned,
     trace_text,
+    value_lines,
     weight_text,
 )
-from core.events import GroupClosed, Part, ScoringAbstained
+from console.text.lines import Line, line_width
+from core.events import GroupClosed, Part, RewardPart, ScoringAbstained
 from core.events.causes import NotScored
 from core.reducer import reduce
 from core.runtime.home import Home
 from core.state import State
 from tests.support.console import HOSTILE, NOW, group_events, state_of
-from tests.support.groups import text_of
+from tests.support.groups import group, text_of
 from tests.support.proxy.rewards import broken, loaded, scored, state_with, two
 
 # --- the formula -----------------------------------------------------------------------------
@@ -157,9 +161,9 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
     assert result.abstentions == (("hook: ZeroDivisionError", 1),)
     text = text_of(head_lines(state, result, NOW, 78, True))
     assert "○ dead 50% (1 of 2)" in text
-    assert "dead: 1 equal rewards" in text
+    assert "1 equal rewards" in text
     assert "× lost 33% (1 of 3)" in text
-    assert "lost: 1 aborted: rated skip" in text
+    assert "1 aborted: rated skip" in text
     assert "not scored 33% (1 of 3)" in text
     assert "hook: ZeroDivisionError" not in text  # the fault below names it
 
@@ -271,7 +275,7 @@ def test_everything_fits_its_width(width: int) -> None:
         *head_lines(state, result, NOW, width, True),
         part_head(width),
         *(row_line(PartRow(part.name, None, part), width) for part in result.parts),
-        *(line for value in group_opinions(state, HOSTILE) for line in opinion_lines(value, width)),
+        *(line for name in (HOSTILE, "b") for line in values_of(state, "g0001", name, width)),
         *fault_lines(last_fault(state_of(broken(NOW, HOSTILE * 9))), NOW, width, True),
     ]
     for line in lines:
@@ -281,19 +285,42 @@ def test_everything_fits_its_width(width: int) -> None:
     assert all(len(trace_text(part, 9)) <= 9 for part in result.parts)
 
 
-def test_part_values_are_listed_newest_first() -> None:
-    state = state_with(
-        scored(1, [two(0.9, 0.1), two(0.2, 0.3)]), scored(2, [two(0.3, 0.1), two(0.2, 0.3)])
-    )
-    result = group_opinions(state, "left")
-    assert [one.group_id for one in result] == ["g0002", "g0001"]
-    text = text_of(opinion_lines(result[1], 78))
+def values_of(state: State, group_id: str, name: str, width: int = 78) -> list[Line]:
+    known = state.groups[group_id]
+    return value_lines(known, digest(known), name, width)
+
+
+def test_the_values_of_a_part_stand_beside_rewards_and_reasons() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    text = text_of(values_of(state, "g0001", "left"))
     assert "◆ decided it" in text
     assert "0.90   reward  0.50 ▲ left 0.9" in text
     assert "“answer 0 to: Why is the sky blue?”" not in text
-    without = text_of(opinion_lines(group_opinions(state, "right")[0], 78))
+    without = text_of(values_of(state, "g0001", "right"))
     assert "“answer 0 to: Why is the sky blue?”" in without
-    assert group_opinions(state, "nothing") == []
+
+
+def test_one_sentence_says_which_part_decides() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    assert deciding(figures(Digests().last(state, 10))) == "left decides 100% of winners"
+    assert deciding(figures([])) == ""
+
+
+def test_rows_keep_the_order_of_the_model() -> None:
+    model = [RewardPart(name=name, kind="x") for name in ("reference", "length", "code")]
+    first, second = group(1), group(2)
+    for answer in first.candidates:
+        answer.parts = (Part("length", answer.index / 4, 0.4), Part("code", 1.0, 0.4))
+    for answer in second.candidates:
+        values = Part("length", 0.5, 0.4), Part("reference", 1.0, 0.8), Part("old", 0.0, 0.8)
+        answer.parts = values
+    only_first = part_rows(model, figures([digest(first)]).parts)
+    assert [row.name for row in only_first] == ["reference", "length", "code"]
+    assert [row.figures is None for row in only_first] == [True, False, False]
+    both = part_rows(model, figures([digest(first), digest(second)]).parts)
+    assert [row.name for row in both] == ["reference", "length", "code", "old"]
+    assert first_varied(both) == "length"
+    assert first_varied(both[:1]) == ""
 
 
 @pytest.mark.parametrize("json", [False, True])

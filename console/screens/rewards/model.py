@@ -1,24 +1,35 @@
-"""Figures about the rewards of the newest groups, computed from the state.
+"""The rewards of the newest groups in figures, and their last fault, computed from the state.
 
 A `Digest` summarizes one group and is rebuilt only when the group changes; `figures` combines the
 digests of the last groups.
 """
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from ajet_swarm.common.text import one_line, plural
 from console.text.causes import cause_words
+from console.text.format import clock
 from console.ui.curve import Point
-from core.events import Part
+from core.events import Part, RewardPart
 from core.events.causes import NotScored
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
-from core.state import Candidate, Group, State
+from core.state import Candidate, Group, RewardFault, State
 from core.state.server import hand_score
 
+HOOK = "on_compute_relative_reward.py"
+"""The file of a hook folder that computes the rewards."""
+GONE, OFF = "gone", "off"
+"""Kinds of a part that is no longer in the model, and of one that is switched off."""
+_TOGETHER = 2.0
+"""Most seconds between groups that failed for the same cause."""
+_FRAME = re.compile(r'^[^\S\n]*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
 WINDOWS = (100, 500, 20)
 """Numbers of groups that the figures can cover; the first is the default."""
 
@@ -52,19 +63,14 @@ class PartDigest:
     """The values of one part in one group."""
 
     values: tuple[float, ...]
+    indices: tuple[int, ...]
+    """Candidate of each value."""
+    ranks: tuple[int, ...]
+    """Rank of each value's answer by its reward, from 1; empty where the rewards are equal."""
     weight: float
     gate: bool
     decided: bool
     """Whether without it another answer would have won, or several would have tied."""
-    indices: tuple[int, ...] = ()
-    """Candidate of each value."""
-    ranks: tuple[int, ...] = ()
-    """Rank of each value's answer by its reward, from 1; empty where the rewards are equal."""
-
-    @property
-    def mean(self) -> float:
-        """Mean of its values."""
-        return sum(self.values) / len(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,6 @@ class Digest:
     step: int | None
     engine_run: int
     version: str
-    scored: bool
     distinct: bool
     """Its automatic rewards differ."""
     by_hand: bool
@@ -98,33 +103,28 @@ class Digest:
     characters: tuple[tuple[int, float], ...]
     """The same in characters, for answers that the state holds in full."""
     parts: Mapping[str, PartDigest]
+    """Empty for a group that was not scored."""
 
 
 def digest(group: Group) -> Digest:
     """Return the digest of `group` by the state now."""
-    parts_by_index = {
-        candidate.index: candidate.parts for candidate in group.candidates if candidate.parts
-    }
-    automatic = {
-        candidate.index: candidate.auto_reward for candidate in group.candidates if candidate.parts
-    }
-    distinct = not is_dead([value for value in automatic.values() if value is not None])
     by_hand = group.source == "human"
-    rewards = [_automatic(candidate, by_hand) for candidate in group.candidates]
     paired = [
         (candidate, reward)
-        for candidate, reward in zip(group.candidates, rewards, strict=False)
-        if reward is not None
+        for candidate in group.candidates
+        if (reward := _automatic(candidate, by_hand)) is not None
     ]
     over = group.phase in ("ABORTED", "FAILED") or group.discarded
     sent = group.sealed_at is not None and not over
+    scored = [candidate for candidate in group.candidates if candidate.parts]
+    automatic = [candidate.auto_reward for candidate in scored]
+    distinct = not is_dead([reward for reward in automatic if reward is not None])
     return Digest(
         group_id=group.group_id,
         server=group.server,
         step=group.step,
         engine_run=group.engine_run,
         version=group.version,
-        scored=bool(parts_by_index),
         distinct=distinct,
         by_hand=by_hand,
         hand=hand_score(group) if by_hand else None,
@@ -134,21 +134,16 @@ def digest(group: Group) -> Digest:
         lost=_lost(group) if over else "",
         abstained=group.abstained,
         rewards=tuple(reward for _, reward in paired),
-        tokens=tuple(
-            (candidate.tokens, reward) for candidate, reward in paired if candidate.tokens
-        ),
-        characters=tuple(
-            (len(candidate.text), reward) for candidate, reward in paired if not candidate.cut
-        ),
-        parts=_parts(parts_by_index, distinct, _ranks(group.candidates, rewards)),
+        tokens=tuple((answer.tokens, reward) for answer, reward in paired if answer.tokens),
+        characters=tuple((len(answer.text), reward) for answer, reward in paired if not answer.cut),
+        parts=_parts(scored, distinct, _ranks(paired)),
     )
 
 
 def _automatic(candidate: Candidate, by_hand: bool) -> float | None:
     """Return the automatic reward of a candidate, else the reward that was sent."""
-    return (
-        candidate.reward if candidate.auto_reward is None and not by_hand else candidate.auto_reward
-    )
+    known = candidate.auto_reward
+    return candidate.reward if known is None and not by_hand else known
 
 
 def _lost(group: Group) -> str:
@@ -160,48 +155,38 @@ def _lost(group: Group) -> str:
     return f"{group.phase.lower()}{cause}"
 
 
-def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
+def _ranks(paired: Sequence[tuple[Candidate, float]]) -> dict[int, int]:
     """Return the rank by reward of each candidate that has one; empty where they are equal."""
-    known = [
-        (candidate.index, reward)
-        for candidate, reward in zip(candidates, rewards, strict=False)
-        if reward is not None
-    ]
-    if is_dead([reward for _, reward in known]):
+    if is_dead([reward for _, reward in paired]):
         return {}
-    known.sort(key=lambda alert: (-alert[1], alert[0]))
-    return {index: place for place, (index, _) in enumerate(known, 1)}
+    order = sorted(paired, key=lambda pair: (-pair[1], pair[0].index))
+    return {candidate.index: place for place, (candidate, _) in enumerate(order, 1)}
 
 
 def _parts(
-    parts_by_index: Mapping[int, tuple[Part, ...]], distinct: bool, ranks: Mapping[int, int]
+    scored: Sequence[Candidate], distinct: bool, ranks: Mapping[int, int]
 ) -> dict[str, PartDigest]:
-    values: dict[str, list[float]] = {}
-    indices: dict[str, list[int]] = {}
-    by_name: dict[str, Part] = {}
-    for index, parts in parts_by_index.items():
-        for part in parts:
-            values.setdefault(part.name, []).append(part.value)
-            indices.setdefault(part.name, []).append(index)
-            by_name[part.name] = part
-    whole = top({index: reward_of(parts) for index, parts in parts_by_index.items()})
+    by_name: dict[str, dict[int, Part]] = {}
+    for candidate in scored:
+        for part in candidate.parts:
+            by_name.setdefault(part.name, {})[candidate.index] = part
+
+    def winners(without: str = "") -> frozenset[int]:
+        rewards = {answer.index: reward_of(answer.parts, without=without) for answer in scored}
+        return top(rewards)
+
+    whole = winners()
     digests = {}
-    for name, part in by_name.items():
-        counts = distinct and (part.gate or part.weight != 0)
-        rest = (
-            {index: reward_of(p, without=name) for index, p in parts_by_index.items()}
-            if counts
-            else {}
-        )
-        decided = counts and top(rest) != whole
-        placed = [ranks[index] for index in indices[name] if index in ranks]
+    for name, parts in by_name.items():
+        *_, last = parts.values()
+        counts = distinct and (last.gate or last.weight != 0)
         digests[name] = PartDigest(
-            tuple(values[name]),
-            part.weight,
-            part.gate,
-            decided,
-            tuple(indices[name]),
-            tuple(placed) if len(placed) == len(values[name]) else (),
+            tuple(part.value for part in parts.values()),
+            tuple(parts),
+            tuple(ranks[index] for index in parts) if ranks.keys() >= parts.keys() else (),
+            last.weight,
+            last.gate,
+            counts and winners(without=name) != whole,
         )
     return digests
 
@@ -320,7 +305,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         digests: Oldest first.
         version: Version of the active rewards.
     """
-    scored = [summary for summary in digests if summary.scored]
+    scored = [summary for summary in digests if summary.parts]
     rewards = [reward for summary in digests for reward in summary.rewards]
     scores = [summary.hand for summary in digests if summary.hand is not None]
     settled = [summary for summary in digests if summary.settled]
@@ -330,6 +315,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
     by_tokens = any(summary.tokens for summary in digests)
     pairs = [summary.tokens if by_tokens else summary.characters for summary in digests]
     correlation, paired = correlated(pairs)
+    names = dict.fromkeys(name for summary in reversed(scored) for name in summary.parts)
     return RewardFigures(
         groups=len(digests),
         scored=len(scored),
@@ -348,13 +334,8 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         correlation=correlation,
         paired=paired,
         unit="tokens" if by_tokens else "characters",
-        parts=tuple(_part(name, scored) for name in part_names(scored)),
+        parts=tuple(_part(name, scored) for name in names),
     )
-
-
-def part_names(scored: Sequence[Digest]) -> list[str]:
-    """Return the names of all parts: those of the newest group, then those of older ones."""
-    return list(dict.fromkeys(name for summary in reversed(scored) for name in summary.parts))
 
 
 def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
@@ -374,7 +355,7 @@ def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
         closed=sum(value < 1 for value in values) if newest.gate else 0,
         decided=sum(part_digest.decided for part_digest in part_digests),
         decidable=sum(state.distinct for state in having),
-        trace=tuple(part_digest.mean for part_digest in part_digests),
+        trace=tuple(statistics.fmean(part_digest.values) for part_digest in part_digests),
     )
 
 
@@ -389,15 +370,13 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
     for pairs in groups:
         if len(pairs) < 2:
             continue
-        left = sum(score for score, _ in pairs) / len(pairs)
-        right = sum(two for _, two in pairs) / len(pairs)
-        lefts += [score - left for score, _ in pairs]
-        rights += [two - right for _, two in pairs]
-    across = math.sqrt(math.fsum(left * left for left in lefts))
-    up = math.sqrt(math.fsum(two * two for two in rights))
+        for side, values in zip((lefts, rights), zip(*pairs, strict=True), strict=True):
+            mean = sum(values) / len(values)
+            side += [value - mean for value in values]
+    across, up = math.hypot(*lefts), math.hypot(*rights)
     if len(lefts) < 3 or across < 1e-9 or up < 1e-9:
         return None, len(lefts)
-    both = math.fsum(left * two for left, two in zip(lefts, rights, strict=True))
+    both = math.fsum(left * right for left, right in zip(lefts, rights, strict=True))
     return max(-1.0, min(1.0, both / across / up)), len(lefts)
 
 
@@ -420,3 +399,146 @@ def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
             spread = spread_of(values)
             points.append(Point(step, spread.mean, spread.std, engine_run=run))
     return points
+
+
+# --- the parts of the model ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """One part: of the active model, of groups, or of both."""
+
+    name: str
+    part: RewardPart | None
+    """The part in the model; None when the model has no such part."""
+    figures: PartFigures | None
+    """None while no group was scored with it; its kind marks a part that is off or gone."""
+
+
+def part_rows(
+    model: Sequence[RewardPart], parts_by_name: Sequence[PartFigures]
+) -> tuple[PartRow, ...]:
+    """Return the parts of the model in its order, then those that are gone.
+
+    The order does not follow the groups: some parts apply to some groups only, so rows would move
+    with each group.
+    """
+    scored = {part.name: part for part in parts_by_name}
+    rows = []
+    for part in model:
+        known = scored.pop(part.name, None)
+        if known is not None and not part.enabled:
+            known = replace(known, kind=OFF)
+        rows.append(PartRow(part.name, part, known))
+    for known in scored.values():
+        gone = len(model) > 1 and known.kind != "noted"
+        rows.append(PartRow(known.name, None, replace(known, kind=GONE) if gone else known))
+    return tuple(rows)
+
+
+def first_varied(rows: Sequence[PartRow]) -> str:
+    """Return the name of the first part whose values differ; empty where there is none."""
+    varied = (row.name for row in rows if row.figures is not None and row.figures.spread.std > 0)
+    return next(varied, "")
+
+
+def find_part(state: State, name: str) -> RewardPart | None:
+    """Return the part of the model with that name; None for a value recorded by a hook."""
+    return next((part for part in state.rewards.parts if part.name == name), None)
+
+
+# --- the last fault --------------------------------------------------------------------------
+
+
+def source_kind(source: str) -> str:
+    """Return `built-in`, `hooks`, `file` or nothing."""
+    if source.endswith((".yaml", ".yml")):
+        return "file"
+    return {"": "", "builtin": "built-in"}.get(source, "hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The last error of the rewards."""
+
+    what: str
+    """`did not load`, `ended`, or the object it failed on."""
+    cause: str
+    traceback: str
+    file: str
+    line: int
+    at: float
+    resolution: str
+    """How it was fixed; empty while it lasts."""
+    group_id: str = ""
+    """The group it failed on; empty when it did not load."""
+
+    @property
+    def place(self) -> str:
+        """File and line; empty if unknown."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+def last_fault(state: State) -> Fault | None:
+    """Return the present fault, else the newest of those that were fixed; None without any."""
+    fault, loading = _group_fault(state), state.rewards.fault
+    if loading is None:
+        return fault
+    resolution = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
+    if fault is not None and resolution and fault.at > loading.at:
+        return fault
+    place = loading.file, loading.line, loading.at
+    return Fault(_what(loading), loading.cause, loading.traceback, *place, resolution)
+
+
+def _what(loading: RewardFault) -> str:
+    if not loading.judge:
+        return "ended" if loading.fell else "did not load"
+    trouble = "not reached yet" if loading.level == "warning" else "in trouble"
+    return f"judge {one_line(loading.judge, 40)} {trouble}"
+
+
+def _group_fault(state: State) -> Fault | None:
+    """Return the newest group the rewards failed on, and how many were scored since.
+
+    Among groups that failed within `_TOGETHER` of it, one with a known place is preferred,
+    because only one of several groups may record the place.
+    """
+    since = 0
+    fault: Fault | None = None
+    tried = [(group.scored_at, group) for group in state.groups.values() if group.scored_at]
+    for at, group in sorted(tried, key=lambda pair: pair[0], reverse=True):
+        if fault is not None and (at < fault.at - _TOGETHER or not group.abstained):
+            break
+        if not group.abstained:
+            since += 1
+            continue
+        file, line = group.fault_file, group.fault_line
+        if not file:
+            file, line = place_of(group.traceback)
+        if fault is None or line:
+            over = since and not group.open
+            resolution = f"{plural(since, 'group')} scored since" if over else ""
+            what = "failed on a group" + (", which waits for you" if group.rateable else "")
+            cause, trace = group.abstained, group.traceback
+            fault = Fault(what, cause, trace, file, line, at, resolution, group.group_id)
+        if line:
+            break
+    return fault
+
+
+def place_of(traceback: str) -> tuple[str, int]:
+    """Return file and line of the innermost frame of a traceback; an empty name without one."""
+    frames = _FRAME.findall(traceback)
+    return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
+
+
+def place_to_open(state: State) -> tuple[str, int]:
+    """Return the place for the editor: that of the fault, else the hook or file; else empty."""
+    fault = last_fault(state)
+    if fault is not None and fault.file and fault.line:
+        return fault.file, fault.line
+    source = state.rewards.source
+    if source_kind(source) == "file":
+        return source, 1
+    return (str(Path(source).expanduser() / HOOK), 1) if source_kind(source) == "hooks" else ("", 0)

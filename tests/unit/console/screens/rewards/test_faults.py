@@ -1,6 +1,7 @@
 """The last fault of the rewards: what it was, where, whether it was mended."""
 
-from console.views.rewards.fault import fault_lines, last_fault, place_of, place_to_open
+from console.screens.rewards.model import last_fault, place_of, place_to_open
+from console.screens.rewards.text import fault_lines
 from console.widgets.editor import place_command
 from core.events import Event, RewardsChanged, ScoringAbstained
 from tests.support.console import NOW, group_events, state_of

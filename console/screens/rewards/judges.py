@@ -1,14 +1,14 @@
 """Calls and cost of each judge (a language model that scores answers), as lines."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.text import one_line, plural
+from console.screens.rewards.model import find_part
 from console.text.format import UNKNOWN, duration, figure, percent
-from console.text.lines import EMPTY, Line, flow, line_width
+from console.text.lines import Line, flow, line_width
 from console.text.wrap import wrapped_within
 from console.ui.table import Cell, Column, Table
 from core.events import JudgeSpent
@@ -73,17 +73,13 @@ def in_use(state: State, judge: JudgeSpent) -> bool:
 
 
 def judge_lines(state: State, width: int) -> list[Line]:
-    """Return a line for each judge, and below it its trouble or its settings."""
-    judges = judges_of(state)
-    fault = state.rewards.fault
-    trouble = fault.judge if fault is not None and fault.mended_at is None else ""
-    lines: list[Line] = []
-    for judge in judges:
-        known = any(part.name == judge.judge for part in state.rewards.parts)
-        if known or judge.calls:  # a removed judge stays listed for its cost
-            used = in_use(state, judge)
-            lines += _judge(judge, used, known, width, judge.judge == trouble)
-    return lines
+    """Return a line for each judge, and below it its trouble or its settings.
+
+    A judge that was removed from the model stays listed for its cost.
+    """
+    known = {part.name for part in state.rewards.parts}
+    judges = [judge for judge in judges_of(state) if judge.judge in known or judge.calls]
+    return [line for judge in judges for line in _judge(state, judge, width)]
 
 
 def judge_head(width: int) -> Line:
@@ -96,28 +92,23 @@ def _room(width: int) -> int:
     return 86 if width >= 110 else 74
 
 
-def _judge(judge: JudgeSpent, used: bool, known: bool, width: int, has_fault: bool) -> list[Line]:
-    """Return the lines of one judge.
-
-    Args:
-        judge: Its counts.
-        used: Whether the active model uses it.
-        known: Whether the active model contains it, even if switched off.
-        width: Of a line.
-        has_fault: Whether its trouble is shown elsewhere as the last fault.
-    """
+def _judge(state: State, judge: JudgeSpent, width: int) -> list[Line]:
+    used, fault = in_use(state, judge), state.rewards.fault
+    is_last_fault = fault is not None and fault.mended_at is None and fault.judge == judge.judge
     row = _TABLE.row(judge, _room(width))
     if not used:
         row = tuple((text, "$muted") for text, _ in row)
-    trouble = _trouble(judge, width) if used and not has_fault else []
-    more = _more(judge, used, known)
-    if has_fault:
-        more.insert(0, (("✖ ", "bold $engine-lost"), ("see its fault", "bold")))
-    beside = (*row, ("   ", ""), *_joined(more))
-    if not trouble and line_width(beside) <= width:
+    if used and judge.trouble and not is_last_fault:
+        rows = wrapped_within(one_line(judge.trouble, 1_000), width - 5, _TROUBLE_LINES)
+        first: Line = (("   ✖ ", "bold $engine-lost"), (rows[0], "bold"))
+        return [row, first, *(((f"     {text}", "bold"),) for text in rows[1:])]
+    facts = _facts(judge, used, find_part(state, judge.judge) is not None)
+    if is_last_fault:
+        facts.insert(0, (("✖ ", "bold $engine-lost"), ("see its fault", "bold")))
+    beside = (*row, ("   ", ""), *flow(facts, 10_000)[0])
+    if line_width(beside) <= width:
         return [beside]
-    below = trouble or [(("   ", ""), *line) for line in flow(more, width - 3)]
-    return [row, *below]
+    return [row, *((("   ", ""), *line) for line in flow(facts, width - 3))]
 
 
 def _cost(judge: JudgeSpent) -> Cell:
@@ -137,21 +128,12 @@ def _failed(judge: JudgeSpent) -> Cell:
     return _percent(failed), "bold $warning" if failed is not None and failed > 0.1 else ""
 
 
-def _trouble(judge: JudgeSpent, width: int) -> list[Line]:
-    """Return why it cannot be used at the moment."""
-    if not judge.trouble:
-        return []
-    rows = wrapped_within(one_line(judge.trouble, 1_000), width - 5, _TROUBLE_LINES)
-    first: Line = (("   ✖ ", "bold $engine-lost"), (rows[0], "bold"))
-    return [first, *(((f"     {text}", "bold"),) for text in rows[1:])]
-
-
-def _more(judge: JudgeSpent, used: bool, known: bool) -> list[Line]:
+def _facts(judge: JudgeSpent, used: bool, known: bool) -> list[Line]:
     """Return model, mode, and further facts."""
-    facts = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
-    result: list[Line] = [((" · ".join(facts), "$muted"),)]
+    model = one_line(judge.model, 40) or "model not known yet"
+    result: list[Line] = [((f"{model} · {judge.mode or UNKNOWN}", "$muted"),)]
     if not used:
-        result.append((("off", "$muted") if known else ("removed from the model", "$muted"),))
+        result.append((("off" if known else "removed from the model", "$muted"),))
     if judge.limit:
         share = percent(round(1_000 * judge.cost), round(1_000 * judge.limit))
         result.append((("limit ", "$muted"), (f"{judge.limit:g}", ""), (f" ({share})", "$muted")))
@@ -166,11 +148,8 @@ def _more(judge: JudgeSpent, used: bool, known: bool) -> list[Line]:
     return result
 
 
-def _joined(pieces: Sequence[Line]) -> Line:
-    joined: Line = EMPTY
-    for piece in pieces:
-        joined = (*joined, ("   ", ""), *piece) if joined else piece
-    return joined
+def _repairs(judge: JudgeSpent) -> Cell:
+    return str(judge.repairs), "" if judge.repairs else "$faint"
 
 
 def _percent(share: float | None) -> str:
@@ -199,12 +178,7 @@ _TABLE: Table[JudgeSpent] = Table(
         Column("cost", 8, _cost, right=True),
         Column("cached", 6, lambda judge: _percent(figures_of(judge).cached), right=True),
         Column("failed", 6, _failed, right=True),
-        Column(
-            "repairs",
-            7,
-            lambda judge: (str(judge.repairs), "" if judge.repairs else "$faint"),
-            right=True,
-        ),
+        Column("repairs", 7, _repairs, right=True),
         Column("took", 6, lambda judge: duration(judge.latency), right=True),
     ),
     start=" ",
