@@ -297,7 +297,7 @@ class ConsoleApp(OperatorMessages):
 
     def open_probe(self, server: str | None) -> None:
         """Open the Try screen unless it is already open."""
-        from console.screens.probes import ProbesScreen
+        from console.screens.progress.tries import ProbesScreen
 
         if not isinstance(self.screen, ProbesScreen):
             self.push_screen(ProbesScreen(server))

@@ -11,7 +11,7 @@ from console.backend.swarm_report import ServerReport, addresses, report
 from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
-from console.models.progress.standing import standing
+from console.screens.progress.model import standing
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from console.text.contact import address_of, is_starting

@@ -9,7 +9,7 @@ from ajet_swarm.common.text import known_names, one_line
 from console.mcp.content import ContentPolicy
 from console.models.advice import advice_context
 from console.models.history.runs import run_data
-from console.models.progress.standing import standing
+from console.screens.progress.model import standing
 from console.session.filters import parse
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text

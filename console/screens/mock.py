@@ -17,9 +17,9 @@ from console.models.alerts import stall_words
 from console.models.app_host import AppHost
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
-from console.models.progress.pause import mock_start_args, pause_text
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
+from console.screens.progress.model import mock_start_args, pause_text
 from console.session.command_plans import may_send
 from console.text.lines import EMPTY, Line, bar_pieces
 from console.text.wrap import wrapped

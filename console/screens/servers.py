@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from console.screens.engine.inside import ReadingScreen
+from console.screens.engine.reading import ReadingScreen
 from console.screens.engine.text import detail, table_head, table_row
 from console.screens.overview import starting
 from console.session.app_state import EVERYTHING

@@ -14,7 +14,7 @@ from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
 from console.screens.export_groups import export_entries
-from console.screens.first_steps import FirstStepsScreen
+from console.screens.first_steps.screen import FirstStepsScreen
 from console.screens.group.rater import rate_entries
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.progress.pair import pair_entries

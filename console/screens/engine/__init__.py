@@ -4,6 +4,6 @@
 `action_send`. `panel.py` builds a panel, `steps.py` its table and its curves, `widgets.py` has the
 panel of the checkpoints, whose keys work while it has the focus.
 
-`inside.py` reads what one server reports, second by second, and `text.py` turns that into lines;
-the screen Servers shows the same for all of them. `job.py` edits the job of a server.
+`reading.py` reads what servers report, second by second, and `text.py` turns that into lines:
+`inside.py` for one server, the screen Servers for all of them. `job.py` edits the job of a server.
 """

@@ -1,4 +1,4 @@
-"""What a server reports, read while a screen is in front; its claimed episodes one by one."""
+"""Inside a server: its claimed episodes one by one, and what else it reports."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -8,10 +8,9 @@ from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
+from console.screens.engine.reading import ReadingScreen
 from console.screens.engine.text import detail, episode_head, episode_line, episode_loss, held_text
 from console.screens.group.screen import GroupScreen
 from console.session.server_facts import as_ended
@@ -21,53 +20,8 @@ from console.text.server_color import server_color
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
-from core.control_payloads import EpisodeDetails, ServerDetails
+from core.control_payloads import EpisodeDetails
 from core.state import Group, State
-
-
-class ReadingScreen(ConsoleScreen):
-    """Reads what servers report while it is in front.
-
-    A subclass names the servers (`to_read`) and shows what was read (`paint_details`).
-    """
-
-    reading_seconds: ClassVar[float] = 1.0
-    """Seconds between two readings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.details: dict[str, ServerDetails] = {}
-        """The newest reading by server."""
-        self.trouble: dict[str, str] = {}
-        """Why the newest attempt failed, by server."""
-
-    def to_read(self) -> Sequence[str]:
-        """Names of the servers to read now."""
-        return ()
-
-    def paint_details(self) -> None:
-        """Show a new reading, or why there is none."""
-
-    def on_mount(self) -> None:
-        """Read at once, then again and again."""
-        self.read()
-        self.set_interval(self.reading_seconds, self.read)
-
-    def read(self) -> None:
-        """Read the servers while the screen is in front and the proxy answers."""
-        if self.is_current and self.session.lost_at is None:
-            self._fetch(self.to_read())
-
-    @work(group="look", exclusive=True, exit_on_error=False)
-    async def _fetch(self, names: Sequence[str]) -> None:
-        for name in names:
-            try:
-                self.details[name] = await self.session.server_details(name)
-                self.trouble.pop(name, None)
-            except AjetError as error:
-                self.trouble[name] = f"it cannot be read now: {error.what}"
-        if self.is_mounted:
-            self.host.guarded(self.paint_details)
 
 
 class EpisodeAbort(AbortScreen):

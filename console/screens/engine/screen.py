@@ -8,9 +8,10 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 
 from console.models.available_commands import AvailableCommand, offered
-from console.screens.engine.inside import InsideScreen, ReadingScreen
+from console.screens.engine.inside import InsideScreen
 from console.screens.engine.job import JobScreen
 from console.screens.engine.panel import no_server, processes
+from console.screens.engine.reading import ReadingScreen
 from console.screens.engine.widgets import CheckpointPanel, ServerPanel
 from console.screens.run_command import run_available
 from console.session.app_state import EVERYTHING

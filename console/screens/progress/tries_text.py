@@ -1,6 +1,7 @@
 """Prompts that were tried, as lines: the list, and answers side by side."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 
@@ -18,23 +19,18 @@ MAX_COLUMNS = 3
 _GAP = " │ "
 
 
-def newest_first(state: State) -> list[Probe]:
-    """Return all stored prompts, newest first."""
-    return list(reversed(state.tries))
-
-
 def compared(state: State, try_id: str, room: int) -> list[Probe]:
     """Return the chosen prompt and those to compare it with, newest first, at most `room`.
 
     Earlier answers to the same prompt come first, because they show the effect of training.
     """
-    tries = newest_first(state)
-    chosen = next((try_ for try_ in tries if try_.try_id == try_id), None)
+    tries = state.tries[::-1]
+    chosen = next((probe for probe in tries if probe.try_id == try_id), None)
     if chosen is None:
         return []
-    others = [try_ for try_ in tries[tries.index(chosen) + 1 :] if try_.over]
-    same = [other for other in others if other.prompt == chosen.prompt]
-    return [chosen, *same, *(other for other in others if other not in same)][: max(1, room)]
+    others = [probe for probe in tries[tries.index(chosen) + 1 :] if probe.over]
+    others.sort(key=lambda probe: probe.prompt != chosen.prompt)
+    return [chosen, *others][: max(1, room)]
 
 
 def columns(width: int) -> int:
@@ -50,7 +46,11 @@ def list_head(width: int) -> Line:
 def list_row(probe: Probe, state: State, now: float, width: int) -> Line:
     """Return the line of one prompt."""
     step = UNKNOWN if probe.step is None else str(probe.step)
-    how, tone = _how(probe, state, now)
+    how, tone = duration(probe.seconds), "$muted"
+    if not probe.over:
+        how, tone = elapsed(now - probe.at), "bold $engine-syncing"
+    elif probe.error:
+        how, tone = "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
     return (
         (f"{clock(probe.at):<9}", "$muted"),
         (fit(one_line(probe.server, 20), 10) + " ", ""),
@@ -60,15 +60,7 @@ def list_row(probe: Probe, state: State, now: float, width: int) -> Line:
     )
 
 
-def _how(probe: Probe, state: State, now: float) -> tuple[str, str]:
-    if not probe.over:
-        return elapsed(now - probe.at), "bold $engine-syncing"
-    if probe.error:
-        return "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
-    return duration(probe.seconds), "$muted"
-
-
-def progress(probe: Probe, state: State, now: float) -> str:
+def waits_for(probe: Probe, state: State, now: float) -> str:
     """Return what a running prompt waits for."""
     group = state.groups.get(probe.group_id)
     server = state.servers.get(probe.server)
@@ -90,18 +82,17 @@ def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> li
         return [(("Type a prompt above; its answer appears here.", "$muted"),)]
     room = (width - len(_GAP) * (len(probes) - 1)) // len(probes)
     shown = [_column(probe, state, now, room, probes[0]) for probe in probes]
-    height = max(map(len, shown))
     lines: list[Line] = []
-    for row in range(height):
-        pieces: list[tuple[str, str]] = []
-        for place, column in enumerate(shown):
-            text, tone = column[row] if row < len(column) else ("", "")
-            last = place == len(shown) - 1
-            pad = "" if last else " " * max(0, room - cell_len(text))
-            pieces += [(text, tone), (pad, "")]
-            if not last:
-                pieces.append((_GAP, "$faint"))
-        lines.append(tuple(pieces))
+    for cells in zip_longest(*shown, fillvalue=("", "")):
+        line: Line = ()
+        for text, tone in cells[:-1]:
+            line = (
+                *line,
+                (text, tone),
+                (" " * max(0, room - cell_len(text)), ""),
+                (_GAP, "$faint"),
+            )
+        lines.append((*line, cells[-1]))
     return lines
 
 
@@ -117,7 +108,7 @@ def _column(
     if probe.prompt != chosen.prompt:
         shown.append((fit(f"prompt: {one_line(probe.prompt, 200)}", width).rstrip(), "$muted"))
     if not probe.over:
-        text = f"◔ {progress(probe, state, now)}"
+        text = f"◔ {waits_for(probe, state, now)}"
         return [*shown, *((line, "$engine-syncing") for line in wrapped(text, width))]
     if probe.error:
         text = f"× no answer: {probe.error}"

@@ -1,10 +1,11 @@
-"""First steps: shown on the overview before the first request, later from the palette."""
+"""The first steps with their keys: on the overview before the first request, later in a dialog."""
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar
 
 from textual import work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 
@@ -12,10 +13,18 @@ from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
 from console.models.datasets import one_question
-from console.models.progress.pause import mock_start_args
+from console.screens.first_steps.steps import (
+    content,
+    curl_line,
+    installed,
+    may_mock,
+    settings_of,
+    to_start,
+)
+from console.screens.progress.model import mock_start_args
 from console.session.app_state import Session
 from console.text.sections import Room
-from console.views.first_steps import content, curl_line, installed, may_mock, settings_of, to_start
+from console.ui.keys import keys
 from console.widgets.section import Section, host
 
 
@@ -25,43 +34,16 @@ class FirstSteps(Section):
     HELP = "Each line shows its key. The palette opens it again: `Console: First steps`."
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "start", "Start", id="first.start", tooltip="Start the OFFLINE engine"),
-        Binding(
-            "m",
-            "mock",
-            "Mock user",
-            id="first.mock",
-            tooltip="Send the shipped questions as a user",
+        *keys(
+            ("s", "start", "Start", "first.start", "Start the OFFLINE engine"),
+            ("m", "mock", "Mock user", "first.mock", "Send the shipped questions as a user"),
+            ("r", "rate", "Rate by hand", "first.rate", "One question, then the Rate screen"),
+            ("c", "curl", "Copy curl", "first.curl", "A command line that sends a request"),
         ),
-        Binding(
-            "r",
-            "rate",
-            "Rate by hand",
-            id="first.rate",
-            tooltip="Mode answer first, one question, then the Rate screen",
-        ),
-        Binding(
-            "c",
-            "curl",
-            "Copy curl",
-            id="first.curl",
-            tooltip="A command line that sends a request to the proxy",
-        ),
-        Binding(
-            "v",
-            "client",
-            "Copy settings",
-            show=False,
-            id="first.client",
-            tooltip="The settings of a client program that is installed here",
-        ),
-        Binding(
-            "w",
-            "setup",
-            "Setup",
-            show=False,
-            id="first.setup",
-            tooltip="Close the console, answer five questions, open it again",
+        *keys(
+            ("v", "client", "Copy settings", "first.client", "Of a program found here"),
+            ("w", "setup", "Setup", "first.setup", "Five questions in place of the console"),
+            shown=False,
         ),
     ]
 
@@ -69,19 +51,16 @@ class FirstSteps(Section):
         """A step was chosen."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
-        keys = frozenset({"server", "servers", "proxy", "mock", "groups", "children", "clock"})
-        super().__init__(self._lines, keys, id=id)
+        keys_of = frozenset({"server", "servers", "proxy", "mock", "groups", "children", "clock"})
+        super().__init__(self._lines, keys_of, id=id)
         self._client: Client | None = None
 
     def _lines(self, session: Session, room: Room) -> Content:
         return content(session, room, self._client)
 
-    def on_mount(self) -> None:
-        """Find client programs, off the event loop."""
-        self._find_client()
-
     @work(group="first", exit_on_error=False)
-    async def _find_client(self) -> None:
+    async def on_mount(self) -> None:
+        """Find client programs, off the event loop."""
         self._client = await asyncio.to_thread(installed)
         self.repaint()
 
@@ -105,8 +84,12 @@ class FirstSteps(Section):
                 return session.offers_setup
             case "client":
                 return serves and self._client is not None
-            case _:
-                return super().check_action(action, parameters)
+        return super().check_action(action, parameters)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do a step in the background: the app goes on with it after a dialog has closed."""
+        host(self).run_worker(work, name="first step", group="command", exit_on_error=False)
+        self.post_message(self.Taken())
 
     def action_start(self) -> None:
         """Start the engine; confirm the first job of an AgentJet server."""
@@ -117,9 +100,7 @@ class FirstSteps(Section):
 
     def action_mock(self) -> None:
         """Send the shipped questions as a user would."""
-        app = host(self)
-        app.run_worker(_start_mock(app), name="mock user", group="command", exit_on_error=False)
-        self.post_message(self.Taken())
+        self._start(_start_mock(host(self)))
 
     def action_curl(self) -> None:
         """Copy a command line that sends one question."""
@@ -128,11 +109,8 @@ class FirstSteps(Section):
 
     def action_client(self) -> None:
         """Copy the settings of the client program."""
-        app = host(self)
         if self._client is not None:
-            work = copy_settings(app, self._client)
-            app.run_worker(work, name="copy settings", group="command", exit_on_error=False)
-            self.post_message(self.Taken())
+            self._start(copy_settings(host(self), self._client))
 
     async def action_setup(self) -> None:
         """Close the console for the setup, which opens it again."""
@@ -140,9 +118,7 @@ class FirstSteps(Section):
 
     def action_rate(self) -> None:
         """Switch to answer first unless ratings are on, and send one question."""
-        app = host(self)
-        app.run_worker(rate_one(app), name="rate one", group="command", exit_on_error=False)
-        self.post_message(self.Taken())
+        self._start(rate_one(host(self)))
 
 
 async def copy_settings(app: AppHost, client: Client) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual import work
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input
@@ -11,24 +12,15 @@ from textual.widgets import Input
 from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
+from console.screens.progress.tries_text import answers, columns, compared, list_head, list_row
 from console.text.lines import Line
 from console.text.server_color import server_color
-from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from core.state import TEXT_CAP, Probe, Server
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
-
-
-class ProbeList(ItemList):
-    """One line for each prompt; the page keys scroll the answers."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "screen.scroll_answers(-10)", "Page up", show=False),
-        Binding("pagedown,space", "screen.scroll_answers(10)", "Page down", show=False),
-        Binding("enter", "open", "Group", tooltip="The whole answer, episode and reward parts"),
-    ]
 
 
 class ProbesScreen(ConsoleScreen):
@@ -43,22 +35,14 @@ class ProbesScreen(ConsoleScreen):
         "x cancels it and returns its episode."
     )
     AUTO_FOCUS: ClassVar[str | None] = None
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p,slash", "prompt", "Prompt", key_display="p", id="try.prompt"),
-        Binding(
-            "r",
-            "again",
-            "Ask again",
-            id="try.again",
-            tooltip="Send the prompt under the cursor again",
-        ),
-        Binding(
-            "x", "cancel", "Cancel", id="engine.try_stop", tooltip="Return its episode to the pool"
-        ),
-        Binding("s", "server", "Server", id="try.server", tooltip="Send to another swarm server"),
-        Binding("c", "copy", "Copy", id="try.copy", tooltip="Copy the answer under the cursor"),
-        Binding("escape", "leave", "Back", id="try.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("p,slash", "prompt", "Prompt", "try.prompt", "", "p"),
+        ("r", "again", "Ask again", "try.again", "Send the prompt under the cursor again"),
+        ("x", "cancel", "Cancel", "engine.try_stop", "Return its episode to the pool"),
+        ("s", "server", "Server", "try.server", "Send to another swarm server"),
+        ("c", "copy", "Copy", "try.copy", "Copy the answer under the cursor"),
+        ("escape", "leave", "Back", "try.leave"),
+    )
 
     def __init__(self, server: str | None = None) -> None:
         super().__init__()
@@ -68,8 +52,8 @@ class ProbesScreen(ConsoleScreen):
     @property
     def chosen(self) -> Probe | None:
         """The prompt under the cursor."""
-        name = self.query_one(ProbeList).cursor
-        return next((try_ for try_ in self.session.state.tries if try_.try_id == name), None)
+        name = self.query_one(ItemList).cursor
+        return next((probe for probe in self.session.state.tries if probe.try_id == name), None)
 
     @property
     def target_group(self) -> str | None:
@@ -86,21 +70,25 @@ class ProbesScreen(ConsoleScreen):
         servers = self.session.state.servers
         return servers.get(self._server) or next(iter(servers.values()), None)
 
+    @property
+    def _line(self) -> Input:
+        return self.query_one("#try-prompt", Input)
+
     def compose_body(self) -> Iterable[Widget]:
+        words = "Prompt for the policy; Enter sends it"
         with Horizontal(id="try-row"):
             yield TextPane(id="try-where")
-            yield Input(
-                compact=True, placeholder="Prompt for the policy; Enter sends it", id="try-prompt"
-            )
-        yield ProbeList(id="try-list")
+            yield Input(compact=True, placeholder=words, id="try-prompt")
+        opens = "Group", "The whole answer, episode and reward parts"
+        yield ItemList(id="try-list", opens=opens, below="#try-answers")
         yield TextPane(id="try-answers")
 
     def on_mount(self) -> None:
         """Focus the prompt line."""
-        line = self.query_one("#try-prompt", Input)
+        line = self._line
         line.disabled = not self.session.allows("engine.try")
         line.display = not line.disabled
-        (self.query_one(ProbeList) if line.disabled else line).focus()
+        (self.query_one(ItemList) if line.disabled else line).focus()
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -115,14 +103,15 @@ class ProbesScreen(ConsoleScreen):
     def _paint(self) -> None:
         state, now = self.session.state, self.session.as_of
         self.query_one("#try-where", TextPane).show_lines([self._where()])
-        table = self.query_one(ProbeList)
-        tries = newest_first(state)
+        table, tries = self.query_one(ItemList), state.tries[::-1]
 
         def rows(width: int) -> list[ListItem]:
-            return [ListItem(try_.try_id, (list_row(try_, state, now, width),)) for try_ in tries]
+            return [
+                ListItem(probe.try_id, (list_row(probe, state, now, width),)) for probe in tries
+            ]
 
         table.show_head("head", list_head)
-        table.show_items(tuple(list_row(try_, state, now, 400) for try_ in tries), rows)
+        table.show_items(tuple(rows(400)), rows)
         newest = tries[0].try_id if tries else ""
         if tries and not table.keys and self.is_current:  # it has no size yet
             self.call_after_refresh(self._paint)
@@ -134,21 +123,21 @@ class ProbesScreen(ConsoleScreen):
     def _where(self) -> Line:
         if not self.session.allows("engine.try"):
             return (("view only: no prompts can be sent", "$muted"),)
-        server = self._next_server()
-        name = one_line(server.name, 20) if server is not None else "no server"
-        color = server_color(self.session.state, server.name if server is not None else "")
-        return (("ask ", "$muted"), (f"{name} ", f"bold {color}"))
+        name = self.target_server or "no server"
+        color = server_color(self.session.state, name)
+        return (("ask ", "$muted"), (f"{one_line(name, 20)} ", f"bold {color}"))
 
     def _paint_answers(self) -> None:
-        state, now, name = self.session.state, self.session.as_of, self.query_one(ProbeList).cursor
-        pane = self.query_one("#try-answers", TextPane)
+        state, now, name = self.session.state, self.session.as_of, self.query_one(ItemList).cursor
+        allowed = self.session.allows("engine.try")
 
         def build(width: int) -> list[Line]:
             probes = compared(state, name, columns(width))
-            if not probes and not self.session.allows("engine.try"):
+            if not probes and not allowed:
                 return [(("No prompt has been tried yet.", "$muted"),)]
             return answers(probes, state, now, width)
 
+        pane = self.query_one("#try-answers", TextPane)
         pane.show(tuple(build(max(20, self.size.width - 4))), build)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
@@ -168,19 +157,18 @@ class ProbesScreen(ConsoleScreen):
         """Offer keys that have an effect on the prompt under the cursor."""
         if action in WRITING and not self.session.allows("engine.try"):
             return False
-        if not self.is_mounted:
-            return super().check_action(action, parameters)
-        chosen = self.chosen
-        if action == "prompt":
-            return not self.query_one("#try-prompt", Input).has_focus
-        if action == "cancel":
-            return chosen is not None and not chosen.over
-        if action == "again":
-            return chosen is not None
-        if action == "copy":
-            return chosen is not None and bool(chosen.text or chosen.tool_calls)
-        if action == "server":
-            return len(self.session.state.servers) > 1
+        chosen = self.chosen if self.is_mounted else None
+        match action:
+            case "prompt":
+                return self.is_mounted and not self._line.has_focus
+            case "cancel":
+                return chosen is not None and not chosen.over
+            case "again":
+                return chosen is not None
+            case "copy":
+                return chosen is not None and bool(chosen.text or chosen.tool_calls)
+            case "server":
+                return len(self.session.state.servers) > 1
         return super().check_action(action, parameters)
 
     def on_descendant_focus(self) -> None:
@@ -191,37 +179,29 @@ class ProbesScreen(ConsoleScreen):
         """Send the prompt."""
         event.stop()
         if event.value.strip():
-            self._start_sending(event.value, self.target_server)
+            self._send(event.value, self.target_server)
             event.input.value = ""
-            self.set_focus(self.query_one(ProbeList))
+            self.query_one(ItemList).focus()
 
-    def _start_sending(self, prompt: str, server: str | None) -> None:
-        self.app.run_worker(
-            self._send(prompt, server), name="engine.try", group="command", exit_on_error=False
-        )
-
+    @work(group="try", exit_on_error=False)
     async def _send(self, prompt: str, server: str | None) -> None:
         outcome = await self.session.command("engine.try", prompt=prompt, server=server)
         if not outcome.ok:
             self.host.say(outcome.message, "error")
-            line = self.query_one("#try-prompt", Input) if self.is_mounted else None
-            if line is not None and not line.value:  # keep what was typed
-                line.value = prompt
+            if self.is_mounted and not self._line.value:  # keep what was typed
+                self._line.value = prompt
 
     def action_prompt(self) -> None:
         """Focus the prompt line."""
-        self.set_focus(self.query_one("#try-prompt", Input))
+        self._line.focus()
 
     def action_again(self) -> None:
         """Send the same prompt again, to the same server."""
-        chosen = self.chosen
-        if chosen is None:
+        if (chosen := self.chosen) is None:
             return
         if chosen.prompt and len(chosen.prompt) < TEXT_CAP:
-            server = (
-                chosen.server if chosen.server in self.session.state.servers else self.target_server
-            )
-            self._start_sending(chosen.prompt, server)
+            known = chosen.server in self.session.state.servers
+            self._send(chosen.prompt, chosen.server if known else self.target_server)
         else:
             message = "This prompt was too long to be stored in full: paste it again"
             self.host.say(message, "warning")
@@ -234,10 +214,8 @@ class ProbesScreen(ConsoleScreen):
     def action_server(self) -> None:
         """Switch to the next server."""
         names = list(self.session.state.servers)
-        if names:
-            present = self.target_server
-            index = names.index(present) if present in names else -1
-            self._server = names[(index + 1) % len(names)]
+        if (present := self.target_server) is not None:
+            self._server = names[(names.index(present) + 1) % len(names)]
             self._paint()
 
     def action_copy(self) -> None:
@@ -245,16 +223,9 @@ class ProbesScreen(ConsoleScreen):
         if (chosen := self.chosen) is not None:
             self.host.copy(chosen.text or chosen.tool_calls, "Copied the answer")
 
-    def action_scroll_answers(self, rows: int) -> None:
-        """Scroll the answers."""
-        self.query_one("#try-answers", TextPane).scroll_relative(
-            y=rows, animate=False, immediate=True
-        )
-
     def action_leave(self) -> None:
         """Leave the prompt line, then the screen."""
-        line = self.query_one("#try-prompt", Input)
-        if line.has_focus and self.session.state.tries:
-            self.set_focus(self.query_one(ProbeList))
+        if self._line.has_focus and self.session.state.tries:
+            self.query_one(ItemList).focus()
         else:
             self.dismiss()

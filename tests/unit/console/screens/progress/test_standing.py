@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from console.models.progress.standing import (
+from console.screens.progress.model import (
     progress_server,
     restores,
     standing,

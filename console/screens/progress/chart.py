@@ -3,13 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from textual.content import Content
-
-from console.models.progress.curve import LookPoint, is_wins, look_points
+from console.screens.progress.model import LookPoint, is_wins, look_points
 from console.session.server_facts import step_reward
 from console.text.format import number
-from console.text.lines import Line, flow, line_width
-from console.text.sections import Room, heading, lines
+from console.text.lines import Line, flow
 from console.ui.plot import LABEL, Axis, Plot, merged
 from core.state import Progress, Server
 from core.verdict.conclusion import CHANCE
@@ -63,19 +60,18 @@ class LookSeries:
 def look_series(progress: Progress, server: Server | None) -> LookSeries:
     """Return the series of a server."""
     steps = server.steps if server is not None else []
-    training = [
+    training = (
         (step.engine_run, step.step, mean)
         for step in steps
         if (mean := step_reward(step)[0]) is not None
-    ]
-    human = [(step.engine_run, step.step, step.hand_mean) for step in steps if step.hand]
+    )
     saved = (server.checkpoints or ()) if server is not None else ()
     return LookSeries(
         tuple(look_points(progress)),
         _newest_runs(training),
-        _newest_runs(human),
+        _newest_runs((step.engine_run, step.step, step.hand_mean) for step in steps if step.hand),
         tuple(sorted({checkpoint.step + 1 for checkpoint in saved if not checkpoint.damaged})),
-        is_wins(progress.looks),
+        is_wins(progress),
     )
 
 
@@ -88,40 +84,15 @@ def _newest_runs(values: Iterable[tuple[int, int, float]]) -> tuple[Value, ...]:
     return tuple(sorted((step, value) for _, step, value in points))
 
 
-def look_figures(series: LookSeries) -> list[tuple[str, str]]:
-    """Return the newest value of each series as pieces of a title."""
-    pieces: list[tuple[str, str]] = []
-    measured = [look for look in series.looks if not look.is_baseline] or series.looks
-    if measured:
-        point = measured[-1]
-        word = "win rate" if series.wins else "probe"
-        limits = f" ({number(point.low)} to {number(point.high)})"
-        pieces += [(f"{word} ", "$muted"), (number(point.mean), "bold $curve"), (limits, "$curve")]
-    for word, values, tone in (
-        ("training", series.training, "$engine-post"),
-        ("human", series.human, "$winner"),
-    ):
-        if values:
-            gap = "  " if pieces else ""
-            pieces += [(f"{gap}{word} ", "$muted"), (number(values[-1][1]), f"bold {tone}")]
-    return pieces
-
-
 def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:
     """Return the chart in at most `height` lines of `width` cells: plot, axis, legend.
 
-    Rewards have the axis at the left, win rates the one at the right.
-
-    Args:
-        height: Total number of lines; below 4 there is no chart.
+    Rewards have the axis at the left, win rates the one at the right. Below 4 lines there is no
+    chart.
     """
     legend = _legend(series, width)
-    if len(legend) > 1:
-        legend = _legend(series, width, short=True)
     ends = series.steps
-    marks = [
-        checkpoint for checkpoint in series.checkpoints if ends and ends[0] <= checkpoint <= ends[1]
-    ]
+    marks = [step for step in series.checkpoints if ends and ends[0] <= step <= ends[1]]
     has_marks = bool(marks) and height - len(legend) >= _SHORT
     rows = height - len(legend) - 1 - has_marks
     left, right = series.axes()
@@ -163,62 +134,65 @@ def _draw_looks(plot: Plot, looks: Sequence[LookPoint], axis: Axis) -> None:
         plot.sign(column, plot.row(look.mean, axis), sign, f"bold {tone}")
 
 
-def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
-    """Return the signs of the series that are drawn, with their meaning."""
-    older = any(not look.is_current for look in series.looks)
-    probe = "win rate of the probe" if series.wins else "probe with its interval"
-    named = (
-        (
-            any(look.is_baseline for look in series.looks),
-            BASELINE,
-            "$curve",
-            "baseline",
-            "baseline",
-        ),
-        (
-            any(not look.is_baseline for look in series.looks),
-            LOOK,
-            "$curve",
-            f"{probe}{' (right)' if series.wins else ''}",
-            "probe",
-        ),
-        (older, OLDER, "$muted", "earlier comparison", "earlier"),
-        (series.training, _TRAINING, "$engine-post", "training reward", "training"),
-        (series.human, HUMAN, "$winner", "human win rate (right)", "human (right)"),
-        (series.checkpoints, CHECKPOINT, "$returned", "checkpoint", "checkpoint"),
-    )
-    pieces: list[Line] = [
-        ((sign, tone), (f" {brief if short else words}", "$muted"))
-        for there, sign, tone, words, brief in named
-        if there
-    ]
-    if short:
-        spaced: list[Line] = []
-        for piece in pieces:
-            gap: Line = ((" ", ""),) if spaced else ()
-            spaced.append((*gap, *piece))
-        joined: Line = tuple(segment for piece in spaced for segment in piece)
-        if line_width(joined) <= width - LABEL:
-            return [joined] if joined else []
-    return flow(pieces, width - LABEL)
+def _legend(series: LookSeries, width: int) -> list[Line]:
+    """Return the signs of the series that are drawn, with their meaning; briefly if need be."""
+    baselines = [look for look in series.looks if look.is_baseline]
+    older = [look for look in series.looks if not look.is_current]
+    probe = "win rate of the probe (right)" if series.wins else "probe with its interval"
+    lines: list[Line] = []
+    for brief in (False, True):
+        named = (
+            (baselines, BASELINE, "$curve", "baseline"),
+            (len(series.looks) > len(baselines), LOOK, "$curve", "probe" if brief else probe),
+            (older, OLDER, "$muted", "earlier" if brief else "earlier comparison"),
+            (series.training, _TRAINING, "$engine-post", "training" + " reward" * (not brief)),
+            (series.human, HUMAN, "$winner", f"human {'' if brief else 'win rate '}(right)"),
+            (series.checkpoints, CHECKPOINT, "$returned", "checkpoint"),
+        )
+        pieces = [
+            ((sign, tone), (f" {words}", "$muted"))
+            for is_shown, sign, tone, words in named
+            if is_shown
+        ]
+        lines = flow(pieces, width - LABEL)
+        if len(lines) < 2:
+            break
+    return lines
 
 
-def chart_section(progress: Progress, server: Server | None, room: Room, may_look: bool) -> Content:
-    """Return the title and the chart for a section; without a value, what will appear.
+def look_lines(
+    progress: Progress, server: Server | None, width: int, height: int, may_look: bool
+) -> list[Line]:
+    """Return the title and the chart; without a value, what will appear.
 
     Args:
         progress: The progress of the server.
         server: The server.
-        room: Available space.
+        width: Cells of a line.
+        height: Most lines.
         may_look: Whether the key `l` takes a look now.
     """
     series = look_series(progress, server)
-    hint: list[Content] = []
+    title: list[tuple[str, str]] = [("LOOKS", "bold $heading")]
+    hint: list[Line] = []
     if not series.looks:
         key = ": l takes it now" if may_look else ""
-        words = f"The curve of the looks starts with the first one{key}"
-        hint = [Content.styled(words, "$muted")]
+        hint = [((f"The curve of the looks starts with the first one{key}", "$muted"),)]
     if not series.steps:
-        return lines(heading("LOOKS", "by global step"), *hint)
-    title = heading("LOOKS", Content.assemble(*look_figures(series)))
-    return lines(title, *hint, *look_chart(series, room.width, room.height - 1 - len(hint)))
+        return [(*title, ("  by global step", "$muted")), *hint]
+    if series.looks:
+        point = next(
+            (look for look in reversed(series.looks) if not look.is_baseline), series.looks[-1]
+        )
+        title += [
+            (f"  {'win rate' if series.wins else 'probe'} ", "$muted"),
+            (number(point.mean), "bold $curve"),
+            (f" ({number(point.low)} to {number(point.high)})", "$curve"),
+        ]
+    for word, values, tone in (
+        ("training", series.training, "$engine-post"),
+        ("human", series.human, "$winner"),
+    ):
+        if values:
+            title += [(f"  {word} ", "$muted"), (number(values[-1][1]), f"bold {tone}")]
+    return [tuple(title), *hint, *look_chart(series, width, height - 1 - len(hint))]

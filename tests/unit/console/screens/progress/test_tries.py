@@ -1,6 +1,6 @@
 """Answers of tries side by side: which weights each is of."""
 
-from console.views.probes import answers
+from console.screens.progress.tries_text import answers
 from core.events import EngineChanged, TrainingRunIdentified, TryAnswered, TryAsked
 from tests.support.sample import NOW, state_of
 

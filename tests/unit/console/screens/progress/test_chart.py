@@ -3,11 +3,11 @@
 import pytest
 from rich.cells import cell_len
 
-from console.models.progress.curve import LookPoint
-from console.text.sections import Room
-from console.views.progress.look_chart import LookSeries, chart_section, look_chart, look_series
+from console.screens.progress.chart import LookSeries, look_chart, look_lines, look_series
+from console.screens.progress.model import LookPoint
 from core.events import Checkpoint, CheckpointsListed, EngineChanged
 from core.state import Progress, Server
+from tests.support.groups import text_of
 from tests.support.looks import SERVER, baseline, look, looks, verdict
 from tests.support.sample import NOW, sample_events, state_of
 
@@ -123,13 +123,16 @@ def test_the_series_come_from_the_state() -> None:
     assert not series.wins
 
 
+def shown(progress: Progress, server: Server | None, may_look: bool) -> str:
+    return text_of(look_lines(progress, server, 70, 10, may_look))
+
+
 def test_the_section_says_what_will_appear() -> None:
-    room = Room(70, 10, False)
-    nothing = chart_section(Progress(), None, room, False).plain
+    nothing = shown(Progress(), None, False)
     assert nothing == "LOOKS  by global step\nThe curve of the looks starts with the first one"
-    assert chart_section(Progress(), None, room, True).plain.endswith(": l takes it now")
+    assert shown(Progress(), None, True).endswith(": l takes it now")
     state = state_of(*sample_events())
-    beside = chart_section(Progress(), state.servers[SERVER], room, True).plain
+    beside = shown(Progress(), state.servers[SERVER], True)
     assert "l takes it now" in beside
     assert "training reward" in beside
     assert beside.count("\n") < 10
@@ -137,8 +140,7 @@ def test_the_section_says_what_will_appear() -> None:
 
 def test_the_title_has_the_newest_value_of_each_series() -> None:
     state = state_of(*sample_events(), *looks())
-    room = Room(90, 12, False)
-    title = chart_section(state.progress[SERVER], state.servers[SERVER], room, False).plain
+    title = shown(state.progress[SERVER], state.servers[SERVER], False)
     assert title.startswith("LOOKS  probe 0.62 (0.55 to 0.69)  training 0.67\n")
     wins = state_of(
         EngineChanged(server=SERVER, state="ROLLING", step=3),
@@ -146,5 +148,5 @@ def test_the_title_has_the_newest_value_of_each_series() -> None:
         look("l1", 3, 0.64, mode="wins", verdict=verdict(reference=0.5)),
     )
     server = Server(name=SERVER, url="")
-    title = chart_section(wins.progress[SERVER], server, room, False).plain
+    title = shown(wins.progress[SERVER], server, False)
     assert title.startswith("LOOKS  win rate 0.64 (0.57 to 0.71)\n")

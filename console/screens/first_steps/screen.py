@@ -3,13 +3,14 @@
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from console.screens.first_steps.widgets import FirstSteps
 from console.session.app_state import EVERYTHING
-from console.widgets.first_steps import FirstSteps
+from console.ui.keys import keys
 from console.widgets.section import host
 
 
@@ -17,9 +18,7 @@ class FirstStepsScreen(ModalScreen[None]):
     """The content of the overview before the first request."""
 
     AUTO_FOCUS: ClassVar[str | None] = "FirstSteps"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape", "dismiss", "Close"))
 
     def compose(self) -> ComposeResult:
         """The widget, and a hint how to close it."""
@@ -37,8 +36,4 @@ class FirstStepsScreen(ModalScreen[None]):
     def on_first_steps_taken(self, event: FirstSteps.Taken) -> None:
         """Close after a choice: the other screens show its result."""
         event.stop()
-        self.dismiss()
-
-    def action_close(self) -> None:
-        """Close the dialog."""
         self.dismiss()

@@ -3,29 +3,30 @@
 import pytest
 from msgspec.structs import replace
 
-from console.models.progress.prompts import PromptChange, prompt_changes
-from console.models.progress.standing import standing
-from console.session.app_state import Session
-from console.text.diff import GONE, OWN
-from console.text.lines import Line, line_width
-from console.text.sections import Room
-from console.views.progress.prompt_pair import pair_lines
-from console.views.progress.tables import (
+from console.screens.progress.model import (
+    PromptChange,
+    has_progress,
+    prompt_changes,
+    standing,
+)
+from console.screens.progress.summary import overview_line
+from console.screens.progress.text import (
+    detail_lines,
+    head_lines,
+    pair_lines,
     parts_head,
     parts_lines,
     prompt_columns,
     prompt_line,
     prompts_head,
-)
-from console.views.progress.verdict import (
-    detail_lines,
-    has_progress,
-    head_lines,
-    overview_line,
     running_line,
     running_time,
     verdict_lines,
 )
+from console.session.app_state import Session
+from console.text.diff import GONE, OWN
+from console.text.lines import Line, line_width
+from console.text.sections import Room
 from core.events import Event, LookEnded, PartFigures
 from core.state import RunningLook
 from tests.support.looks import (
@@ -267,7 +268,7 @@ def _swapped(one: PromptChange) -> PromptChange:
 def test_overview_has_the_sentence_in_one_line() -> None:
     room = Room(80, 1, False)
     session = session_of(*looks())
-    assert has_progress(session)
+    assert has_progress(session.state)
     assert overview_line(session, room).plain == (
         "PROGRESS  ▲ Better by 0.21 than at step 1, on 64 shipped prompts  8 "
     )
@@ -282,7 +283,7 @@ def test_overview_has_the_sentence_in_one_line() -> None:
     running = session_of(*looks(), *running_look(9))
     wide = overview_line(running, Room(140, 1, False)).plain
     assert "on 64 shipped prompts. Look at step 13: 9 of 512 answers  8 " in wide
-    assert not has_progress(session_of())
+    assert not has_progress(session_of().state)
 
 
 def _fallen(outcome: str = "unknown") -> list[Event]:
