@@ -10,10 +10,10 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.models.json_view import progress_view
 from console.models.progress.pair_ratings import ratings_data
 from console.models.progress.parts import part_weights
 from console.models.progress.standing import Standing, progress_server, restores, standing
-from console.session.json_view import progress_view
 from console.text.lines import Line, line_text
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines

@@ -23,7 +23,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
-from console.session.json_view import json_view
+from console.models.json_view import json_view
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text

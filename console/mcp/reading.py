@@ -8,9 +8,9 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.mcp.content import ContentPolicy
 from console.models.history.runs import run_data
+from console.models.json_view import group_view, json_view, progress_view, whole_group
 from console.models.progress.standing import standing
 from console.session.filters import parse
-from console.session.json_view import group_view, json_view, progress_view, whole_group
 from core.commands.plan_groups import find_group
 from core.state import State
 
