@@ -7,9 +7,9 @@ import pytest
 from ajet_swarm.common.errors import UsageError
 from console.backend.attach import _address
 from console.backend.processes import role_args
-from console.cli import parse
 from console.cli.common import settings_of
 from console.cli.status import _state
+from console.cli.tree import parse
 from core.runtime.home import Home
 from core.settings import SettingsError, load
 
