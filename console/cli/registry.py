@@ -374,6 +374,12 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             "./shim && PYTHONPATH=./shim python train.py",
         ),
         Verb(
+            "skills",
+            "folders.skills:skills",
+            "Write instructions with which coding agents use this program",
+            ".claude/skills",
+        ),
+        Verb(
             "debug-episode",
             "folders.debug_episode:debug",
             "Run one episode of a folder and print its trace: calls, tokens, reward, traceback",
