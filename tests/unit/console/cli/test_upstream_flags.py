@@ -50,5 +50,5 @@ def test_an_invalid_upstream_url_is_refused(tmp_path: Path) -> None:
 
 
 def test_state_words_and_server_addresses() -> None:
-    assert _state({"state": "OBSERVING", "raw": ""}) == "OBSERVING"
+    assert _state({"state": "OBSERVING", "raw": "", "watched": None}) == "OBSERVING"
     assert _address("upstream=http://x:1/v1") == _address("http://x:1/") == "http://x:1"
