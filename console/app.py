@@ -291,7 +291,7 @@ class ConsoleApp(OperatorMessages):
 
     def open_job(self, server: str) -> None:
         """Open the screen with the job of a server."""
-        from console.screens.job import JobScreen  # screens are imported on first use
+        from console.screens.engine.job import JobScreen  # screens are imported on first use
 
         self.push_screen(JobScreen(server))
 

@@ -172,6 +172,23 @@ def _value(value: Any) -> str:
     return words.get(value, shown(value)) if isinstance(value, str) else shown(value)
 
 
+def describe_changes(changes: Sequence[Change], width: int = 80) -> str:
+    """Return the changes in one paragraph, for a question.
+
+    Args:
+        changes: The changes.
+        width: Maximum length of one change.
+    """
+    if not changes:
+        return "The job equals the one on the server."
+    changes_text = [
+        f"{name} {before} → {after}"
+        for name, before, after in (change_words(change) for change in changes[:5])
+    ]
+    more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
+    return f"Changes: {', '.join(one_line(change, width) for change in changes_text)}{more}."
+
+
 @dataclass(slots=True)
 class JobDraft:
     """The job on the job screen, checked after each change."""

@@ -72,7 +72,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "engine",
         "Engine",
         5,
-        "console.screens.engine:EngineScreen",
+        "console.screens.engine.screen:EngineScreen",
         "Each swarm server: state, pool, steps; start and stop",
     ),
     ScreenSpec(

@@ -13,9 +13,9 @@ from console.models.advice import context_of
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
+from console.screens.engine.inside import InsideScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
-from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
 from console.text.format import UNKNOWN, elapsed
 from console.text.sections import Room, heading, lines
@@ -267,7 +267,7 @@ class OverviewScreen(ConsoleScreen):
         if action is not None:
             self.host.action_go(action.screen.name)
             if action.server:
-                self.host.push_screen(ServerDetailScreen(action.server))
+                self.host.push_screen(InsideScreen(action.server))
                 return
             if action.keys:  # the keys of its front page; another page may be open on it
                 self.host.action_go(action.screen.name)

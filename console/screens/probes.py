@@ -12,8 +12,8 @@ from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
 from console.text.lines import Line
+from console.text.server_color import server_color
 from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
-from console.views.servers import server_tone
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from core.state import TEXT_CAP, Probe, Server
@@ -136,9 +136,8 @@ class ProbesScreen(ConsoleScreen):
             return (("view only: no prompts can be sent", "$muted"),)
         server = self._next_server()
         name = one_line(server.name, 20) if server is not None else "no server"
-        known = self.session.state.servers.values()
-        place = next((index for index, other in enumerate(known) if other is server), 0)
-        return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
+        color = server_color(self.session.state, server.name if server is not None else "")
+        return (("ask ", "$muted"), (f"{name} ", f"bold {color}"))
 
     def _paint_answers(self) -> None:
         state, now, name = self.session.state, self.session.as_of, self.query_one(ProbeList).cursor

@@ -1,16 +1,31 @@
 """A list with a cursor whose items take one or several lines each."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.message import Message
 
 from console.text.lines import Line
 from console.ui.keys import keys
 from console.widgets.pane import TextPane
+
+_BELOW: list[BindingType] = [
+    Binding(
+        "pagedown,space",
+        "scroll_below(12)",
+        "Scroll below",
+        key_display="PgDn",
+        tooltip="The text about the item under the cursor",
+    ),
+    *keys(
+        ("pageup", "scroll_below(-12)", "Page up"),
+        ("J,shift+down", "scroll_below(1)", "Scroll"),
+        ("K,shift+up", "scroll_below(-1)", "Scroll back"),
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +43,7 @@ class ItemList(TextPane, can_focus=True):
         id: See `Widget`.
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
         opens: What Enter opens: a word for the footer, and a text for the help.
+        below: Selector of the text about the item under the cursor, which the page keys scroll.
     """
 
     DEFAULT_CSS = """
@@ -68,16 +84,22 @@ class ItemList(TextPane, can_focus=True):
         *,
         newest_first: bool = False,
         opens: tuple[str, str] | None = None,
+        below: str = "",
     ) -> None:
         super().__init__(id=id)
         if opens is not None:
-            (enter,) = self._bindings.key_to_bindings["enter"]
-            own = replace(enter, description=opens[0], tooltip=opens[1])
-            self._bindings.key_to_bindings["enter"] = [own]
+            self._bind(keys(("enter", "open", opens[0], "list.open", opens[1])))
+        if below:
+            self._bind(_BELOW)
+        self._below = below
         self._newest_first = newest_first
         self._keys: list[str] = []
         self._spans: list[range] = []
         self._cursor = ""
+
+    def _bind(self, own: list[BindingType]) -> None:
+        """Replace keys of all lists by keys of this one."""
+        self._bindings.key_to_bindings.update(BindingsMap(own).key_to_bindings)
 
     @property
     def cursor(self) -> str:
@@ -173,6 +195,11 @@ class ItemList(TextPane, can_focus=True):
         if self.cursor:
             self.post_message(self.Opened(self.cursor))
 
+    def action_scroll_below(self, rows: int) -> None:
+        """Scroll the text about the item."""
+        text = self.screen.query_one(self._below, TextPane)
+        text.scroll_relative(y=rows, animate=False, immediate=True)
+
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the click, or open the item under it."""
         at = event.get_content_offset(self)
@@ -186,29 +213,3 @@ class ItemList(TextPane, can_focus=True):
                 if second_click:
                     self.action_open()
                 return
-
-
-class TopList(ItemList):
-    """A list above the text about its item, which the page keys scroll."""
-
-    below = ""
-    """Selector of the text."""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "pagedown,space",
-            "scroll_below(12)",
-            "Scroll below",
-            key_display="PgDn",
-            tooltip="The text about the item under the cursor",
-        ),
-        *keys(
-            ("pageup", "scroll_below(-12)", "Page up"),
-            ("J,shift+down", "scroll_below(1)", "Scroll"),
-            ("K,shift+up", "scroll_below(-1)", "Scroll back"),
-        ),
-    ]
-
-    def action_scroll_below(self, rows: int) -> None:
-        """Scroll the text."""
-        text = self.screen.query_one(self.below, TextPane)
-        text.scroll_relative(y=rows, animate=False, immediate=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from console.models.progress.curve import LookPoint, is_wins, look_points
+from console.session.server_facts import step_reward
 from console.text.format import number
 from console.text.lines import Line, flow, line_width
 from console.text.sections import Room, heading, lines
 from console.ui.plot import LABEL, Axis, Plot, merged
-from console.views.step_table import reward_of
 from core.state import Progress, Server
 from core.verdict.conclusion import CHANCE
 
@@ -66,7 +66,7 @@ def look_series(progress: Progress, server: Server | None) -> LookSeries:
     training = [
         (step.engine_run, step.step, mean)
         for step in steps
-        if (mean := reward_of(step)[0]) is not None
+        if (mean := step_reward(step)[0]) is not None
     ]
     human = [(step.engine_run, step.step, step.hand_mean) for step in steps if step.hand]
     saved = (server.checkpoints or ()) if server is not None else ()

@@ -1,7 +1,8 @@
-"""Swarm servers as lines: the table, and the details of one."""
+"""Swarm servers as lines: the table, everything about one, its episodes; the lines of a job."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -18,23 +19,23 @@ from console.text.format import (
     state_for,
     state_style,
 )
-from console.text.lines import Line, fit
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
 from console.ui.table import Cell, Column, Table
 from console.views.timeline import stays
-from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
+from core.control_payloads import EpisodeDetails, JobInfo, ServerDetails
 from core.events.server import PoolChanged
-from core.state import Server
+from core.state import Group, Server
+
+if TYPE_CHECKING:  # it loads the protocol's package
+    from console.models.job_form import Change, Notice
 
 MAX_SPANS = 12
 """Most state spans of the history in the list."""
+LATE = 0.8
+"""Share of the idle limit from which an episode is marked."""
 _TIGHT = 72
 """Below this width the state is abbreviated and the number of clients is left out."""
-
-
-def server_tone(place: int) -> str:
-    """Return the colour of a server by its place among all."""
-    return f"bold $server-{place % 4 + 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def _pool(row: _ServerRow) -> Cell:
 
 
 def _name(row: _ServerRow) -> Cell:
-    return one_line(row.server.name, 40), server_tone(row.place)
+    return one_line(row.server.name, 40), f"bold $server-{row.place % 4 + 1}"
 
 
 def _step(row: _ServerRow) -> Cell:
@@ -145,7 +146,7 @@ def _age(server: Server, now: float) -> str | Cell:
 def detail(
     server: Server, details: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
-    """Return all facts about one server, for its detail view.
+    """Return all facts about one server.
 
     Args:
         server: The server in the state.
@@ -156,19 +157,21 @@ def detail(
         ours: Client id of this proxy.
     """
     lines: list[Line] = list(_facts(server, details, now, width))
-    if trouble:
-        lines += [((line, "$engine-lost"),) for line in wrapped(trouble, width)]
+    lines += [((line, "$engine-lost"),) for line in wrapped(trouble, width)] if trouble else []
     lines += _bars(server.pool, width)
     lines += _history(server, _known_at(server, now))
     if details is None:
         return lines
     lines += _clients(details, ours, width)
-    lines += _episodes(details.episodes, width)
-    lines += _tasks(details.tasks, width)
+    if details.episodes:
+        lines += _title("RUNNING EPISODES", str(len(details.episodes)), "longest idle first")
+        lines.append(episode_head(width))
+        lines += [episode_line(episode, None, ours, width) for episode in details.episodes]
+    lines += _tasks(details, width)
     lines += _call(details, width)
     lines += _log(details, width)
     if details.missing:
-        lines += [*_title("NOT REPORTED")]
+        lines += _title("NOT REPORTED")
         lines += [((f"  {one_line(text, width)}", "$muted"),) for text in details.missing]
     return lines
 
@@ -178,24 +181,20 @@ def _title(text: str, *more: str) -> list[Line]:
     return [(), ((text, "bold $heading"), (f"  {notes}" if notes else "", "$muted"))]
 
 
-def _lost(server: Server, now: float) -> tuple[str, str, str]:
-    """Return label, text and colour of the reason why a server does not answer."""
-    if is_starting(server, now):
-        return "starts", "waiting for its first answer", "$engine-booting"
-    return "lost", one_line(server.lost, 160), "$engine-lost"
-
-
 def _facts(server: Server, details: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
     def fact(label: str, text: str, tone: str = "") -> Line:
         return ((f"{label:<9}", "$muted"), (one_line(text, max(8, width - 9)), tone))
 
     address = one_line(address_of(server), 120) or UNKNOWN
     yield ((one_line(server.name, 40), "bold"), (f"  {address}", "$muted"))
+    if is_starting(server, now):
+        yield fact("starts", "waiting for its first answer", "$engine-booting")
+    elif server.lost:
+        yield fact("lost", one_line(server.lost, 160), "$engine-lost")
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:
             seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is from then"
-        yield fact(*_lost(server, now))
         yield fact("", seen, "$muted")
     if server.detail:
         yield fact("detail", server.detail)
@@ -212,44 +211,36 @@ def _bars(pool: PoolChanged | None, width: int) -> list[Line]:
     """Return the progress bars of the batch: episodes, tasks, tasks with signal."""
     if pool is None:
         return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
-    rows = (
+    room, lines = max(10, min(40, width - 32)), _title("POOL")
+    for label, done, target in (
         ("episodes", pool.completed_episodes, pool.episode_target),
         ("tasks", pool.completed_tasks, pool.task_target),
         ("with signal", pool.non_dummy_tasks, pool.task_target),
-    )
-    room = max(10, min(40, width - 32))
-    return [*_title("POOL"), *(_bar(label, done, target, room) for label, done, target in rows)]
-
-
-def _bar(label: str, done: int, target: int, room: int) -> Line:
-    if not target:
-        return ((f"  {label:<12}", "$muted"), (str(done), "bold"))
-    full = round(min(1.0, done / target) * room)
-    return (
-        (f"  {label:<12}", "$muted"),
-        ("█" * full, "$engine-rolling"),
-        ("░" * (room - full), "$faint"),
-        (f" {done}/{target}", "bold"),
-    )
+    ):
+        full = round(min(1.0, done / target) * room) if target else 0
+        bar = ("█" * full, "$engine-rolling"), ("░" * (room - full if target else 0), "$faint")
+        figures = f" {done}/{target}" if target else str(done)
+        lines.append(((f"  {label:<12}", "$muted"), *bar, (figures, "bold")))
+    return lines
 
 
 def _history(server: Server, now: float) -> list[Line]:
     """Return the newest state spans with their durations, newest first."""
     spans = stays(server.spans, now)
-    began = [span.since for span in server.spans]
     lines = _title("STATES", plural(len(spans), "state change"))
-    ending = "  when it was last seen" if server.lost else "  now"
-    for index in range(len(spans) - 1, max(-1, len(spans) - 1 - MAX_SPANS), -1):
-        stay, last = spans[index], index == len(spans) - 1
-        shape = state_style(stay.state)
-        step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
+    newest = [*zip(server.spans, spans, strict=True)][: -MAX_SPANS - 1 : -1]
+    for place, (span, stay) in enumerate(newest):
+        shape, last = state_style(stay.state), place == 0
+        notes = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
+        if last:
+            notes += "  when it was last seen" if server.lost else "  now"
         spent = elapsed(stay.seconds) if last else duration(stay.seconds)
         lines.append(
             (
-                (f"  {clock(began[index])}  ", "$muted"),
+                (f"  {clock(span.since)}  ", "$muted"),
                 (fit(f"{shape.sign} {shape.word}", 18), shape.color),
                 (fit(spent, 7, right=True), "bold" if last else ""),
-                (f"  {step}" + ending * last, "$muted"),
+                (f"  {notes}", "$muted"),
             )
         )
     return lines
@@ -260,63 +251,35 @@ def _clients(details: ServerDetails, ours: str, width: int) -> list[Line]:
     slots = f"{details.claimed} held, {details.free} free" if details.free is not None else ""
     lines = _title("CLIENTS", plural(len(details.clients), "client"), slots)
     for client in details.clients:
-        signs = [
+        marks = (
             "this program" if client.name == ours else "",
             "active" if client.active else "",
             "agreed to sync" if client.agreed else "",
-        ]
+        )
+        name = f"  {fit(one_line(client.name, 40), room)} "
         lines.append(
             (
-                (
-                    f"  {fit(one_line(client.name, 40), room)} ",
-                    "bold" if client.name == ours else "",
-                ),
+                (name, "bold" if client.name == ours else ""),
                 (fit(plural(client.running, "episode"), 12), ""),
-                (f"  {', '.join(sign for sign in signs if sign)}", "$muted"),
+                (f"  {', '.join(filter(None, marks))}", "$muted"),
             )
         )
     return lines
 
 
-def _episodes(episodes: Sequence[EpisodeDetails], width: int) -> list[Line]:
-    if not episodes:
+def _tasks(details: ServerDetails, width: int) -> list[Line]:
+    if not details.tasks:
         return []
-    lines = _title("RUNNING EPISODES", str(len(episodes)), "longest idle first")
-    for episode in episodes:
-        late = (
-            episode.idle is not None
-            and episode.limit is not None
-            and episode.idle > 0.8 * episode.limit
-        )
-        idle = f"{duration(episode.idle)} / {duration(episode.limit)}"
-        calls = UNKNOWN if episode.calls is None else plural(episode.calls, "call")
-        task = f"  {one_line(episode.task, 40)}" if episode.task else ""
-        lines.append(
-            (
-                (f"  {fit(one_line(episode.uuid, 40), 12 if width < 100 else 36)} ", ""),
-                (fit(f"idle {idle}", 20), "bold $engine-lost" if late else ""),
-                (fit(calls, 9), "$muted"),
-                (fit(one_line(episode.client, 40), 16 if width < 100 else 36), "$muted"),
-                (f"  {episode.kind}{task}", "$muted"),
-            )
-        )
-    return lines
-
-
-def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
-    if not tasks:
-        return []
-    lines = _title("TASKS OF THIS BATCH", str(len(tasks)))
+    lines = _title("TASKS OF THIS BATCH", str(len(details.tasks)))
     room = max(12, min(48, width - 34))
-    for task in tasks:
+    for task in details.tasks:
         known = [value for value in task.rewards if value is not None]
-        rewards = numbers(known[:8])
         equal = "  all equal" if len(known) > 1 and min(known) == max(known) else ""
         lines.append(
             (
                 (f"  {fit(one_line(task.task, 80), room)} ", ""),
                 (fit(plural(task.episodes, "episode"), 12), "bold"),
-                (f"  {rewards}", "$reward-up"),
+                (f"  {numbers(known[:8])}", "$reward-up"),
                 (equal, "$dead"),
             )
         )
@@ -342,3 +305,146 @@ def _log(details: ServerDetails, width: int) -> list[Line]:
         text = one_line(f"{line.tag} {line.text}", max(10, width - 12))
         lines.append(((f"  {at}  ", "$muted"), (text, "")))
     return lines
+
+
+# --- episodes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A claimed episode with its open group, if it is one of ours."""
+
+    episode: EpisodeDetails
+    group: Group | None
+    ours: str
+
+
+def _idle(held: _Held) -> Cell:
+    idle, limit = held.episode.idle, held.episode.limit
+    late = idle is not None and limit is not None and idle > LATE * limit
+    return f"{duration(idle)} / {duration(limit)}", "bold $warning" if late else ""
+
+
+def _holder(held: _Held) -> Cell:
+    if held.group is not None:
+        return f"us {held.group.group_id[:10]}", ""
+    client = held.episode.client
+    return ("us", "") if client == held.ours else (one_line(client or UNKNOWN, 40), "$warning")
+
+
+def _about(held: _Held) -> str:
+    kind = "eval  " if held.episode.kind == "eval" else ""
+    return kind + one_line(held.group.query if held.group is not None else held.episode.task, 200)
+
+
+def _calls(held: _Held) -> str:
+    return UNKNOWN if held.episode.calls is None else str(held.episode.calls)
+
+
+_EPISODES: Table[_Held] = Table(
+    (
+        Column("episode", 8, lambda held: one_line(held.episode.uuid, 40), most=36),
+        Column("idle / limit", 14, _idle),
+        Column("calls", 6, _calls, "$muted", right=True),
+        Column(" held by", 18, lambda held: (f" {_holder(held)[0]}", _holder(held)[1]), most=37),
+        Column("task", 4, _about, "$muted", most=999),
+    ),
+    start=" ",
+)
+
+
+def episode_head(width: int) -> Line:
+    """Return the titles of the episodes."""
+    return _EPISODES.head(width)
+
+
+def episode_line(episode: EpisodeDetails, group: Group | None, ours: str, width: int) -> Line:
+    """Return a claimed episode: idle time against its limit, calls, holder, task."""
+    return _EPISODES.row(_Held(episode, group, ours), width)
+
+
+def held_text(details: ServerDetails | None) -> str:
+    """Return how many episodes are claimed, of how many."""
+    if details is None:
+        return "reading…"
+    if details.claimed is None:
+        return "it does not report its episodes"
+    free = ", free ones unknown" if details.free is None else f", {details.free} free"
+    slots = details.claimed + (details.free or 0)
+    return f"{plural(details.claimed, 'episode')} claimed of {slots} slots{free}"
+
+
+def episode_loss(episode: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
+    """Return the cost of aborting an episode, and who bears it."""
+    if group is not None:
+        whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
+    elif episode.client == ours:
+        whose = "It is yours; no open group holds it any more."
+    else:
+        whose = f"Client {one_line(episode.client or UNKNOWN, 40)} holds it and is not consulted."
+    calls = "" if episode.calls is None else f", {plural(episode.calls, 'call')}"
+    idle = f"Idle {elapsed(episode.idle)} of {elapsed(episode.limit)}{calls}."
+    fates = {
+        "ROLLING": "It goes back to the pool.",
+        "ROLLING_POST": "It is deleted: the update continues without it.",
+    }
+    return "\n".join([whose, idle, fates.get(state, "Its fate depends on the engine.")])
+
+
+# --- a job -----------------------------------------------------------------------------------
+
+
+def source_lines(sheet: JobInfo, width: int) -> list[Line]:
+    """Return where the job on screen and the running one come from."""
+    if sheet.saved:
+        saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
+    elif sheet.last:
+        saved = "not saved: a start keeps the server's job, which another client sent"
+    else:
+        saved = f"not saved: a start uses the {'job last sent' if sheet.sent else 'default job'}"
+    return [((" ", ""), (fit(saved, width - 2), "$muted"))]
+
+
+def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[Line]:
+    """Return the changes of the job against the one of the server."""
+    from console.models.job_form import change_words
+
+    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against its current job", "$muted"))]
+    if not sheet.running:
+        unknown = ((fit("The job of the server is not known yet.", width), "$muted"),)
+        return [*lines, EMPTY, unknown]
+    lines += [((text, "$muted"),) for text in wrapped(sheet.source, width)]
+    if sheet.differs:
+        note = f"differs from the job last sent from here in {plural(len(sheet.differs), 'value')}"
+        lines += [((text, "$warning"),) for text in wrapped(f"{note}: another was sent", width)]
+    lines.append(EMPTY)
+    if not changes:
+        lines.append((("✓ ", "$engine-rolling"), ("no difference", "")))
+    room = max(10, min(26, width // 3))
+    rest = max(8, min(32, (width - room - 5) // 2))
+    for change in changes:
+        name, before, after = change_words(change)
+        was = f"{fit(before, rest):>{min(rest, 14)}} → "
+        lines.append(
+            (
+                ("~ ", "$warning"),
+                (f"{fit(name, room)} ", ""),
+                (was, "$muted"),
+                (fit(after, rest), "bold"),
+            )
+        )
+    return lines
+
+
+def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
+    """Return warnings about a job that can be sent."""
+    if not notices:
+        return []
+    lines: list[Line] = []
+    for notice in notices[:12]:
+        where = f"line {notice.line}: " if notice.line else ""
+        for place, text in enumerate(wrapped(f"{where}{one_line(notice.text, 300)}", width - 2)):
+            lines.append((("! " if not place else "  ", "$warning"), (text, "")))
+    if len(notices) > 12:
+        lines.append(((f"  and {len(notices) - 12} more", "$muted"),))
+    return [*lines, EMPTY]

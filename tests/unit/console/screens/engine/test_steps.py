@@ -3,9 +3,8 @@
 import pytest
 from textual.content import Content
 
+from console.screens.engine.steps import BESIDE, step_table, with_curves
 from console.text.lines import line_width
-from console.views.step_curves import BESIDE, with_curves
-from console.views.step_table import step_table
 from core.events import UpdateDone
 from core.state import Server, State
 from tests.support.console import NOW, group_events, state_of

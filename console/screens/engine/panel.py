@@ -1,4 +1,4 @@
-"""Content of the Engine screen: a panel for each swarm server, and the child processes."""
+"""A panel for each swarm server, the operation on its engine, and the child processes."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,26 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain, plural
 from console.models.advice import context_of
+from console.screens.engine.steps import step_table, with_curves
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.causes import exit_text
 from console.text.contact import address_of, is_starting
-from console.text.format import UNKNOWN, bar, elapsed, pill, progress, rule, state_text
+from console.text.format import (
+    UNKNOWN,
+    bar,
+    duration,
+    elapsed,
+    pill,
+    progress,
+    rule,
+    state_text,
+)
 from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color
-from console.views.job import work_lines
-from console.views.step_curves import with_curves
-from console.views.step_table import step_table
 from console.views.timeline import newest, timeline
 from core.control_payloads import HardwareFacts
+from core.events import OperationStep, WorkChanged
 from core.state import Server
 
 CURVES = 100
@@ -32,6 +40,16 @@ _PHASES = {
     "exited": ("✖", "$engine-lost"),
 }
 
+_SIGNS = {
+    "waiting": ("·", "$faint"),
+    "doing": ("▸", "$primary"),
+    "done": ("✓", "$engine-rolling"),
+    "skipped": ("–", "$muted"),
+    "failed": ("✖", "$engine-lost"),
+    "cancelled": ("■", "$warning"),
+}
+DONE_SECONDS = 120.0
+"""Seconds for which a finished operation is shown; a failed one stays."""
 _RESTART = {"engine": "engine.restart_process", "proxy": "proxy.restart"}
 """Id of the action that restarts a process, by its role."""
 
@@ -154,33 +172,68 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
         if server.seen_at:
             ago = elapsed(now - server.seen_at)
             seen = f"last answered {ago} ago; the figures above are from then"
-        return [
-            Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
-            Content.styled(f"  {seen}", "$muted"),
-        ]
+        why = Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost")
+        return [why, Content.styled(f"  {seen}", "$muted")]
     if trouble := boot_trouble(server, now, read_only=session.read_only):
         return [Content.styled(f"! {trouble}", "$engine-booting")]
+    if server.state != "OFFLINE" or session.read_only:
+        return []
     if server.work is not None and not server.work.over:
         return []
-    if server.state == "OFFLINE" and not session.read_only:
-        keys, tone = context_of(session).keys, "bold $accent"
-        hints = [
-            Content.assemble(
-                (keys["engine.start"], tone),
-                " starts it with its job, ",
-                (keys["engine.start_hand"], tone),
-                " with the job for rating by hand",
-            ),
-            Content.assemble(
-                (keys["engine.job"], tone), " shows its job: change it, save it, start with it"
-            ),
-        ]
-        if server.checkpoints is not None:
-            hints.append(
-                Content.assemble((keys["engine.resume"], tone), " resumes it with the job it has")
-            )
-        return hints
-    return []
+    keys = context_of(session).keys
+
+    def key(action: str) -> tuple[str, str]:
+        return keys[action], "bold $accent"
+
+    hand = key("engine.start_hand"), " with the job for rating by hand"
+    hints = [
+        Content.assemble(key("engine.start"), " starts it with its job, ", *hand),
+        Content.assemble(key("engine.job"), " shows its job: change it, save it, start with it"),
+    ]
+    if server.checkpoints is not None:
+        hints.append(Content.assemble(key("engine.resume"), " resumes it with the job it has"))
+    return hints
+
+
+def work_lines(work: WorkChanged | None, now: float, width: int) -> list[Content]:
+    """Return the operation on an engine, step by step; nothing some time after a success."""
+    if work is None or (work.phase == "done" and now - work.at > DONE_SECONDS):
+        return []
+    sign, color = _SIGNS.get(work.phase, _SIGNS["doing"])
+    lasted = (work.at if work.over else now) - work.began
+    head = Content.assemble(
+        (f"{sign} {one_line(work.work, 40)}  ", f"bold {color}"),
+        (elapsed(lasted), "$muted"),
+    )
+    if work.phase == "done":
+        return [Content.assemble(head, (f"  {one_line(work.said, 300)}", "$muted"))]
+    shown = [head]
+    if work.steps:
+        shown += _rows([_operation_step(step, now) for step in work.steps], width - 2)
+    if work.said:
+        shown.append(Content.styled(f"  {one_line(work.said, 300)}", color))
+    return shown
+
+
+def _operation_step(step: OperationStep, now: float) -> Content:
+    mark, tone = _SIGNS.get(step.phase, _SIGNS["waiting"])
+    took = ""
+    if step.phase == "doing":
+        took = f" {elapsed(now - step.began)}"
+    elif step.phase == "done" and step.ended - step.began >= 1:
+        took = f" {duration(step.ended - step.began)}"
+    style = "bold $foreground" if step.phase == "doing" else "$muted"
+    return Content.assemble((f"{mark} ", tone), (f"{step.title}{took}", style))
+
+
+def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
+    """Return the pieces in rows, as many in each as fit."""
+    rows: list[list[Content]] = [[]]
+    for piece in pieces:
+        if rows[-1] and sum(row.cell_length + 3 for row in rows[-1]) + piece.cell_length > width:
+            rows.append([])
+        rows[-1].append(piece)
+    return [Content.assemble("  ", Content("   ").join(row)) for row in rows]
 
 
 def no_server(session: Session, room: Room) -> Content:
@@ -200,16 +253,12 @@ def processes(session: Session, room: Room) -> Content:
     shown = [heading("PROCESSES")]
     for role, child in children.items():
         shown.append(_process(role, child))
-        if child.phase == "exited" and child.exit_code != 0:
-            shown += [
-                Content.styled(f"    {plain(line)[:400]}", "$muted") for line in child.tail[-5:]
-            ]
-            action = _RESTART.get(role)
-            if action is not None and not session.read_only:
-                key = context_of(session).keys[action]
-                shown.append(
-                    Content.assemble("    ", (key, "bold $accent"), (" restarts it", "$muted"))
-                )
+        if child.phase != "exited" or child.exit_code == 0:
+            continue
+        shown += [Content.styled(f"    {plain(line)[:400]}", "$muted") for line in child.tail[-5:]]
+        if role in _RESTART and not session.read_only:
+            key = (context_of(session).keys[_RESTART[role]], "bold $accent")
+            shown.append(Content.assemble("    ", key, (" restarts it", "$muted")))
     return lines(*shown)
 
 

@@ -1,28 +1,53 @@
-"""The checkpoints of a server: a list with a cursor, below the server's panel."""
+"""The panels of one server: its state and steps, and its checkpoints with keys of their own."""
 
+from dataclasses import replace
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 
 from ajet_swarm.common.text import ago, one_line
+from console.models.available_commands import AvailableCommand, offered
+from console.screens.engine.panel import server_panel
+from console.screens.run_command import run_available
 from console.session.app_state import EVERYTHING, Session
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
-from console.widgets.section import Section
+from console.ui.keys import keys
+from console.widgets.section import Section, host
+from core.control_payloads import HardwareFacts
 from core.events import Checkpoint
 
 _SHORT, _TALL = 4, 10
 """Rows of the list in a short and in a tall terminal."""
 
 
+class ServerPanel(Section, can_focus=True):
+    """One server; the keys apply to the focused one."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.hardware: HardwareFacts | None = None
+        """What its policy runs on, as last read; None where that is not measured."""
+        super().__init__(self._panel, frozenset({"server", "servers", "clock"}))
+
+    def _panel(self, session: Session, room: Room) -> Content:
+        server = session.state.servers.get(self.server)
+        if server is None:
+            return Content("")
+        return server_panel(server, session, room, self.hardware)
+
+
 class CheckpointPanel(Section, can_focus=True):
     """The checkpoints of one server; hidden if the server has no checkpoint support."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("up", "move(-1)", "Up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("down,j", "move(1)", "Down"),
+        ("up", "move(-1)", "Up"),
+        ("b,enter", "send('engine.restore')", "Restore", "engine.restore", "Asks first", "b"),
+        ("d", "send('engine.prune')", "Prune", "engine.prune", "Asks how many stay, then again"),
+        ("z", "send('engine.reset')", "Reset to base", "engine.reset", "Step 0; asks first"),
+    )
 
     def __init__(self, server: str) -> None:
         self.server = server
@@ -56,6 +81,24 @@ class CheckpointPanel(Section, can_focus=True):
         else:
             self._place = max(0, min(self._place, len(saved) - 1))
         self._cursor = names[self._place] if names else ""
+
+    def _offer(self, name: str) -> AvailableCommand | None:
+        """Return a command that a key sends now; None when there is none."""
+        offer = offered(host(self).session, name, self.server)
+        if offer is None or name != "engine.restore":
+            return offer
+        if self.chosen is None or self.chosen.damaged:
+            return None
+        return replace(offer, args={**offer.args, "name": self.chosen.name}, ask="")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer keys that have an effect on the checkpoint under the cursor."""
+        return action != "send" or self._offer(str(parameters[0])) is not None
+
+    def action_send(self, name: str) -> None:
+        """Restore, prune or reset: ask for what is missing, then confirm the loss."""
+        if (offer := self._offer(name)) is not None:
+            run_available(host(self), offer)
 
     def action_move(self, by: int) -> None:
         """Move the cursor; past an end of the list the focus moves on."""
@@ -101,16 +144,15 @@ class CheckpointPanel(Section, can_focus=True):
 def checkpoint_line(checkpoint: Checkpoint, now: float, width: int, here: bool) -> Content:
     """Return `▸ step-000020          step 20   3m ago   10.9 MB`."""
     room = max(16, min(40, width - 44))
-    step = "✖ damaged" if checkpoint.damaged else f"step {checkpoint.step}"
-    tone = "$engine-lost" if checkpoint.damaged else "bold" if not checkpoint.kept else ""
+    step, tone, note = f"step {checkpoint.step}", "" if checkpoint.kept else "bold", ""
+    if checkpoint.damaged:
+        step, tone = "✖ damaged", "$engine-lost"
+    elif checkpoint.kept and width >= 76:
+        note = "  of the engine"
     return Content.assemble(
         ("▸ " if here else "  ", "bold $accent"),
         (fit(one_line(checkpoint.name, 64), room), "bold reverse" if here else tone),
-        (f"  {step:<11}", "$engine-lost" if checkpoint.damaged else ""),
-        (f"{ago(now - checkpoint.at):>8}", "$muted"),
-        (f"{checkpoint.bytes / 1e6:8.1f} MB", "$muted"),
-        (
-            "  of the engine" if checkpoint.kept and not checkpoint.damaged and width >= 76 else "",
-            "$faint",
-        ),
+        (f"  {step:<11}", tone if checkpoint.damaged else ""),
+        (f"{ago(now - checkpoint.at):>8}{checkpoint.bytes / 1e6:8.1f} MB", "$muted"),
+        (note, "$faint"),
     )
