@@ -13,9 +13,9 @@ from textual.worker import active_worker
 
 from console.app import ConsoleApp
 from console.screens.dialogs.confirm import AskScreen, LineScreen
-from console.screens.log import LogScreen
-from console.screens.marked_groups import BulkScreen
-from console.screens.requests import RequestsScreen
+from console.screens.log.screen import LogScreen
+from console.screens.requests.marked import BulkScreen
+from console.screens.requests.screen import RequestsScreen
 from core.events import GroupMarked
 from core.state import State
 from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
