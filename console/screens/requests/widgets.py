@@ -292,6 +292,10 @@ class GroupList(ItemList):
         self._journal.read_visible()
 
 
+class FilterText(Input):
+    """Text field of the filter; the help of the focus knows it by its name."""
+
+
 class FilterLine(Vertical):
     """The line for the filter; hidden until it is opened. Tab completes the word at the cursor."""
 
@@ -332,7 +336,7 @@ class FilterLine(Vertical):
         yield TextPane(id="filter-error")
         with Horizontal(id="filter-row"):
             yield TextPane(id="filter-prompt")
-            yield Input(
+            yield FilterText(
                 compact=True, placeholder="state:awaiting reward<0.2 text~paris   Tab completes"
             )
 
