@@ -16,6 +16,7 @@ from console.screens.dialogs.confirm import AskScreen, LineScreen
 from console.screens.log.screen import LogScreen
 from console.screens.requests.marked import BulkScreen
 from console.screens.requests.screen import RequestsScreen
+from console.screens.requests.widgets import GroupList
 from core.events import GroupMarked
 from core.state import State
 from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
@@ -86,7 +87,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: in
         assert typed_into(console) == WANTED
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.page.groups.model.filter.text == WANTED
+        assert screen.query_one(GroupList).model.filter.text == WANTED
         assert console.link.commands == []
 
 
@@ -112,12 +113,12 @@ async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
         await burst(console, "f2", " /dead:no", "enter", " jm")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.page.groups.model.filter.text == "dead:no"
+        assert screen.query_one(GroupList).model.filter.text == "dead:no"
         assert [(name, args["group_id"]) for name, args in console.link.commands] == [
             ("group.mark", "g0039")
         ]
         await burst(console, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
-        assert screen.page.groups.model.filter.text == "dead:no"
+        assert screen.query_one(GroupList).model.filter.text == "dead:no"
         assert console.link.commands[1][1]["group_id"] == "g0001"
 
 
