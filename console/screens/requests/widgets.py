@@ -125,6 +125,8 @@ class GroupList(ItemList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(0)", "Newest", show=False),
+        Binding("end,G", "edge(-1)", "Oldest", show=False),
         Binding("enter", "open", "Open", id="requests.open", tooltip="Its candidates in full"),
     ]
 
