@@ -18,8 +18,8 @@ from console.views.engine import server_panel
 from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
 from console.widgets.status_bar import bar_line
+from core.dialects.errors import ApiError
 from core.state import Server
-from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
 from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, RelayState, far_swarm

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.dialects import messages, responses
 from proxy.dialects.chat import completions
-from proxy.dialects.messages import request as messages
-from proxy.dialects.responses import request as responses
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upstreams.md").read_text(encoding="utf-8")
 OWN = {
