@@ -35,9 +35,10 @@ from core.whole_file import make_private
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 6
+SCHEMA = 7
 """A journal of another schema is refused."""
-PAGE = 8192
+PAGE = 4096
+"""Bytes of a page: a damaged one takes its rows with it, some twenty."""
 SIBLINGS = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
 SNAPSHOT_SPACING = 20_000
