@@ -162,7 +162,6 @@ PLACES = [
     "header",
     "map",
     "rows",
-    "kinds",
     "messages",
     "groups",
     "snapshots",
