@@ -1,17 +1,20 @@
-"""Engine runs in words: their jobs, endings and verdicts, and the comparison of two runs."""
+"""Engine runs in words, two of them compared, and the way to the past of one."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.job.schema import BATCH, EXPERIMENT, KL, LEARNING_RATE, MODEL, REPEAT, TEMPERATURE
 from ajet_swarm.job.tree import get, load_job
 from console.models.job_form import change_words, difference, shown
 from console.models.reward_trend import Trend, reward_trend
 from core.events import RewardPart
+from core.journal.read_only import JournalFile
 from core.state import EngineRun, EngineRuns, RunPoint
 from core.verdict.conclusion import sentence
 
@@ -155,47 +158,43 @@ class RunComparison:
 
 def compare(runs: EngineRuns, left: EngineRun, right: EngineRun) -> RunComparison:
     """Return the differences of two runs: of their jobs and of their last rewards."""
-    job, job_note = _job_changes(runs, left, right)
-    rewards, rewards_note = _reward_changes(runs, left, right)
-    return RunComparison(left, right, job, job_note, rewards, rewards_note)
+    job, rewards = _job_changes(runs, left, right), _reward_changes(runs, left, right)
+    return RunComparison(left, right, *job, *rewards)
 
 
 def _job_changes(
     runs: EngineRuns, left: EngineRun, right: EngineRun
 ) -> tuple[tuple[RunChange, ...], str]:
-    texts = [runs.job_of(run) for run in (left, right)]
-    unknown = [run.number for run, text in zip((left, right), texts, strict=True) if not text]
-    if unknown:
-        numbers = " and ".join(f"run {argument}" for argument in unknown)
-        return (), f"the job of {numbers} is unknown: another program started the engine"
+    before, after = runs.job_of(left), runs.job_of(right)
+    if not (before and after):
+        unknown = _named((left, not before), (right, not after))
+        return (), f"the job of {unknown} is unknown: another program started the engine"
     if left.job == right.job:
         return (), "the same job"
     try:
-        changes = difference(texts[0], texts[1], True)
+        changes = difference(before, after, True)
     except UsageError as error:
         return (), f"the jobs cannot be compared: {one_line(error.what, 100)}"
-    words = (change_words(change) for change in changes)
     differences = tuple(
-        RunChange(one_line(name, 60), one_line(before, 60), one_line(after, 60))
-        for name, before, after in words
+        RunChange(*(one_line(word, 60) for word in change_words(change))) for change in changes
     )
     return differences, "" if differences else "the same settings, written differently"
+
+
+def _named(*runs: tuple[EngineRun, bool]) -> str:
+    """Return `run 1 and run 2`: those that are meant."""
+    return " and ".join(f"run {run.number}" for run, is_meant in runs if is_meant)
 
 
 def _reward_changes(
     runs: EngineRuns, left: EngineRun, right: EngineRun
 ) -> tuple[tuple[RunChange, ...], str]:
-    versions = [run.rewards[-1] if run.rewards else "" for run in (left, right)]
-    if "" in versions:
-        numbers = [
-            f"run {run.number}"
-            for run, version in zip((left, right), versions, strict=True)
-            if not version
-        ]
-        return (), f"{' and '.join(numbers)} scored no group"
-    if versions[0] == versions[1]:
-        return (), f"the same rewards: version {one_line(versions[0], 20)}"
-    parts = [runs.rewards.get(version) for version in versions]
+    if not (left.rewards and right.rewards):
+        return (), f"{_named((left, not left.rewards), (right, not right.rewards))} scored no group"
+    before, after = left.rewards[-1], right.rewards[-1]
+    if before == after:
+        return (), f"the same rewards: version {one_line(before, 20)}"
+    parts = runs.rewards.get(before), runs.rewards.get(after)
     if parts[0] is None or parts[1] is None:
         return (), "other versions of the rewards; their parts are not in the journal"
     differences = _part_changes(parts[0], parts[1])
@@ -262,3 +261,37 @@ def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
         "note": run.note,
         "pinned": run.pinned,
     }
+
+
+# --- the past of a run -------------------------------------------------------------------------
+
+
+class PastError(AjetError):
+    """The screens as of the time of a run cannot be shown."""
+
+
+def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) -> list[str]:
+    """Return the command that shows a run on all screens; blocking, for a thread.
+
+    Args:
+        journal: Journal of the proxy; None if it is on another machine.
+        run: The run.
+        screen: Name of the first screen.
+        theme: The theme.
+
+    Raises:
+        PastError: The journal is not here, or the events of the run were pruned.
+    """
+    if journal is None or not journal.exists():
+        todo = "Open it there: `ajet-console replay --history N`"
+        raise PastError("the journal is in the home of the proxy, not in this one", todo=todo)
+    with JournalFile(journal) as file:
+        base, newest = file.base(), file.last_seq()
+    if base is not None and run.last_seq and base.seq >= run.last_seq:
+        todo = "Its summary stays, and its requests if it is pinned: see Requests"
+        raise PastError(f"the events of run {run.number} were pruned", todo=todo)
+    last = run.last_seq - 1 if run.last_seq else newest
+    command = [sys.executable, "-m", "console", "replay", str(journal)]
+    command += ["--home", str(journal.parent), "--history", str(run.number), "--screen", screen]
+    command += ["--span", f"{run.first_seq}-{max(last, run.first_seq)}"]
+    return [*command, "--theme", theme] if theme in ("dark", "light", "ansi") else command

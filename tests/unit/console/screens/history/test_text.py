@@ -3,19 +3,21 @@
 import pytest
 from msgspec.structs import replace
 
-from console.models.history.runs import compare
-from console.text.lines import line_width
-from console.views.history.runs import (
+from console.screens.history.model import compare
+from console.screens.history.text import (
+    RunCurve,
     comparison,
     detail,
+    overlay,
     rewards_text,
-    row_of,
     small_curve,
     steps_text,
     table_head,
     table_row,
 )
+from console.text.lines import line_width
 from core.state import EngineRun, EngineRuns, RunPoint
+from tests.support.groups import rows_of
 from tests.support.runs import run_events
 from tests.support.sample import HOSTILE, NOW, state_of
 
@@ -32,7 +34,7 @@ def two_runs() -> EngineRuns:
 def test_head_and_rows_have_the_same_columns_at_every_width(width: int, several: bool) -> None:
     runs = two_runs()
     run = replace(runs.runs[0], name=HOSTILE, note=HOSTILE, server=HOSTILE, pinned=True)
-    row = table_row(row_of(runs, run, NOW, marked=True), width, several=several)
+    row = table_row(runs, run, NOW, width, several=several, marked=True)
     assert line_width(table_head(width, several=several)) == line_width(row)
     assert line_width(row) <= max(width, 50)
     assert "\x1b" not in "".join(text for text, _ in row)
@@ -94,3 +96,42 @@ def test_a_change_of_the_reward_that_may_be_noise_has_no_colour(
     both = comparison(compare(EngineRuns(runs=[run, other]), run, other), NOW, 120, 30)
     text = "\n".join("".join(piece for piece, _ in line) for line in both)
     assert (f"0.30→0.70 ({words[2:].removesuffix(' since step 1')})" in text) == bool(words)
+
+
+# --- curves ----------------------------------------------------------------------------------
+
+
+def curve(*means: float, label: str = "a", first: int = 1) -> RunCurve:
+    return RunCurve([RunPoint(first + at, mean) for at, mean in enumerate(means)], label)
+
+
+def test_all_lines_have_the_width_and_the_ends_are_named() -> None:
+    lines = overlay([curve(0.1, 0.4, 0.9), curve(0.2, 0.2, label="b")], 60, 9)
+    assert len(lines) == 9
+    assert {line_width(one) for one in lines} == {60}
+    rows = rows_of(lines)
+    assert rows[0].startswith(" 0.90")
+    assert rows[-1].split() == ["step", "1", "━━", "a", "┅┅", "b", "3"]
+
+
+def test_the_second_curve_is_dashed_and_has_another_colour() -> None:
+    whole = overlay([curve(0.5, 0.5)], 60, 5)
+    dashed = overlay([curve(0.1, 0.1), curve(0.5, 0.5, label="b")], 60, 9)
+    dots = sum(cell > "\u2800" for row in rows_of(whole)[:-1] for cell in row)
+    assert dots == 54
+    second = [piece for line in dashed[:-1] for piece, tone in line if tone == "$winner"]
+    assert 0.4 * dots < sum(len(one) for one in second) < 0.7 * dots
+    assert [piece for line in dashed[:-1] for piece, tone in line if tone == "$curve"]
+
+
+def test_a_single_point_is_drawn_and_a_flat_curve_has_an_axis() -> None:
+    rows = rows_of(overlay([curve(0.453)], 40, 7))
+    assert any(one > "\u2800" for row in rows for one in row)
+    labels = [row[:5].strip() for row in rows[:-1] if row[:5].strip()]
+    assert labels[0] != labels[-1]
+
+
+def test_nothing_is_drawn_without_points_or_room() -> None:
+    assert overlay([RunCurve([], "a")], 60, 9) == []
+    assert overlay([curve(0.1, 0.2)], 60, 2) == []
+    assert overlay([curve(0.1, 0.2)], 12, 9) == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.history.runs import (
+from console.screens.history.model import (
     RunChange,
     RunComparison,
     RunJob,
@@ -23,10 +23,9 @@ from console.models.history.runs import (
 from console.text.format import UNKNOWN, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
-from console.ui.plot import sparkline
+from console.ui.plot import LABEL, Axis, Plot, sparkline
 from console.ui.table import Cell, Column, Table
-from console.views.history.curves import RunCurve, overlay
-from core.state import EngineRun, EngineRuns
+from core.state import EngineRun, EngineRuns, RunPoint
 from core.verdict.conclusion import sentence
 
 VERDICT_TONES = {"better": "$reward-up", "worse": "$reward-down"}
@@ -34,22 +33,20 @@ MARK, PIN = "✓", "◆"
 _SPARK = 12
 """Cells of the small curve in the table."""
 _LABEL = 12
+TONES = ("$curve", "$winner")
+"""Colours of the first and the second curve."""
+_SPAN = 0.05
+"""Minimum height of the axis: less is noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class _Row:
     """A run with what its line in the table shows."""
 
     run: EngineRun
     job: RunJob
     now: float
     """Unix seconds, for a run in progress."""
-    marked: bool = False
-
-
-def row_of(runs: EngineRuns, run: EngineRun, now: float, *, marked: bool = False) -> RunRow:
-    """Return the row of a run."""
-    return RunRow(run, job_of(runs, run), now, marked)
 
 
 def when(at: float) -> str:
@@ -84,35 +81,27 @@ def _gain_tone(run: EngineRun) -> str:
     return "" if trend is None else trend.tone
 
 
-def _name(row: RunRow, *, job: bool) -> str:
-    """Return the name of a run, else its note, else (if `job` is set) its job."""
-    known = row.run.name or row.run.note.partition("\n")[0]
-    return one_line(known, 80) or (row.job.brief if job else "")
-
-
 _NAMED, _NAMED_OR_JOB = "name or note", "name, note or job"
 """Titles of the last column where the job has a column of its own, and where it has not."""
 
 
-def _named(row: RunRow) -> Cell:
-    return _name(row, job=False), "" if row.run.name or row.run.note else "$muted"
+def _named(row: _Row, job: str = "") -> Cell:
+    """Return the name of a run, else its note, else `job`."""
+    known = one_line(row.run.name or row.run.note.partition("\n")[0], 80)
+    return known or job, "" if row.run.name or row.run.note else "$muted"
 
 
-def _named_or_job(row: RunRow) -> Cell:
-    return _name(row, job=True), "" if row.run.name or row.run.note else "$muted"
-
-
-def _lasted(row: RunRow) -> Cell:
+def _lasted(row: _Row) -> Cell:
     tone = "bold $engine-rolling" if row.run.running else ""
     return duration(duration_of(row.run, row.now)), tone
 
 
-def _judged(row: RunRow) -> Cell:
+def _judged(row: _Row) -> Cell:
     word = verdict_word(row.run)
     return word, VERDICT_TONES.get(word, "$muted")
 
 
-_COLUMNS: tuple[Column[RunRow], ...] = (
+_COLUMNS: tuple[Column[_Row], ...] = (
     Column("run", 4, lambda row: str(row.run.number), "bold", right=True),
     Column("", 1, lambda row: PIN if row.run.pinned else "", "$accent"),
     Column("began", 11, lambda row: when(row.run.began), "$muted", rank=1),
@@ -126,7 +115,7 @@ _COLUMNS: tuple[Column[RunRow], ...] = (
     Column("verdict", 9, _judged, rank=2),
     Column("rated", 5, lambda row: str(row.run.rated or UNKNOWN), rank=4, right=True),
     Column(_NAMED, 12, _named, most=999),
-    Column(_NAMED_OR_JOB, 12, _named_or_job, most=999),
+    Column(_NAMED_OR_JOB, 12, lambda row: _named(row, row.job.brief), most=999),
 )
 _CLOSE = Table(_COLUMNS, tone="bold $muted")
 _APART = Table(_COLUMNS, gap="  ", tone="bold $muted")
@@ -149,7 +138,7 @@ def small_curve(run: EngineRun) -> str:
     return sparkline([0.06 + 0.94 * (value - low) / span for value in thin], full=1.0).plain
 
 
-def _table(width: int, several: bool) -> tuple[Table[RunRow], tuple[str, ...]]:
+def _table(width: int, several: bool) -> tuple[Table[_Row], tuple[str, ...]]:
     """Return the table, and the titles of the columns that it must not show."""
     table = _APART if width >= _ROOMY else _CLOSE
     others = () if several else ("server",)
@@ -164,17 +153,22 @@ def table_head(width: int, *, several: bool) -> Line:
     return (("  ", ""), *table.head(width - 2, without))
 
 
-def table_row(row: RunRow, width: int, *, several: bool) -> Line:
+def table_row(
+    runs: EngineRuns, run: EngineRun, now: float, width: int, *, several: bool, marked: bool = False
+) -> Line:
     """Return the line of a run in exactly `width` cells.
 
     Args:
-        row: The run.
+        runs: All runs.
+        run: The run.
+        now: Unix seconds, for a run in progress.
         width: Cells.
         several: Whether the runs are of several servers.
+        marked: Whether it is marked for a comparison.
     """
     table, without = _table(width, several)
-    mark = (f"{MARK if row.marked else ' '} ", "bold $winner")
-    return (mark, *table.row(row, width - 2, without))
+    mark = (f"{MARK if marked else ' '} ", "bold $winner")
+    return (mark, *table.row(_Row(run, job_of(runs, run), now), width - 2, without))
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -213,28 +207,24 @@ def _head(run: EngineRun, now: float, width: int, live: bool) -> Line:
 
 
 def _facts(runs: EngineRuns, run: EngineRun, width: int) -> list[Line]:
-    job = job_of(runs, run)
-    rows: list[tuple[str, str, str]] = []
-    if run.ending and run.ending != "stopped":
-        rows.append(("ended", ending(run), ""))
-    rows.append(("job", job_text(job), "" if job.model else "$muted"))
-    if run.weights:
-        rows.append(("weights", ", ".join(one_line(weight, 60) for weight in run.weights), ""))
-    rows.append(("steps", counts_text(run), ""))
-    rows.append(("reward", reward_sentence(run), _gain_tone(run)))
-    tone = VERDICT_TONES.get(verdict_word(run), "$muted")
-    rows.append(("verdict", verdict_sentence(run), tone))
-    if run.rewards:
-        rows.append(("rewards", ", ".join(one_line(reward, 20) for reward in run.rewards), ""))
-    if run.note:
-        rows.append(("note", one_line(run.note, 1_000), ""))
-    if run.pinned:
-        rows.append(("pinned", "its requests stay when the journal is pruned", "$accent"))
-    lines: list[Line] = []
-    for label, text, tone in rows:
-        for place, part in enumerate(wrapped(text, max(10, width - _LABEL))):
-            lines.append(((fit(label if not place else "", _LABEL), "$muted"), (part, tone)))
-    return lines
+    job, verdict = job_of(runs, run), VERDICT_TONES.get(verdict_word(run), "$muted")
+    rows = (
+        ("ended", ending(run) if run.ending != "stopped" else "", ""),
+        ("job", job_text(job), "" if job.model else "$muted"),
+        ("weights", ", ".join(one_line(weight, 60) for weight in run.weights), ""),
+        ("steps", counts_text(run), ""),
+        ("reward", reward_sentence(run), _gain_tone(run)),
+        ("verdict", verdict_sentence(run), verdict),
+        ("rewards", ", ".join(one_line(reward, 20) for reward in run.rewards), ""),
+        ("note", one_line(run.note, 1_000), ""),
+        ("pinned", "its requests stay when the journal is pruned" * run.pinned, "$accent"),
+    )
+    return [
+        ((fit(label if not place else "", _LABEL), "$muted"), (part, tone))
+        for label, text, tone in rows
+        if text
+        for place, part in enumerate(wrapped(text, max(10, width - _LABEL)))
+    ]
 
 
 def job_text(job: RunJob) -> str:
@@ -252,13 +242,8 @@ def job_text(job: RunJob) -> str:
 
 def counts_text(run: EngineRun) -> str:
     """Return steps, groups, dead groups and ratings in words."""
-    counts = [
-        f"{steps_text(run)} ({plural(run.updates, 'update')})",
-        plural(run.groups, "group"),
-        f"{run.dead} dead",
-        f"{run.rated} human-rated",
-    ]
-    return ", ".join(counts)
+    updates, groups = plural(run.updates, "update"), plural(run.groups, "group")
+    return f"{steps_text(run)} ({updates}), {groups}, {run.dead} dead, {run.rated} human-rated"
 
 
 def reward_sentence(run: EngineRun) -> str:
@@ -288,31 +273,37 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
     """
     left, right = compared.left, compared.right
     curves = [RunCurve(since_start(run), f"run {run.number}") for run in (left, right)]
-    rows = max(7, min(18, height - 14))
-    lines = overlay(curves, width, rows, "updates since the start:")
+    lines = overlay(curves, width, max(7, min(18, height - 14)), "updates since the start:")
     if not lines:
         lines = [(("Neither run has groups with automatic rewards.", "$muted"),)]
     figures = [
-        RunChange(label, text(left), text(right))
-        for label, text in (
-            ("began", lambda run: _date(run.began)),
-            ("lasted", lambda run: duration(duration_of(run, now))),
-            ("steps", lambda run: f"{steps_text(run)} ({plural(run.updates, 'update')})"),
-            ("groups", lambda run: f"{run.groups}, {run.dead} dead, {run.rated} rated"),
-            ("reward", _reward_and_gain),
-            ("verdict", _verdict),
-        )
+        RunChange("began", _date(left.began), _date(right.began)),
+        RunChange("lasted", duration(duration_of(left, now)), duration(duration_of(right, now))),
+        *(
+            RunChange(label, text(left), text(right))
+            for label, text in (
+                ("steps", lambda run: f"{steps_text(run)} ({plural(run.updates, 'update')})"),
+                ("groups", lambda run: f"{run.groups}, {run.dead} dead, {run.rated} rated"),
+                ("reward", _reward_and_gain),
+                ("verdict", _verdict),
+            )
+        ),
     ]
     names = [figure.what for figure in (*figures, *compared.job, *compared.rewards)]
     label = min(max(map(len, names)) + 2, max(12, width // 3))
     column = max(8, (width - label) // 2 - 1)
-    lines += [(), _pair_head(left, right, label, column), *_pairs(figures, label, column)]
+    head: Line = (
+        (" " * label, ""),
+        (fit(f"━━ run {left.number}", column) + " ", "bold $curve"),
+        (fit(f"┅┅ run {right.number}", column), "bold $winner"),
+    )
+    lines += [(), head, *_pairs(figures, label, column)]
     for name, changes, note in (
         ("JOB", compared.job, compared.job_note),
         ("REWARDS", compared.rewards, compared.rewards_note),
     ):
-        head: Line = ((name, "bold $heading"), (f"  {note}" if note else "", "$muted"))
-        lines += [(), *flow([head], width), *_pairs(changes, label, column)]
+        title: Line = ((name, "bold $heading"), (f"  {note}" if note else "", "$muted"))
+        lines += [(), *flow([title], width), *_pairs(changes, label, column)]
     return lines
 
 
@@ -323,14 +314,6 @@ def _reward_and_gain(run: EngineRun) -> str:
 
 def _verdict(run: EngineRun) -> str:
     return UNKNOWN if run.verdict is None else sentence(run.verdict).partition(", ")[0]
-
-
-def _pair_head(left: EngineRun, right: EngineRun, label: int, column: int) -> Line:
-    return (
-        (fit("", label), ""),
-        (fit(f"━━ run {left.number}", column) + " ", "bold $curve"),
-        (fit(f"┅┅ run {right.number}", column), "bold $winner"),
-    )
 
 
 def _pairs(changes: Sequence[RunChange], label: int, column: int) -> list[Line]:
@@ -346,3 +329,48 @@ def _pairs(changes: Sequence[RunChange], label: int, column: int) -> list[Line]:
             )
         )
     return lines
+
+
+# --- curves --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunCurve:
+    """One curve and its legend."""
+
+    points: Sequence[RunPoint]
+    """In ascending order of steps."""
+    label: str
+
+
+def overlay(curves: Sequence[RunCurve], width: int, height: int, unit: str = "step") -> list[Line]:
+    """Return the curves over each other in `height` lines of `width` cells.
+
+    The first curve is a whole line, the second one dashed. The last line has the steps and the
+    legend. Without a point there are no lines.
+
+    Args:
+        curves: One or two.
+        width: Cells, with the axis.
+        height: Number of lines; at least 3.
+        unit: Name of the horizontal axis.
+    """
+    columns, rows = width - LABEL, height - 1
+    points = [point for curve in curves for point in curve.points]
+    if not points or rows < 2 or columns < 8:
+        return []
+    low, high = min(point.mean for point in points), max(point.mean for point in points)
+    if high - low < _SPAN:
+        low, high = (low + high - _SPAN) / 2, (low + high + _SPAN) / 2
+    axis = Axis.around(low, high)
+    first, last = min(point.step for point in points), max(point.step for point in points)
+    plot = Plot(columns, rows, (first, last))
+    legend: Line = ()
+    for place, curve in enumerate(curves):
+        drawn = [(point.step, point.mean) for point in curve.points]
+        plot.line(drawn, axis, TONES[place], dashed=place > 0)
+        sign = "┅┅" if place else "━━"
+        legend += ((f"{sign} ", TONES[place]), (f"{curve.label}  ", "$muted"))
+    legends = [legend] if len(curves) > 1 else []
+    steps = f"{unit} {first}", str(last) if last > first else ""
+    return [*plot.lines(axis), plot.foot(*steps, *legends)]

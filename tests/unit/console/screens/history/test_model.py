@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from console.models.history.runs import (
+from console.screens.history.model import (
     RunJob,
     compare,
     job_of,
