@@ -65,7 +65,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "mock",
         "Mock user",
         4,
-        "console.screens.mock:MockScreen",
+        "console.screens.mock.screen:MockScreen",
         "Send the questions of a dataset",
     ),
     ScreenSpec(

@@ -44,6 +44,7 @@ class ItemList(TextPane, can_focus=True):
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
         opens: What Enter opens: a word for the footer, and a text for the help.
         below: Selector of the text about the item under the cursor, which the page keys scroll.
+        letters: Whether letters move the cursor too; else they are keys of the screen.
     """
 
     DEFAULT_CSS = """
@@ -53,8 +54,8 @@ class ItemList(TextPane, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = keys(
         ("up,k", "move(-1)", "Up"),
         ("down,j", "move(1)", "Down"),
-        ("pageup", "move(-8)", "Page up"),
-        ("pagedown,space", "move(8)", "Page down"),
+        ("pageup", "page(-1)", "Page up"),
+        ("pagedown,space", "page(1)", "Page down"),
         ("home,g", "edge(0)", "First"),
         ("end,G", "edge(-1)", "Last"),
         ("enter", "open", "Open", "list.open", "Open it in full"),
@@ -85,6 +86,7 @@ class ItemList(TextPane, can_focus=True):
         newest_first: bool = False,
         opens: tuple[str, str] | None = None,
         below: str = "",
+        letters: bool = True,
     ) -> None:
         super().__init__(id=id)
         if opens is not None:
@@ -92,6 +94,8 @@ class ItemList(TextPane, can_focus=True):
         if below:
             self._bind(_BELOW)
         self._below = below
+        for letter in "" if letters else "kjgG":
+            del self._bindings.key_to_bindings[letter]
         self._newest_first = newest_first
         self._keys: list[str] = []
         self._spans: list[range] = []
@@ -190,6 +194,11 @@ class ItemList(TextPane, can_focus=True):
     def action_move(self, by: int) -> None:
         """Move up or down."""
         self._point(self.place + by)
+
+    def action_page(self, by: int) -> None:
+        """Move a page up or down."""
+        lines = max(1, len(self._spans[self.place])) if self._spans else 1
+        self.action_move(by * max(1, (self.size.height - 1) // lines))
 
     def action_edge(self, place: int) -> None:
         """Move to the first or the last."""

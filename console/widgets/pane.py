@@ -1,12 +1,10 @@
 """Pane of styled lines; only visible lines are painted."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
-from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
@@ -15,7 +13,6 @@ from textual.strip import Strip
 from textual.style import Style
 
 from console.text.lines import Line, line_text
-from console.ui.keys import keys
 from console.widgets.relaid import FramedWidget
 
 Builder = Callable[[int], Sequence[Line]]
@@ -238,23 +235,6 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def selection_updated(self, selection: Selection | None) -> None:
         """Paint the selection."""
         self.refresh()
-
-
-class ScrolledPane(TextPane, can_focus=True):
-    """A text that is the whole screen: its keys scroll it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = keys(
-        ("up,k", "scroll_rows(-1)", "Up"),
-        ("down,j", "scroll_rows(1)", "Down"),
-        ("pageup", "scroll_rows(-10)", "Page up"),
-        ("pagedown,space", "scroll_rows(10)", "Page down"),
-        ("home,g", "scroll_rows(-1000000)", "Top"),
-        ("end,G", "scroll_rows(1000000)", "Bottom"),
-    )
-
-    def action_scroll_rows(self, rows: int) -> None:
-        """Scroll."""
-        self.scroll_relative(y=rows, animate=False, immediate=True)
 
 
 def _selected(line: Line, start: int, end: int) -> Line:

@@ -22,13 +22,12 @@ from console.text.wrap import wrapped
 from console.ui.keys import keys
 from console.widgets.editor import run_program
 from console.widgets.item_list import ItemList, ListItem
-from console.widgets.pane import ScrolledPane, TextPane
+from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import EngineRun, EngineRuns
 
-_WRITING = {"name": "run.name", "note": "run.note", "pin": "run.pin"}
-"""Action -> command that it sends."""
-_OF_A_RUN = frozenset({*_WRITING, "mark", "compare"})
+_OF_A_RUN = frozenset({"ask", "pin", "mark", "compare"})
 _KEYS = frozenset({"*", "runs", "servers", "clock", "link", "starting", "children"})
 
 
@@ -64,10 +63,18 @@ class HistoryScreen(ConsoleScreen):
         ),
         *keys(
             ("c", "compare", "Compare", "history.compare", "Two marked runs: curves, differences"),
-            ("r", "name", "Name", "run.name", "Name the run; empty removes it"),
-            ("n", "note", "Note", "run.note", "Write a note on the run"),
+            ("r", "ask('name')", "Name", "run.name", "Name the run; empty removes it"),
+            ("n", "ask('note')", "Note", "run.note", "Write a note on the run"),
             ("p", "pin", "Pin", "run.pin", "Keep its requests when the journal is pruned"),
         ),
+        Binding(
+            "J,shift+down",
+            "scroll_detail(1)",
+            "Scroll",
+            key_display="J",
+            tooltip="The details of the run; K scrolls back",
+        ),
+        *keys(("K,shift+up", "scroll_detail(-1)", "Scroll back")),
     ]
 
     def __init__(self) -> None:
@@ -95,7 +102,7 @@ class HistoryScreen(ConsoleScreen):
     def compose_body(self) -> Iterable[Widget]:
         """Table and details; a text until there is a run."""
         yield Section(no_runs, _KEYS - {"*"}, id="no-runs")
-        yield ItemList(id="runs-table", below="#runs-detail")
+        yield ItemList(id="runs-table")
         yield TextPane(id="runs-detail", fill=True)
 
     # --- painting -------------------------------------------------------------------------------
@@ -160,8 +167,9 @@ class HistoryScreen(ConsoleScreen):
         """Offer keys that have an effect now."""
         if action in _OF_A_RUN and not self._runs.runs:
             return False
-        if action in _WRITING:
-            return self.session.allows(_WRITING[action]) and self.session.link is not None
+        if action in ("ask", "pin"):
+            command = f"run.{parameters[0]}" if parameters else "run.pin"
+            return self.session.allows(command) and self.session.link is not None
         return super().check_action(action, parameters)
 
     def action_mark(self) -> None:
@@ -183,26 +191,25 @@ class HistoryScreen(ConsoleScreen):
         else:
             self.app.push_screen(CompareRunsScreen(min(numbers), max(numbers)))
 
-    def action_name(self) -> None:
-        """Ask for the name of the run."""
-        if (run := self.chosen) is not None:
-            self._ask(run.number, "name", run.name)
-
-    def action_note(self) -> None:
-        """Ask for the note of the run."""
-        if (run := self.chosen) is not None:
-            self._ask(run.number, "note", run.note)
-
     def action_pin(self) -> None:
         """Pin the run, or remove the pin."""
         if (run := self.chosen) is not None:
             self.host.run_command("run.pin", number=run.number, pinned=not run.pinned)
 
     @work(group="command", exit_on_error=False)
-    async def _ask(self, number: int, field: str, value: str) -> None:
+    async def action_ask(self, field: str) -> None:
+        """Ask for the name or the note of the run."""
+        if (run := self.chosen) is None:
+            return
+        number, value = run.number, run.name if field == "name" else run.note
         text = await self.host.ask(f"{field.capitalize()} of run {number}", value=value)
         if text is not None and text != value:
-            await self.host.send_command(_WRITING[field], **{"number": number, field: text})
+            await self.host.send_command(f"run.{field}", **{"number": number, field: text})
+
+    def action_scroll_detail(self, rows: int) -> None:
+        """Scroll the details."""
+        detail_pane = self.query_one("#runs-detail", TextPane)
+        detail_pane.scroll_relative(y=rows, animate=False, immediate=True)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Open all screens as of the end of a run."""

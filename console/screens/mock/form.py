@@ -89,57 +89,34 @@ class _Field:
     read: Reader = str
 
 
+_PACE = _number(0, 86_400)
+_SYNC = _word({"ask on": None, "pause": True})
+_TARGETS = (
+    "An address such as http://host:8000/v1, a target file (.yaml), or the name of one that comes "
+    "with the program, such as opencode"
+)
+_SEED = "A whole number, the seed that shuffles each pass"
+_SIDES = {"all": None, "train": "train", "held-out": "held-out"}
 _LINES: tuple[tuple[_Field, ...], ...] = (
     (_Field("dataset", "Dataset", "the shipped questions; o picks another", "A file or folder"),),
     (
-        _Field(
-            "target",
-            "Target",
-            "the fake vLLM",
-            "An address such as http://host:8000/v1, a target file (.yaml), or the name of one "
-            "that comes with the program, such as opencode",
-            _target,
-        ),
+        _Field("target", "Target", "the fake vLLM", _TARGETS, _target),
         _Field("columns", "Columns", "query=NAME", "PART=COLUMN, comma separated", _columns),
     ),
     (
         _Field("concurrency", "In flight", "3", "A whole number from 1", _whole(1, 10_000)),
-        _Field(
-            "pace",
-            "Pace s",
-            "0",
-            "Seconds between two requests of a worker, from 0",
-            _number(0, 86_400),
-        ),
+        _Field("pace", "Pace s", "0", "Seconds between two requests of a worker, from 0", _PACE),
         _Field("rate", "Rate /s", "off", "Requests a second, above 0", _number(0.001, 1_000)),
         _Field("passes", "Passes", "1", "A whole number from 1", _whole(1, 10_000)),
     ),
     (
-        _Field(
-            "seed",
-            "Seed",
-            "in order",
-            "A whole number, the seed that shuffles each pass",
-            _whole(-(2**53), 2**53),
-        ),
-        _Field(
-            "split",
-            "Side",
-            "all",
-            "all, train or held-out",
-            _word({"all": None, "train": "train", "held-out": "held-out"}),
-        ),
+        _Field("seed", "Seed", "in order", _SEED, _whole(-(2**53), 2**53)),
+        _Field("split", "Side", "all", "all, train or held-out", _word(_SIDES)),
         _Field("held_out", "Held out", "0.1", "A share from 0 to 1", _number(0, 1)),
         _Field("updates", "Updates", "no limit", "A whole number from 1", _whole(1, 1_000_000)),
     ),
     (
-        _Field(
-            "pause_sync",
-            "In a sync",
-            "continue / pause",
-            "continue / pause",
-            _word({"ask on": None, "pause": True}),
-        ),
+        _Field("pause_sync", "In a sync", "continue / pause", "continue / pause", _SYNC),
         _Field("results", "Results", "no file", "A file for one JSON line per row"),
     ),
 )

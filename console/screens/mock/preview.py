@@ -1,13 +1,16 @@
-"""A preview of a dataset: its columns, its first rows, its errors."""
+"""A preview of a dataset: its columns, its first rows, its errors; below the errors of a run."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from textual.worker import Worker
 
 from ajet_swarm.common.text import one_line, plain
+from console.models.datasets import SHIPPED, field_text
 from console.models.preview import Preview
+from console.screens.mock.text import problem_lines
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import safe, wrapped
 from console.widgets.pane import TextPane
@@ -27,6 +30,8 @@ class DatasetPreview(TextPane):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self.preview = Preview()
+        self._problems: tuple[str, ...] = ()
+        self._dataset = ""
         self._reading: Worker[None] | None = None
         self._loaded = asyncio.Event()
 
@@ -77,10 +82,32 @@ class DatasetPreview(TextPane):
         finally:
             _close_when_read(previews, next_preview)
 
+    def show_problems(self, problems: tuple[str, ...], dataset: str) -> None:
+        """Show rows that the run of `dataset` could not use above the preview."""
+        self._problems, self._dataset = problems, dataset
+        self.paint_preview()
+
     def paint_preview(self) -> None:
-        """Paint what is known."""
-        preview = self.preview
-        self.show((preview,), lambda width: preview_lines(preview, width))
+        """Paint what is known.
+
+        The problems of a run are left out where the preview lists them too, or is of another
+        dataset.
+        """
+        preview, problems = self.preview, self._problems
+        known = preview.kind or preview.error
+        if preview.bad or (known and not self._is_dataset_of_run(preview.path)):
+            problems = ()
+        self.show(
+            (problems, preview),
+            lambda width: [*problem_lines(problems, width), *preview_lines(preview, width)],
+        )
+
+    def _is_dataset_of_run(self, text: str) -> bool:
+        """Return whether `text` of the form names the dataset of the run."""
+        if text in ("", SHIPPED):
+            return not field_text(self._dataset)
+        named, asked = Path(text).expanduser(), Path(self._dataset)
+        return named == asked if named.is_absolute() else named.name == asked.name
 
 
 def _close_when_read(
@@ -151,11 +178,8 @@ def _problems(preview: Preview, width: int) -> list[Line]:
 
 def size_text(size: int) -> str:
     """Return `1234567` as `1.2 MB`."""
-    amount, unit = float(size), 0
-    while amount >= 1000 and unit < len(_BYTES) - 1:
-        amount, unit = amount / 1000, unit + 1
-    return (
-        f"{amount:.0f} {_BYTES[unit]}"
-        if unit == 0 or amount >= 100
-        else f"{amount:.1f} {_BYTES[unit]}"
-    )
+    amount, units = float(size), iter(_BYTES)
+    unit = next(units)
+    while amount >= 1000 and unit != _BYTES[-1]:
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.{0 if unit == 'B' or amount >= 100 else 1}f} {unit}"

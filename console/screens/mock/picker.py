@@ -5,21 +5,21 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Input, Static
 
 from ajet_swarm.common.text import one_line
-from console.models.datasets import FOLDER, DatasetChoice, datasets
+from console.models.datasets import FOLDER, SHIPPED, DatasetChoice, datasets
 from console.models.preview import Preview, previews, read_preview
+from console.screens.mock.preview import DatasetPreview, size_text
 from console.text.lines import fit
-from console.widgets.dataset_preview import DatasetPreview, size_text
+from console.ui.keys import keys
+from console.widgets.item_list import ItemList, ListItem
 
 _PATH = ("/", "~", "./", "../")
 """Text that starts with one of these is a path."""
@@ -35,20 +35,19 @@ class DatasetPicker(ModalScreen[str | None]):
         columns: `PART=COLUMN,...` of the form, for the preview.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave", id="picker.leave"),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("pageup", "scroll_preview(-5)", "Rows up", show=False),
-        Binding("pagedown", "scroll_preview(5)", "Rows down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("escape", "dismiss", "Leave", "picker.leave"),
+        ("up", "move(-1)", "Up"),
+        ("down", "move(1)", "Down"),
+        ("pageup", "scroll_preview(-5)", "Rows up"),
+        ("pagedown", "scroll_preview(5)", "Rows down"),
+    )
 
     def __init__(self, home: Path | None, columns: str = "") -> None:
         super().__init__()
         self._home = home
         self._columns = columns
         self._all: Sequence[DatasetChoice] = ()
-        self._shown: list[DatasetChoice] = []
 
     def compose(self) -> ComposeResult:
         """Filter, list, preview."""
@@ -56,13 +55,13 @@ class DatasetPicker(ModalScreen[str | None]):
             yield Static("Which dataset?", markup=False, classes="dialog-title")
             yield Input(placeholder="type to filter, or a path", id="picker-filter", compact=True)
             with Horizontal(id="picker-body"):
-                yield OptionList(id="picker-list", compact=True, markup=False)
+                yield ItemList(id="picker-list")
                 yield DatasetPreview(id="picker-preview")
             yield Static(_HINT, markup=False, id="picker-hint", classes="dialog-hint")
 
     def on_mount(self) -> None:
         """List the datasets."""
-        self.query_one("#picker-list", OptionList).can_focus = False
+        self.query_one(ItemList).can_focus = False
         self.query_one("#picker-filter", Input).focus()
         self._list_datasets()
 
@@ -79,22 +78,17 @@ class DatasetPicker(ModalScreen[str | None]):
     def _filter(self) -> None:
         text = self.query_one("#picker-filter", Input).value.strip().lower()
         path = text.startswith(_PATH)
-        self._shown = [] if path else [choice for choice in self._all if matches(choice, text)]
-        self._list()
+        shown = tuple(choice for choice in self._all if not path and matches(choice, text))
+        choices = self.query_one(ItemList)
+        choices.show_items(
+            shown,
+            lambda width: [
+                ListItem(choice.path or SHIPPED, (((label(choice, max(24, width - 2)), ""),),))
+                for choice in shown
+            ],
+        )
+        choices.action_edge(0)
         self._preview()
-
-    def on_resize(self) -> None:
-        """Fit the rows to another width."""
-        self.call_after_refresh(self._list)
-
-    def _list(self) -> None:
-        options = self.query_one("#picker-list", OptionList)
-        at = 0 if options.highlighted is None else options.highlighted
-        options.clear_options()
-        width = max(24, options.scrollable_content_region.width - 2)
-        options.add_options([Option(Text(label(choice, width))) for choice in self._shown])
-        if self._shown:
-            options.highlighted = min(at, len(self._shown) - 1)
 
     def _preview(self) -> None:
         path = self.chosen
@@ -105,10 +99,9 @@ class DatasetPicker(ModalScreen[str | None]):
 
     @property
     def chosen(self) -> str | None:
-        """The dataset under the cursor, else the typed path."""
-        options = self.query_one("#picker-list", OptionList)
-        if self._shown and options.highlighted is not None:
-            return self._shown[options.highlighted].path
+        """The dataset under the cursor, empty for the shipped one; else the typed path."""
+        if chosen := self.query_one(ItemList).cursor:
+            return "" if chosen == SHIPPED else chosen
         return self.query_one("#picker-filter", Input).value.strip() or None
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -122,15 +115,15 @@ class DatasetPicker(ModalScreen[str | None]):
         if (path := self.chosen) is not None:
             self._choose(path)
 
-    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Preview the dataset under the cursor."""
         event.stop()
         self._preview()
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Choose with a click."""
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Choose with a second click."""
         event.stop()
-        self._choose(self._shown[event.option_index].path)
+        self._choose("" if event.key == SHIPPED else event.key)
 
     @work(thread=True, exclusive=True, group="take", exit_on_error=False)
     def _choose(self, path: str) -> None:
@@ -154,18 +147,11 @@ class DatasetPicker(ModalScreen[str | None]):
 
     def action_move(self, by: int) -> None:
         """Move the cursor."""
-        options = self.query_one("#picker-list", OptionList)
-        if self._shown:
-            at = (options.highlighted or 0) + by
-            options.highlighted = max(0, min(at, len(self._shown) - 1))
+        self.query_one(ItemList).action_move(by)
 
     def action_scroll_preview(self, rows: int) -> None:
         """Scroll the preview."""
         self.query_one(DatasetPreview).scroll_relative(y=rows, animate=False)
-
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)
 
 
 def matches(choice: DatasetChoice, typed: str) -> bool:
@@ -182,6 +168,5 @@ def matches(choice: DatasetChoice, typed: str) -> bool:
 def label(choice: DatasetChoice, width: int) -> str:
     """Return name, place and size on one line."""
     size = "folder" if choice.folder else size_text(choice.size) if choice.size else ""
-    right = "  ".join(part for part in (size, _PLACES.get(choice.where, "")) if part)
-    name = fit(one_line(choice.name, 200), max(8, width - len(right) - 2))
-    return name + " " * max(2, width - cell_len(name) - len(right)) + right
+    right = "  ".join(filter(None, (size, _PLACES.get(choice.where, ""))))
+    return fit(one_line(choice.name, 200), max(8, width - len(right) - 2)) + "  " + right

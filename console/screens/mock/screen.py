@@ -3,38 +3,37 @@
 import asyncio
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input
 
 from ajet_swarm.common.text import plain
 from console.models.alerts import stall_words
-from console.models.app_host import AppHost
-from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
+from console.screens.mock.form import MockFieldError, MockForm
+from console.screens.mock.picker import DatasetPicker
+from console.screens.mock.preview import DatasetPreview
+from console.screens.mock.text import progress_line, result_line, summary_lines
 from console.screens.progress.model import mock_start_args, pause_text
 from console.session.command_plans import may_send
-from console.text.lines import EMPTY, Line, bar_pieces
+from console.session.mock_facts import rows_done
+from console.text.lines import EMPTY
 from console.text.wrap import wrapped
-from console.views.mock import problem_lines, progress_text, rows_done, share, summary_lines
-from console.widgets.dataset_picker import DatasetPicker
-from console.widgets.dataset_preview import DatasetPreview, preview_lines
-from console.widgets.dataset_results import ResultList
-from console.widgets.mock_form import MockFieldError, MockForm
-from console.widgets.pane import TextPane
+from console.ui.keys import keys
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane, centred
 from core.events import MockRowDone
-from core.state import Mock
+from core.state import Mock, State
 
 _PREVIEW_SECONDS = 5.0
 """Seconds a start waits for the preview of its dataset."""
-_WRITING = frozenset({"start", "start_over", "pause", "resume", "stop"})
+_WRITING = frozenset({"start", "start_over", "send"})
 """Actions that a read-only console does not offer."""
 
 
@@ -54,23 +53,19 @@ class MockScreen(ConsoleScreen):
     AUTO_FOCUS = ""
     spare_keys: ClassVar[tuple[str, ...]] = ("start_over",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "start", "Start", id="mock.start", tooltip="Send the dataset's rows"),
-        Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send no more rows for now"),
-        Binding("r", "resume", "Resume", id="mock.resume", tooltip="Continue sending"),
-        Binding("k", "stop", "Stop", id="mock.stop", tooltip="Stop after the requests in flight"),
-        Binding(
-            "o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset and preview its rows"
+        *keys(
+            ("s", "start", "Start", "mock.start", "Send the dataset's rows"),
+            ("p", "send('mock.pause')", "Pause", "mock.pause", "Send no more rows for now"),
+            ("r", "send('mock.resume')", "Resume", "mock.resume", "Continue sending"),
+            ("k", "send('mock.stop')", "Stop", "mock.stop", "Stop after the requests in flight"),
+            ("o", "pick", "Dataset", "mock.pick", "Pick a dataset and preview its rows"),
+            ("e", "edit", "Edit", "mock.edit", "Go to the fields"),
         ),
-        Binding("e", "edit", "Edit", id="mock.edit", tooltip="Go to the fields"),
-        Binding(
-            "n",
-            "start_over",
-            "Start over",
-            show=False,
-            id="mock.anew",
-            tooltip="Start over instead of continuing",
+        *keys(
+            ("n", "start_over", "Start over", "mock.anew", "Start over instead of continuing"),
+            ("escape", "leave_form", "Leave the fields", "mock.leave"),
+            shown=False,
         ),
-        Binding("escape", "leave_form", "Leave the fields", show=False, id="mock.leave"),
     ]
 
     def __init__(self) -> None:
@@ -85,13 +80,22 @@ class MockScreen(ConsoleScreen):
         yield TextPane(id="mock-bar")
         yield MockForm()
         yield TextPane(id="mock-error")
+        opens = "Group", "The group of this row"
         with Horizontal(id="mock-body"):
-            yield ResultList(id="mock-results")
-            yield _Side(id="mock-side")
+            yield ItemList(id="mock-results", newest_first=True, opens=opens, letters=False)
+            yield DatasetPreview(id="mock-side")
 
     def on_mount(self) -> None:
         """Preview the shipped questions."""
         self._preview()
+
+    @property
+    def _results(self) -> ItemList:
+        return self.query_one("#mock-results", ItemList)
+
+    @property
+    def _side(self) -> DatasetPreview:
+        return self.query_one(DatasetPreview)
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -100,14 +104,12 @@ class MockScreen(ConsoleScreen):
         painted = {"*", "mock", "clock", "proxy", "children", "alerts", "progress"}
         if dirty.isdisjoint(painted | {"groups"}):
             return
-        mock, now = self.session.state.mock, self.session.now()
-        alive = self.session.mock_running
-        width = max(20, self.size.width - 2)
-        stall = stall_words(self.session.state, now)
+        session, state = self.session, self.session.state
+        mock, now, alive = state.mock, session.now(), session.mock_running
+        width, stall = max(20, self.size.width - 2), stall_words(state, now)
+        can_start, pause = not session.read_only, pause_text(session)
         self.query_one("#mock-summary", TextPane).show_lines(
-            summary_lines(
-                mock, now, width, alive, not self.session.read_only, stall, pause_text(self.session)
-            )
+            summary_lines(mock, now, width, alive, can_start, stall, pause)
         )
         if dirty.isdisjoint(painted):
             return
@@ -117,28 +119,37 @@ class MockScreen(ConsoleScreen):
         bar.show_lines([progress_line(mock, width)])
         form = self.query_one(MockForm)
         self.set_class(alive and not form.has_focus_within, "-running")
-        self._set_fresh(mock is None)
+        self._paint_results(mock)
         if mock is not None and mock.mock_id != self._filled:
             self._filled = mock.mock_id
             form.fill(mock)
-        self.query_one(ResultList).take(
-            mock, lambda row: self.session.state.groups.get(row.group_id)
-        )
-        if dirty.isdisjoint({"*", "mock", "children"}):
-            return
-        problems = tuple(mock.problems) if mock is not None else ()
-        self.set_class(bool(problems), "-problems")
-        self.query_one(_Side).show_problems(problems, mock.dataset if mock is not None else "")
+            self._results.action_edge(0)
+        if not dirty.isdisjoint({"*", "mock", "children"}):
+            problems = tuple(mock.problems) if mock is not None else ()
+            self.set_class(bool(problems), "-problems")
+            self._side.show_problems(problems, mock.dataset if mock is not None else "")
 
-    def _set_fresh(self, fresh: bool) -> None:
-        """Show only the preview while there is no run."""
-        results = self.query_one(ResultList)
-        if fresh and results.has_focus:
+    def _paint_results(self, mock: Mock | None) -> None:
+        """List the rows that were sent; before the first run there is only the preview."""
+        results, groups = self._results, self.session.state.groups
+        if mock is None and results.has_focus:
             self.set_focus(None)
-        self.set_class(fresh, "-fresh")
-        results.display = not fresh
-        if not fresh and self.focused is None:
+        self.set_class(mock is None, "-fresh")
+        results.display = mock is not None
+        if mock is not None and self.focused is None:
             results.focus()
+        rows = mock.rows[::-1] if mock is not None else []
+
+        def items(width: int) -> list[ListItem]:
+            if not rows:
+                text = "Rows that were sent appear here, newest first."
+                return [ListItem("", (EMPTY, centred(text, width)))]
+            return [
+                ListItem(_key(row), (result_line(row, width, groups.get(row.group_id)),))
+                for row in rows
+            ]
+
+        results.show_items(tuple(items(max(1, results.size.width))), items)
 
     # --- the form ----------------------------------------------------------------------------
 
@@ -153,7 +164,7 @@ class MockScreen(ConsoleScreen):
         source = (values["dataset"].strip(), values["columns"].strip())
         if source != self._previewed:
             self._previewed = source
-            self.query_one(_Side).load(partial(previews, *source, self.session.home))
+            self._side.load(partial(previews, *source, self.session.home))
 
     def _show_error(self, text: str, tone: str = "$reward-down") -> None:
         pane = self.query_one("#mock-error", TextPane)
@@ -177,7 +188,7 @@ class MockScreen(ConsoleScreen):
         self._leave()
 
     def _leave(self) -> None:
-        results = self.query_one(ResultList)
+        results = self._results
         self.set_focus(results if results.display else None)
         self.set_class(self.session.mock_running, "-running")
 
@@ -193,26 +204,16 @@ class MockScreen(ConsoleScreen):
 
     # --- results -----------------------------------------------------------------------------
 
-    def on_item_list_opened(self, event: ResultList.Opened) -> None:
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Open the group of a row."""
-        row = self.query_one(ResultList).row_of(event.key)
-        group_id = self._group_of(row) if row is not None else ""
-        if not group_id:
-            self.notify(
-                "There is no group for this row: it went to another target, or never arrived",
-                severity="warning",
-            )
-            return
-        rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
-        neighbors = [group for row in rows if (group := self._group_of(row))]
-        self.host.push_screen(GroupScreen(group_id, neighbors))
-
-    def _group_of(self, row: MockRowDone) -> str:
-        groups = self.session.state.groups
-        if row.group_id:
-            return row.group_id
-        matches = (group for group in reversed(groups.values()) if group.row_id == row.row_id)
-        return next((match.group_id for match in matches), "")
+        state = self.session.state
+        rows = state.mock.rows[::-1] if state.mock is not None else []
+        groups = {_key(row): group_id for row in rows if (group_id := _group_of(row, state))}
+        if event.key in groups:
+            self.host.push_screen(GroupScreen(groups[event.key], [*groups.values()]))
+        elif event.key:
+            why = "There is no group for this row: it went to another target, or never arrived"
+            self.host.say(why, "warning")
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -220,20 +221,28 @@ class MockScreen(ConsoleScreen):
         """Offer keys that have an effect now; none that writes on a read-only console."""
         if action in _WRITING and self.session.read_only:
             return False
-        mock = self.session.state.mock
         alive = self.session.mock_running
         match action:
             case "start" | "pick":
                 return not alive
             case "start_over":
-                return not alive and mock is not None
-            case "pause" | "resume" | "stop":
-                return alive and may_send(self.session, f"mock.{action}")
+                return not alive and self.session.state.mock is not None
+            case "send":
+                return alive and may_send(self.session, str(parameters[0]))
         return True
 
-    def action_start(self) -> None:
+    def action_start(self, **options: bool) -> None:
         """Check the fields, then start the run."""
-        self._start()
+        try:
+            args = self.query_one(MockForm).arguments()
+        except MockFieldError as error:
+            self._show_refusal(error.field, str(error))
+            return
+        self._preview()  # the preview may not include the last keystrokes yet
+        if args.get("dataset") and not self._side.loaded:
+            self._start_after_preview(**options)
+        else:
+            self._send(args, **options)
 
     @work(group="start_over", exclusive=True, exit_on_error=False)
     async def action_start_over(self) -> None:
@@ -245,19 +254,7 @@ class MockScreen(ConsoleScreen):
             "Their groups and results stay."
         )
         if await self.host.confirm("Start over?", body, "Start over"):
-            self._start(restart=True)
-
-    def _start(self, **options: bool) -> None:
-        try:
-            args = self.query_one(MockForm).arguments()
-        except MockFieldError as error:
-            self._show_refusal(error.field, str(error))
-            return
-        self._preview()  # the preview may not include the last keystrokes yet
-        if args.get("dataset") and not self.query_one(_Side).loaded:
-            self._start_after_preview(**options)
-        else:
-            self._send(args, **options)
+            self.action_start(restart=True)
 
     @work(group="start", exclusive=True, exit_on_error=False)
     async def _start_after_preview(self, **options: bool) -> None:
@@ -267,14 +264,14 @@ class MockScreen(ConsoleScreen):
         self._show_error("Checking the dataset …", "$muted")
         with suppress(TimeoutError):  # e.g. an unreachable share: the mock user reports the cause
             async with asyncio.timeout(_PREVIEW_SECONDS):
-                await self.query_one(_Side).wait_until_loaded()
+                await self._side.wait_until_loaded()
         if form.values() == typed:
             self._send(form.arguments(), **options)
 
     @work(group="send", exclusive=True, exit_on_error=False)
     async def _send(self, args: dict[str, Any], **options: bool) -> None:
         """Send the command; ask first while training is paused."""
-        preview = self.query_one(_Side).preview
+        preview = self._side.preview
         if preview.error and args.get("dataset", "") == preview.path:
             self._show_refusal("dataset", f"The dataset {preview.error}")
             return
@@ -288,61 +285,20 @@ class MockScreen(ConsoleScreen):
         self._invalid_field = field
         self._show_error(f"{why} · e goes to the field")
 
-    def action_pause(self) -> None:
-        """Pause the run."""
-        self.host.run_command("mock.pause")
-
-    def action_resume(self) -> None:
-        """Resume the run."""
-        self.host.run_command("mock.resume")
-
-    def action_stop(self) -> None:
-        """Ask, then stop after the requests in flight."""
-        work = _ask_and_stop(self.host)
-        self.host.run_worker(work, group="question", exclusive=True, exit_on_error=False)
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_send(self, command: str) -> None:
+        """Pause or resume the run; stop it after a question."""
+        body = "It stops after the requests in flight; the next start goes on where it stopped."
+        if command != "mock.stop" or await self.host.confirm("Stop the mock user?", body, "Stop"):
+            self.host.run_command(command)
 
 
-async def _ask_and_stop(host: AppHost) -> None:
-    body = "It stops after the requests in flight; the next start goes on where it stopped."
-    if await host.confirm("Stop the mock user?", body, "Stop"):
-        await host.send_command("mock.stop")
+def _key(row: MockRowDone) -> str:
+    return f"{row.row_id} {row.at}"
 
 
-class _Side(DatasetPreview):
-    """Broken rows of the run, then the preview of the dataset in the form."""
-
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
-        super().__init__(id=id)
-        self._problems: tuple[str, ...] = ()
-        self._dataset = ""
-
-    def show_problems(self, problems: tuple[str, ...], dataset: str) -> None:
-        """Show rows that the run of `dataset` could not use."""
-        self._problems, self._dataset = problems, dataset
-        self.paint_preview()
-
-    def paint_preview(self) -> None:
-        problems, preview = self._problems, self.preview
-        known = preview.kind or preview.error
-        if preview.bad or (known and not self._is_dataset_of_run(preview.path)):
-            problems = ()  # the preview lists them too, or they belong to another dataset
-        self.show(
-            (problems, preview),
-            lambda width: [*problem_lines(problems, width), *preview_lines(preview, width)],
-        )
-
-    def _is_dataset_of_run(self, text: str) -> bool:
-        """Return whether `text` of the form names the dataset of the run."""
-        if text in ("", SHIPPED):
-            return not field_text(self._dataset)
-        named, asked = Path(text).expanduser(), Path(self._dataset)
-        return named == asked if named.is_absolute() else named.name == asked.name
-
-
-def progress_line(mock: Mock | None, width: int) -> Line:
-    """Return bar and figures; nothing before the first start."""
-    if mock is None:
-        return EMPTY
-    label = f" {progress_text(mock)}"
-    tone = "$reward-up" if mock.phase in ("running", "finished") else "$muted"
-    return (*bar_pieces(share(mock), max(4, width - len(label)), tone), (label, "bold"))
+def _group_of(row: MockRowDone, state: State) -> str:
+    """Return the group of a row: its own, else the newest of a row with this id; else empty."""
+    groups = reversed(state.groups.values())
+    newest = (group.group_id for group in groups if group.row_id == row.row_id)
+    return row.group_id or next(newest, "")

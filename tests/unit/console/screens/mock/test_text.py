@@ -3,8 +3,9 @@
 import pytest
 
 from console.models.preview import read_preview
+from console.screens.mock.text import result_line, summary_lines
+from console.session.mock_facts import rate, seconds_left
 from console.text.lines import line_width
-from console.views.mock import rate, result_line, seconds_left, summary_lines
 from core.events import MockRowDone
 from core.state import Mock
 from tests.support.console import HOSTILE, NOW

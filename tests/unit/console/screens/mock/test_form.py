@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.widgets.mock_form import FIELDS, MockFieldError, read_fields
+from console.screens.mock.form import FIELDS, MockFieldError, read_fields
 
 
 def test_valid_fields_become_arguments() -> None:
