@@ -156,8 +156,8 @@ class HttpTransport:
             resolver=_ThreadResolver(),
             use_dns_cache=False,
         )
-        make = partial[ResponseHandler](_Connection, loop=asyncio.get_running_loop())
-        connector._factory = make  # there is no argument for it
+        loop = asyncio.get_running_loop()
+        connector._factory = partial(_Connection, loop=loop)  # type: ignore[assignment]  # a subclass
         session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, connect=self.connect_timeout),
