@@ -40,7 +40,7 @@ _SPAN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RunRow:
     """A run with what its line in the table shows."""
 
     run: EngineRun
@@ -85,23 +85,23 @@ _NAMED, _NAMED_OR_JOB = "name or note", "name, note or job"
 """Titles of the last column where the job has a column of its own, and where it has not."""
 
 
-def _named(row: _Row, job: str = "") -> Cell:
+def _named(row: _RunRow, job: str = "") -> Cell:
     """Return the name of a run, else its note, else `job`."""
     known = one_line(row.run.name or row.run.note.partition("\n")[0], 80)
     return known or job, "" if row.run.name or row.run.note else "$muted"
 
 
-def _lasted(row: _Row) -> Cell:
+def _lasted(row: _RunRow) -> Cell:
     tone = "bold $engine-rolling" if row.run.running else ""
     return duration(duration_of(row.run, row.now)), tone
 
 
-def _judged(row: _Row) -> Cell:
+def _judged(row: _RunRow) -> Cell:
     word = verdict_word(row.run)
     return word, VERDICT_TONES.get(word, "$muted")
 
 
-_COLUMNS: tuple[Column[_Row], ...] = (
+_COLUMNS: tuple[Column[_RunRow], ...] = (
     Column("run", 4, lambda row: str(row.run.number), "bold", right=True),
     Column("", 1, lambda row: PIN if row.run.pinned else "", "$accent"),
     Column("began", 11, lambda row: when(row.run.began), "$muted", rank=1),
@@ -138,7 +138,7 @@ def small_curve(run: EngineRun) -> str:
     return sparkline([0.06 + 0.94 * (value - low) / span for value in thin], full=1.0).plain
 
 
-def _table(width: int, several: bool) -> tuple[Table[_Row], tuple[str, ...]]:
+def _table(width: int, several: bool) -> tuple[Table[_RunRow], tuple[str, ...]]:
     """Return the table, and the titles of the columns that it must not show."""
     table = _APART if width >= _ROOMY else _CLOSE
     others = () if several else ("server",)
@@ -168,7 +168,7 @@ def table_row(
     """
     table, without = _table(width, several)
     mark = (f"{MARK if marked else ' '} ", "bold $winner")
-    return (mark, *table.row(_Row(run, job_of(runs, run), now), width - 2, without))
+    return (mark, *table.row(_RunRow(run, job_of(runs, run), now), width - 2, without))
 
 
 # --- one run --------------------------------------------------------------------------------------

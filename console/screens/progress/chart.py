@@ -16,7 +16,8 @@ BASELINE, LOOK, OLDER, HUMAN, CHECKPOINT = "◉", "●", "○", "◆", "▲"
 _BAR, _LEVEL = "│", "┈"
 _SHORT = 6
 """Below this number of lines the checkpoints have no line of their own."""
-_TRAINING = "⠤⠤"
+_TRAINING, _TRAINING_TONE = "⠤⠤", "$muted"
+"""Sign and colour of the training reward: the looks stand out against it."""
 Value = tuple[int, float]
 """A step and a value."""
 
@@ -102,7 +103,7 @@ def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:
     first, last = ends
     plot = Plot(columns, rows, (first, last))
     if left is not None:
-        plot.line(series.training, left, "$engine-post")
+        plot.line(series.training, left, _TRAINING_TONE)
     if (axis := right if series.wins else left) is not None:
         _draw_looks(plot, series.looks, axis)
     if right is not None:
@@ -145,7 +146,7 @@ def _legend(series: LookSeries, width: int) -> list[Line]:
             (baselines, BASELINE, "$curve", "baseline"),
             (len(series.looks) > len(baselines), LOOK, "$curve", "probe" if brief else probe),
             (older, OLDER, "$muted", "earlier" if brief else "earlier comparison"),
-            (series.training, _TRAINING, "$engine-post", "training" + " reward" * (not brief)),
+            (series.training, _TRAINING, _TRAINING_TONE, "training" + " reward" * (not brief)),
             (series.human, HUMAN, "$winner", f"human {'' if brief else 'win rate '}(right)"),
             (series.checkpoints, CHECKPOINT, "$returned", "checkpoint"),
         )
@@ -190,7 +191,7 @@ def look_lines(
             (f" ({number(point.low)} to {number(point.high)})", "$curve"),
         ]
     for word, values, tone in (
-        ("training", series.training, "$engine-post"),
+        ("training", series.training, _TRAINING_TONE),
         ("human", series.human, "$winner"),
     ):
         if values:

@@ -9,7 +9,9 @@ from ajet_swarm.common.text import one_line, plural
 from console.text.format import UNKNOWN, number
 from console.text.lines import EMPTY, Line, fit, line_text
 from console.text.wrap import wrapped
+from console.ui.table import Cell, Column, Table
 from core.control_payloads import EpisodeTokens, Token, TokenCall
+from core.state import Group
 
 WIDE = 110
 """Cells from which probabilities stand beside log-probs."""
@@ -21,21 +23,14 @@ _NO_POLICY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The candidate whose tokens are shown."""
-
-    candidate: int
-    of: int
-    episode_uuid: str = ""
-    query: str = ""
-
-
-def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Line:
+def title_line(
+    group: Group | None, candidate: int, tokens: EpisodeTokens | None, width: int
+) -> Line:
     """Return the candidate, its reward, and the policy of the current log-probs."""
+    candidates = group.candidates if group is not None else []
     pieces: list[tuple[str, str]] = [
         ("Tokens ", "bold $heading"),
-        (f" candidate {subject.candidate + 1} of {subject.of} ", "bold"),
+        (f" candidate {candidate + 1} of {len(candidates)} ", "bold"),
     ]
     if tokens is not None:
         reward = UNKNOWN if tokens.reward is None else number(tokens.reward)
@@ -44,13 +39,13 @@ def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Li
             pieces.append(("  still running", "$warning"))
         if tokens.step is not None:
             pieces.append((f"  now: after {plural(tokens.step, 'update')}", "$muted"))
-    episode = f"  episode {one_line(subject.episode_uuid, 40)[:8]}"
-    if subject.episode_uuid and sum(len(text) for text, _ in pieces) + len(episode) <= width:
+    uuid = candidates[candidate].episode_uuid if candidate < len(candidates) else ""
+    episode = f"  episode {one_line(uuid, 40)[:8]}"
+    if uuid and len(line_text(pieces)) + len(episode) <= width:
         pieces.append((episode, "$muted"))
-    title_text = line_text(pieces)
-    room = width - len(title_text) - 3
-    if room > 12 and subject.query:
-        pieces.append((f"  {fit('“' + one_line(subject.query, 200) + '”', room)}", "$muted"))
+    room = width - len(line_text(pieces)) - 3
+    if room > 12 and group is not None and group.query:
+        pieces.append((f"  {fit('“' + one_line(group.query, 200) + '”', room)}", "$muted"))
     return tuple(pieces)
 
 
@@ -60,12 +55,89 @@ def refusal_lines(what: str, todo: str, width: int) -> list[Line]:
     return [*lines, *(((text, "$muted"),) for text in wrapped(todo, width, 600))]
 
 
+@dataclass(frozen=True, slots=True)
+class _TokenRow:
+    """A token with its place in the call, from 1."""
+
+    place: int
+    token: Token
+
+    @property
+    def diff(self) -> float | None:
+        """Change of its log-prob since it was sampled."""
+        then, now = self.token.logprob, self.token.logprob_now
+        return None if then is None or now is None else now - then
+
+    @property
+    def tone(self) -> str:
+        """Colour of the change."""
+        if self.diff is None or abs(self.diff) < _STILL:
+            return "$faint"
+        return "$reward-up" if self.diff > 0 else "$reward-down"
+
+
+def _loss(row: _TokenRow) -> Cell:
+    return str(row.token.mask), "bold" if row.token.mask else "$muted"
+
+
+def _logprob(value: float | None) -> str:
+    return "0" if value is not None and abs(value) < 0.0005 else number(value, 3)
+
+
+def _diff(row: _TokenRow) -> Cell:
+    if row.diff is None:
+        return UNKNOWN, row.tone
+    return "0" if abs(row.diff) < _STILL else f"{row.diff:+.2f}", row.tone
+
+
+def _chance(logprob: float | None) -> str:
+    return UNKNOWN if logprob is None else f"{100 * math.exp(min(0.0, logprob)):.1f}%"
+
+
+def _ratio(row: _TokenRow) -> str:
+    return UNKNOWN if row.diff is None else f"{math.exp(min(row.diff, 20.0)):.2f}"
+
+
+def _change(row: _TokenRow) -> Cell:
+    """Return the change of the log-prob as a bar around its middle."""
+    half, diff = _BAR // 2, row.diff or 0.0
+    cells = min(half, round(abs(diff) * half))
+    left = "█" * cells if diff < 0 else ""
+    right = "█" * min(cells, half - 1) if diff >= 0 else ""
+    return f"  {left:>{half}}│{right}", row.tone
+
+
+def _text(row: _TokenRow) -> Cell:
+    token = row.token
+    text = UNKNOWN if token.text is None else one_line(repr(token.text), 200)
+    return f"  {text}", "bold" if token.mask and token.text is not None else "$muted"
+
+
+_TABLE: Table[_TokenRow] = Table(
+    (
+        Column("#", 5, lambda row: str(row.place), "$faint", right=True),
+        Column("id", 7, lambda row: str(row.token.id), "$muted", right=True),
+        Column("loss", 6, _loss, right=True),
+        Column("sampled", 9, lambda row: _logprob(row.token.logprob), right=True),
+        Column("now", 9, lambda row: _logprob(row.token.logprob_now), right=True),
+        Column("diff", 8, _diff, right=True),
+        Column("p then", 8, lambda row: _chance(row.token.logprob), "$muted", right=True),
+        Column("p now", 8, lambda row: _chance(row.token.logprob_now), "$muted", right=True),
+        Column("ratio", 8, _ratio, "$muted", right=True),
+        Column("  change", _BAR + 2, _change),
+        Column("  text", 6, _text, most=999),
+    ),
+    gap="",
+)
+
+
+def _without(width: int) -> tuple[str, ...]:
+    return () if width >= WIDE else ("p then", "p now", "ratio", "  change")
+
+
 def head_line(width: int) -> Line:
     """Return the titles of the columns."""
-    wide = f"{'p then':>8}{'p now':>8}{'ratio':>8}  {'change':<{_BAR}}" if width >= WIDE else ""
-    return (
-        (f"{'#':>5}{'id':>7}{'loss':>6}{'sampled':>9}{'now':>9}{'diff':>8}{wide}  text", "$muted"),
-    )
+    return _TABLE.head(width, _without(width))
 
 
 def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
@@ -105,7 +177,8 @@ def _rows(call: TokenCall, width: int, unfolded: bool) -> list[Line]:
     for trained, run in groupby(numbered, key=lambda item: bool(item[1].mask)):
         rows = list(run)
         if trained or unfolded:
-            lines += [_row(place, token, width) for place, token in rows]
+            shown = [_TokenRow(place, token) for place, token in rows]
+            lines += [_TABLE.row(row, width, _without(width)) for row in shown]
         else:
             lines.append(_fold([token for _, token in rows], width))
     return lines
@@ -115,59 +188,3 @@ def _fold(tokens: Sequence[Token], width: int) -> Line:
     head = f"{'▸':>5} {plural(len(tokens), 'token')} read, not trained on  (z unfolds)  "
     text = "".join(token.text or "" for token in tokens)
     return ((head, "$muted"), (fit(one_line(text, 400), max(0, width - len(head))), "$faint"))
-
-
-def _row(place: int, token: Token, width: int) -> Line:
-    diff = None
-    if token.logprob is not None and token.logprob_now is not None:
-        diff = token.logprob_now - token.logprob
-    tone = _tone(diff)
-    pieces: list[tuple[str, str]] = [
-        (f"{place:>5}", "$faint"),
-        (f"{token.id:>7}", "$muted"),
-        (f"{token.mask:>6}", "bold" if token.mask else "$muted"),
-        (f"{_logprob(token.logprob):>9}", ""),
-        (f"{_logprob(token.logprob_now):>9}", ""),
-        (f"{UNKNOWN if diff is None else _signed(diff):>8}", tone),
-    ]
-    if width >= WIDE:
-        pieces += _chances(token, diff, tone)
-    used = sum(len(text) for text, _ in pieces) + 2
-    text = UNKNOWN if token.text is None else repr(token.text)
-    pieces += [("  ", ""), (fit(one_line(text, 200), max(0, width - used)), _text_tone(token))]
-    return tuple(pieces)
-
-
-def _text_tone(token: Token) -> str:
-    return "bold" if token.mask and token.text is not None else "$muted"
-
-
-def _chances(token: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
-    """Return both probabilities, their ratio, and the change as a bar around its middle."""
-    ratio = UNKNOWN if diff is None else f"{math.exp(min(diff, 20.0)):.2f}"
-    text = f"{_chance(token.logprob):>8}{_chance(token.logprob_now):>8}{ratio:>8}  "
-    half = _BAR // 2
-    cells = 0 if diff is None else min(half, round(abs(diff) * half))
-    if diff is not None and diff < 0:
-        bar = " " * (half - cells) + "█" * cells + "│" + " " * (half - 1)
-    else:
-        bar = " " * half + "│" + "█" * min(cells, half - 1) + " " * max(0, half - 1 - cells)
-    return [(text, "$muted"), (bar, tone)]
-
-
-def _chance(logprob: float | None) -> str:
-    return UNKNOWN if logprob is None else f"{100 * math.exp(min(0.0, logprob)):.1f}%"
-
-
-def _logprob(value: float | None) -> str:
-    return "0" if value is not None and abs(value) < 0.0005 else number(value, 3)
-
-
-def _signed(diff: float) -> str:
-    return "0" if abs(diff) < _STILL else f"{diff:+.2f}"
-
-
-def _tone(diff: float | None) -> str:
-    if diff is None or abs(diff) < _STILL:
-        return "$faint"
-    return "$reward-up" if diff > 0 else "$reward-down"

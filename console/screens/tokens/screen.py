@@ -4,12 +4,14 @@ from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
-from console.views.tokens import Subject, head_line, refusal_lines, title_line, token_lines
+from console.screens.tokens.text import head_line, refusal_lines, title_line, token_lines
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from core.control_payloads import EpisodeTokens
 from core.state import Candidate, Group
 
@@ -25,28 +27,14 @@ class TokensScreen(ConsoleScreen):
         "their ratio, which training clips. Tokens of the prompt are folded. Only the embedded "
         "engine has a token log, for its newest episodes."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "step(-1)", "Candidate", key_display="←", show=False),
-        Binding(
-            "right,l,tab",
-            "step(1)",
-            "Candidate",
-            key_display="← →",
-            id="tokens.next",
-            tooltip="The tokens of another candidate",
-        ),
-        Binding("z", "fold", "Unfold", id="tokens.fold", tooltip="Context tokens"),
-        Binding(
-            "r", "read", "Read again", id="tokens.read", tooltip="Log-probs by the current policy"
-        ),
-        Binding("up,k", "scroll_rows(-1)", "Up", show=False),
-        Binding("down,j", "scroll_rows(1)", "Down", show=False),
-        Binding("pageup", "scroll_rows(-15)", "Page up", show=False),
-        Binding("pagedown,space", "scroll_rows(15)", "Page down", show=False),
-        Binding("home,g", "scroll_rows(-1000000)", "Top", show=False),
-        Binding("end,G", "scroll_rows(1000000)", "Bottom", show=False),
-        Binding("escape", "dismiss", "Back", id="tokens.leave"),
-    ]
+    AUTO_FOCUS: ClassVar[str | None] = "ScrolledPane"
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("left,h", "step(-1)", "Candidate"),
+        ("right,l,tab", "step(1)", "Candidate", "tokens.next", "Of another candidate", "← →"),
+        ("z", "fold", "Unfold", "tokens.fold", "Context tokens"),
+        ("r", "read", "Read again", "tokens.read", "Log-probs by the current policy"),
+        ("escape", "dismiss", "Back", "tokens.leave"),
+    )
 
     def __init__(self, group_id: str, candidate: int) -> None:
         super().__init__()
@@ -58,7 +46,7 @@ class TokensScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         yield TextPane(id="tokens-title")
-        yield TextPane(id="tokens-rows")
+        yield ScrolledPane(id="tokens-rows")
 
     def on_mount(self) -> None:
         """Read the log."""
@@ -76,28 +64,20 @@ class TokensScreen(ConsoleScreen):
     @property
     def candidate(self) -> Candidate | None:
         """The candidate; None when it is no longer in memory."""
-        group = self.group
-        if group is None or not 0 <= self._candidate_index < len(group.candidates):
-            return None
-        return group.candidates[self._candidate_index]
-
-    @property
-    def rows(self) -> TextPane:
-        """The pane that scrolls."""
-        return self.query_one("#tokens-rows", TextPane)
-
-    # --- reading -----------------------------------------------------------------------------
+        candidates = self.group.candidates if self.group is not None else []
+        here = 0 <= self._candidate_index < len(candidates)
+        return candidates[self._candidate_index] if here else None
 
     def action_read(self) -> None:
         """Read the log, with log-probs by the current policy."""
         candidate, group = self.candidate, self.group
         self._tokens = None
+        self._message = ("Reading the token log…", "")
         if candidate is None or group is None:
             self._message = ("This group is no longer in memory", "")
         elif not candidate.episode_uuid:
             self._message = ("This candidate has no episode: there is nothing to show", "")
         else:
-            self._message = ("Reading the token log…", "")
             self._fetch(candidate.episode_uuid, group.server)
         self._paint()
 
@@ -110,48 +90,35 @@ class TokensScreen(ConsoleScreen):
         if self.is_mounted:
             self._paint()
 
-    # --- painting ----------------------------------------------------------------------------
-
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint on the first show and for another size only."""
         if "*" in dirty:
             self._paint()
 
     def _paint(self) -> None:
-        candidate, group = self.candidate, self.group
-        count = len(group.candidates) if group is not None else 0
-        subject = Subject(
-            self._candidate_index,
-            count,
-            candidate.episode_uuid if candidate is not None else "",
-            group.query if group is not None else "",
-        )
-        tokens, unfolded, message = self._tokens, self._unfolded, self._message
+        group, index, tokens = self.group, self._candidate_index, self._tokens
+        unfolded, message = self._unfolded, self._message
+        episode = self.candidate.episode_uuid if self.candidate is not None else ""
         self.query_one("#tokens-title", TextPane).show(
-            (subject, id(tokens)), lambda width: [title_line(subject, tokens, width)]
+            (self._group_id, index, episode, id(tokens)),
+            lambda width: [title_line(group, index, tokens, width)],
         )
-        rows = self.rows
+        rows = self.query_one("#tokens-rows", TextPane)
         rows.show_head(tokens is None, lambda width: head_line(width) if tokens is not None else ())
         if tokens is None:
             rows.show(message, lambda width: refusal_lines(*message, width))
         else:
             rows.show((tokens, unfolded), lambda width: token_lines(tokens, width, unfolded))
 
-    # --- keys --------------------------------------------------------------------------------
-
     def action_step(self, by: int) -> None:
         """Show the tokens of another candidate."""
         group = self.group
         if group is not None and group.candidates:
             self._candidate_index = (self._candidate_index + by) % len(group.candidates)
-            self.rows.scroll_home(animate=False)
+            self.query_one("#tokens-rows", TextPane).scroll_home(animate=False)
             self.action_read()
 
     def action_fold(self) -> None:
         """Unfold the context tokens, or fold them again."""
         self._unfolded = not self._unfolded
         self._paint()
-
-    def action_scroll_rows(self, rows: int) -> None:
-        """Scroll."""
-        self.rows.scroll_relative(y=rows, animate=False, immediate=True)
