@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from engine.interface import (
     WeightSnapshots,
 )
 from engine.llm.calls import CLIENT_LEFT, prepare_call
-from engine.llm.chat import ChatRequest, Count, Message, Temperature, answer_message
+from engine.llm.chat import ChatRequest, answer_message, checked, read_chat
 from engine.routes.llm import until_disconnected
 from engine.server.lifecycle import Engine, EngineError, global_step_of
 
@@ -38,26 +39,22 @@ class SampleRequest(BaseModel):
     """A request for answers of a snapshot; other fields are ignored."""
 
     snapshot: str = Field(min_length=1, max_length=64, description="Id of a snapshot.")
-    messages: list[Message] = Field(min_length=1)
+    messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] | None = None
     n: int = Field(ge=1, le=MOST_ANSWERS, description="Number of answers.")
     seed: int | None = Field(
         default=None, description="Answer i is sampled with seed + i; null: with a fresh seed."
     )
-    temperature: Temperature | None = Field(default=None, description="Null: the job's.")
-    max_tokens: Count | None = Field(default=None, description="Null: as of a chat call.")
+    temperature: float | None = Field(default=None, ge=0, le=100, description="Null: the job's.")
+    max_tokens: int | None = Field(default=None, description="Null: as of a chat call.")
     likeliest: bool = Field(
         default=False, description="Whether the answer of temperature 0 follows the others."
     )
 
     def chat(self) -> ChatRequest:
-        """Return the equivalent chat request."""
-        return ChatRequest(
-            messages=self.messages,
-            tools=self.tools,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-        )
+        """Return the equivalent chat request; raises `ApiError` for an invalid field."""
+        used = {"messages", "tools", "temperature", "max_tokens"}
+        return read_chat(checked(self.model_dump(include=used)))
 
 
 class SampledMessage(BaseModel):
@@ -106,7 +103,7 @@ def add_snapshot_routes(router: APIRouter, engine: Engine) -> None:
             step=global_step_of(completions[0].step),
             answers=[
                 SampledMessage(
-                    message=answer_message(completion),
+                    message=answer_message(completion, f"call_{uuid.uuid4().hex}"),
                     finish_reason=completion.finish_reason,
                     tokens=len(completion.tokens),
                 )
