@@ -282,6 +282,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "./shim && PYTHONPATH=./shim python train.py",
         ),
         Verb(
+            "skills",
+            "console.cli.folders.skills:add",
+            "Write instructions with which coding agents use this program",
+            ".claude/skills",
+        ),
+        Verb(
             "debug-episode",
             "console.cli.folders.debug_episode:add",
             "Run one episode of a folder and print its trace: calls, tokens, reward, traceback",

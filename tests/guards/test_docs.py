@@ -24,6 +24,7 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         ROOT / "README.md",
         *ROOT.glob("examples/*/README.md"),
+        *ROOT.glob("console/skills/*/SKILL.md"),
         *GENERATED,
     }
 )
