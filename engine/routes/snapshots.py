@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import (
@@ -35,17 +35,26 @@ class TakenSnapshot(BaseModel):
     step: int = Field(description="Global step of an answer of these weights.")
 
 
+class ChatMessage(BaseModel):
+    """A message of a chat completion."""
+
+    model_config = ConfigDict(extra="allow")
+    role: str
+
+
 class SampleRequest(BaseModel):
     """A request for answers of a snapshot; other fields are ignored."""
 
     snapshot: str = Field(min_length=1, max_length=64, description="Id of a snapshot.")
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     tools: list[dict[str, Any]] | None = None
     n: int = Field(ge=1, le=MOST_ANSWERS, description="Number of answers.")
     seed: int | None = Field(
         default=None, description="Answer i is sampled with seed + i; null: with a fresh seed."
     )
-    temperature: float | None = Field(default=None, ge=0, le=100, description="Null: the job's.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=100, allow_inf_nan=False, description="Null: the job's."
+    )
     max_tokens: int | None = Field(default=None, description="Null: as of a chat call.")
     likeliest: bool = Field(
         default=False, description="Whether the answer of temperature 0 follows the others."
