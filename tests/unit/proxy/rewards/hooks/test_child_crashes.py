@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from proxy.rewards.hooks import child, protocol
-from proxy.rewards.hooks.protocol import FromChild, ScoreCall, Scored, Stack, ToChild
+from proxy.rewards.hooks.protocol import CancelCall, FromChild, ScoreCall, Scored, Stack, ToChild
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import ScoreSheet, SourceHealth
 from tests.support.capped_clock import skip
@@ -190,6 +190,40 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(
     assert fault(sheet).line == 13
     assert source.pid == pid
     assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
+
+
+async def test_a_process_that_does_not_run_is_not_killed(
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int]
+) -> None:
+    """As on a machine that is too busy for it."""
+    hooks.reward("""
+        import asyncio, pathlib
+        waiting = pathlib.Path(__file__).parent / "waiting"
+        count = [0]
+
+        async def on_compute_relative_reward(valid_results, all_answers, question=""):
+            count[0] += 1
+            if question == "sleep":
+                asyncio.get_running_loop().call_soon(waiting.touch)
+                await asyncio.sleep(600)
+            return [float(count[0])]
+    """)
+    source = await hooks.open(LIMITS)
+    process = psutil.Process(source.pid)
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(source.score(group("a", query="sleep")))
+        await until((hooks.path / "waiting").exists)
+        process.suspend()
+        skip(LIMIT)
+        await until(lambda: passed(CancelCall))
+        skip(LIMIT)
+        done, _ = await asyncio.wait([call], timeout=0.1)
+        assert not done
+        process.resume()
+    assert fault(call.result()).late
+    assert fault(call.result()).line == 10
+    assert rewards(await source.score(group("a"))) == [2.0]
+    assert source.pid == process.pid
 
 
 async def test_blocking_calls_fail_only_the_late_ones(
