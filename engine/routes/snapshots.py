@@ -39,7 +39,7 @@ class ChatMessage(BaseModel):
     """A message of a chat completion."""
 
     model_config = ConfigDict(extra="allow")
-    role: str
+    role: str = Field(min_length=1)
 
 
 class SampleRequest(BaseModel):
