@@ -51,7 +51,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "requests",
         "Requests",
         2,
-        "console.screens.requests:RequestsScreen",
+        "console.screens.requests.screen:RequestsScreen",
         "Every request with its candidates",
     ),
     ScreenSpec(
@@ -82,7 +82,9 @@ SCREENS: Sequence[ScreenSpec] = (
         "console.screens.rewards.screen:RewardsScreen",
         "The parts of the reward, their influence, the last fault",
     ),
-    ScreenSpec("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
+    ScreenSpec(
+        "log", "Log", 7, "console.screens.log.screen:LogScreen", "The logs of the processes"
+    ),
     ScreenSpec(
         "progress",
         "Progress",

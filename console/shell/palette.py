@@ -14,11 +14,11 @@ from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
 from console.models.reward_edit import change_entries
-from console.screens.export_groups import export_entries
 from console.screens.first_steps import FirstStepsScreen
 from console.screens.group.rater import rate_entries
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.progress.pair import pair_entries
+from console.screens.requests.export import export_entries
 from console.screens.rewards.entries import reward_entries
 from console.screens.run_command import run_available
 from console.shell.job_entries import job_entries

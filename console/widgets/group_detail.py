@@ -6,12 +6,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from console.models.group_text import WholeAnswer
-from console.session.group_facts import Verdict
+from console.session.group_facts import verdict_in
+from console.text.server_color import group_color
 from console.views.candidate import cards, compared
 from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from console.views.rewards.bars import bar_lines
 from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
+from console.widgets.section import host
 from core.state import Group
 
 
@@ -79,28 +81,15 @@ class GroupDetail(Vertical):
         self.options = replace(self.options, query=query)
         self._whole = texts
 
-    def show(
-        self,
-        group: Group,
-        now: float,
-        server_color: str,
-        *,
-        read_only: bool = False,
-        context: str = "",
-        weights: str = "",
-        verdict: Verdict | None = None,
-    ) -> None:
+    def show(self, group: Group, context: str = "") -> None:
         """Paint the group as it is now.
 
         Args:
             group: The group.
-            now: Unix seconds.
-            server_color: See `DetailOptions`.
-            read_only: See `DetailOptions`.
             context: Description of what precedes its query.
-            weights: Versions of the weights of its candidates.
-            verdict: See `DetailOptions`.
         """
+        session = host(self).session
+        now, state = session.now(), session.state
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
             self._shown = group.group_id
@@ -111,11 +100,11 @@ class GroupDetail(Vertical):
             place = 0
         self.options = replace(
             self.options,
-            server_color=server_color,
-            read_only=read_only,
+            server_color=group_color(state, group),
+            read_only=session.read_only,
             context=context,
-            weights=weights,
-            verdict=verdict,
+            weights=state.weights_text(group),
+            verdict=verdict_in(state, group),
         )
         options = self.options
         pane = self.query_one("#detail-head", TextPane)

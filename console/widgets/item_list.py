@@ -83,6 +83,11 @@ class ItemList(TextPane, can_focus=True):
         return self._keys
 
     @property
+    def count(self) -> int:
+        """Number of items."""
+        return len(self._keys)
+
+    @property
     def place(self) -> int:
         """Index of the item under the cursor."""
         return self._keys.index(self._cursor) if self._cursor in self._keys else 0
@@ -159,7 +164,7 @@ class ItemList(TextPane, can_focus=True):
 
     def action_edge(self, place: int) -> None:
         """Move to the first or the last."""
-        self._point(place if place >= 0 else len(self._keys) - 1)
+        self._point(place if place >= 0 else self.count - 1)
 
     def action_open(self) -> None:
         """Open the item under the cursor."""
@@ -171,11 +176,14 @@ class ItemList(TextPane, can_focus=True):
         at = event.get_content_offset(self)
         if at is None:  # on the border
             return
-        row = at.y + self.scroll_offset.y - (self._head is not None)
-        for place, span in enumerate(self._spans):
-            if row in span:
-                second_click = place == self.place
-                self._point(place)
-                if second_click:
-                    self.action_open()
-                return
+        place = self.place_at(at.y + self.scroll_offset.y - (self._head is not None))
+        if place is None:
+            return
+        second_click = place == self.place
+        self._point(place)
+        if second_click:
+            self.action_open()
+
+    def place_at(self, row: int) -> int | None:
+        """Return the index of the item that has a line; None below the last."""
+        return next((place for place, span in enumerate(self._spans) if row in span), None)

@@ -1,31 +1,24 @@
 """`skills`: write the instructions with which coding agents use this program."""
 
-import argparse
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import say, say_json
-from console.cli.options import add_note
+from console.cli.options import Args, argument, flag, takes
 from console.cli.output import output
 
 SKILLS = Path(__file__).parents[2] / "skills"
 """A folder for each skill, with the file `SKILL.md`."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=skills)
-    add_note(parser, "Existing files are not replaced, unless --force is given.")
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        type=Path,
-        help="the agent's folder of skills; created when missing",
-    )
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-
-
-def skills(args: argparse.Namespace) -> int:
+@takes(
+    argument(
+        "folder", "the agent's folder of skills; created when missing", type=Path, metavar="DIR"
+    ),
+    flag("--force", "replace existing files"),
+    notes=("Existing files are not replaced, unless --force is given.",),
+)
+def skills(args: Args) -> int:
     """Write all skills, or none if a file exists already."""
     folder: Path = args.folder.expanduser()
     sources = {

@@ -11,7 +11,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from console.widgets.candidates import Candidates
-from console.widgets.group_list import GroupList
 from console.widgets.item_list import ItemList
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane
@@ -86,8 +85,6 @@ def _targets_of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
         return _tabs(widget)
     if isinstance(widget, Candidates):
         return _cards(widget, screen)
-    if isinstance(widget, GroupList):
-        return _rows(widget, seen)
     if isinstance(widget, ItemList) and (items := _items(widget, seen)):
         return items
     return [JumpTarget(_cell_before(seen.offset), partial(widget.focus))]
@@ -129,18 +126,6 @@ def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
     ]
 
 
-def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
-    """Return the first rows in sight."""
-    top = groups.scroll_offset.y
-    count = min(ROWS, seen.height, groups.model.count - top)
-    if count <= 0:
-        return [JumpTarget(seen.offset, partial(groups.focus))]
-    return [
-        JumpTarget(Offset(seen.x, seen.y + row), partial(_move_to_row, groups, top + row))
-        for row in range(count)
-    ]
-
-
 def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
     """Return the first items in sight of a list whose items may take several rows."""
     at = items.content_region
@@ -156,10 +141,3 @@ def _move_to_item(items: ItemList, place: int) -> None:
     """Put the cursor on an item."""
     items.focus()
     items.action_move(place - items.place)
-
-
-def _move_to_row(groups: GroupList, row: int) -> None:
-    """Put the cursor on a row."""
-    groups.focus()
-    place = groups.place
-    groups.action_move(row - place if place is not None else row)

@@ -15,8 +15,6 @@ from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
-from console.session.group_facts import verdict_in
-from console.text.server_color import group_color
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
 from console.widgets.key_area import KeyArea, hidden_keys
@@ -316,17 +314,8 @@ class GroupScreen(ConsoleScreen):
             self.host.say("This group is no longer in memory", "warning")
             self.dismiss()
             return
-        session, detail = self.session, self.target.detail
-        color = group_color(session.state, group)
-        detail.show(
-            group,
-            session.now(),
-            color,
-            read_only=session.read_only,
-            context=self.detail_keys.context() or "…",
-            weights=session.state.weights_text(group),
-            verdict=verdict_in(session.state, group),
-        )
+        detail = self.target.detail
+        detail.show(group, self.detail_keys.context() or "…")
         if self._first_candidate is not None:
             detail.select(self._first_candidate)
             self._first_candidate = None

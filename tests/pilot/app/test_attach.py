@@ -7,8 +7,8 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.backend.attach import TokenUnreadable, read_token
-from console.screens.requests import RequestsScreen
-from console.widgets.group_list import GroupList
+from console.screens.requests.screen import RequestsScreen
+from console.screens.requests.widgets import GroupList
 from core.events import ConsoleAttached
 from proxy.control.client import ControlClient, ControlError
 from tests.pilot.app.test_startup import World, until

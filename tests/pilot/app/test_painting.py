@@ -8,8 +8,8 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 from console.models.screen_registry import SCREENS
-from console.screens.log import LogScreen
-from console.widgets.group_list import GroupList
+from console.screens.log.screen import LogScreen
+from console.screens.requests.widgets import GroupList
 from console.widgets.key_bar import KeyBar
 from core.events import GroupMarked
 from core.state import State

@@ -13,9 +13,10 @@ from textual.worker import active_worker
 
 from console.app import ConsoleApp
 from console.screens.dialogs.confirm import AskScreen, LineScreen
-from console.screens.log import LogScreen
-from console.screens.marked_groups import BulkScreen
-from console.screens.requests import RequestsScreen
+from console.screens.log.screen import LogScreen
+from console.screens.requests.marked import BulkScreen
+from console.screens.requests.screen import RequestsScreen
+from console.screens.requests.widgets import GroupList
 from core.events import GroupMarked
 from core.state import State
 from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
@@ -86,7 +87,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: in
         assert typed_into(console) == WANTED
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.page.groups.model.filter.text == WANTED
+        assert screen.query_one(GroupList).model.filter.text == WANTED
         assert console.link.commands == []
 
 
@@ -112,12 +113,12 @@ async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
         await burst(console, "f2", " /dead:no", "enter", " jm")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.page.groups.model.filter.text == "dead:no"
+        assert screen.query_one(GroupList).model.filter.text == "dead:no"
         assert [(name, args["group_id"]) for name, args in console.link.commands] == [
             ("group.mark", "g0039")
         ]
         await burst(console, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
-        assert screen.page.groups.model.filter.text == "dead:no"
+        assert screen.query_one(GroupList).model.filter.text == "dead:no"
         assert console.link.commands[1][1]["group_id"] == "g0001"
 
 
@@ -143,7 +144,7 @@ async def test_text_typed_ahead_of_a_question_after_another_is_complete(
     async with run_console(state_of(*group_events(1), marked), at="requests") as console:
         await burst(console, " ;")
         options = console.app.screen.query_one(OptionList)
-        options.highlighted = options.get_option_index("note")
+        options.highlighted = options.get_option_index("n")
         await burst(console, "enter", f" {WANTED}", "enter", " ;m")
         assert console.link.commands == [
             ("group.note", {"group_id": "g0001", "note": WANTED}),

@@ -1,6 +1,6 @@
 """The Log screen: sources, levels, search, following, folded tracebacks."""
 
-from console.widgets.log_view import LogView
+from console.screens.log.widgets import LogView
 from tests.support.console import HOSTILE, NOW, RunningConsole, run_console, sample_state
 
 
@@ -40,23 +40,25 @@ async def test_the_log_shows_all_sources_with_folded_tracebacks_copies_and_appen
         await console.press("c")
         assert 'File "h.py"' in console.app.clipboard
         assert "r0 " not in console.app.clipboard
-        first = view(console).shown[0]
+        first = view(console).book.lines[0]
         console.session.note("mock", "row 1")
         await console.settle()
-        assert view(console).shown[0] is first
-        assert view(console).shown[-1].text == "row 1"
-        assert len({line.number for line in view(console).shown}) == len(view(console).shown)
+        assert view(console).book.lines[0] is first
+        assert view(console).book.lines[-1].text == "row 1"
+        assert len({line.number for line in view(console).book.lines}) == len(
+            view(console).book.lines
+        )
 
 
 async def test_keys_filter_by_source_and_level() -> None:
     async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.press("s", "s")
-        assert {line.source for line in view(console).shown} == {"engine"}
+        assert {line.source for line in view(console).book.lines} == {"engine"}
         await console.press("l", "l", "l")
-        assert [line.text for line in view(console).shown][-1] == "DEBUG quiet"
+        assert [line.text for line in view(console).book.lines][-1] == "DEBUG quiet"
         await console.press("s", "s", "s", "l", "l")
-        assert {line.level for line in view(console).shown} == {"warning", "error"}
+        assert {line.level for line in view(console).book.lines} == {"warning", "error"}
 
 
 async def test_search_finds_the_newest_first_goes_both_ways_and_takes_any_letter() -> None:
@@ -65,16 +67,16 @@ async def test_search_finds_the_newest_first_goes_both_ways_and_takes_any_letter
         await console.settle()
         await console.press("slash", *"R1", "enter")
         shown = view(console)
-        assert shown.shown[shown.at or 0].text == "INFO request r19 answered"
+        assert shown.book.lines[shown.book.at or 0].text == "INFO request r19 answered"
         await console.press("n")
-        assert shown.shown[shown.at or 0].text == "INFO request r18 answered"
+        assert shown.book.lines[shown.book.at or 0].text == "INFO request r18 answered"
         await console.press("N")
-        assert shown.shown[shown.at or 0].text == "INFO request r19 answered"
+        assert shown.book.lines[shown.book.at or 0].text == "INFO request r19 answered"
         assert "in 11 lines" in console.text()
         await console.press("x")
-        assert len(shown.shown) == 11
+        assert len(shown.book.lines) == 11
         await console.press("escape")
-        assert len(shown.shown) > 60
+        assert len(shown.book.lines) > 60
         await console.press("slash", *"h.py", "enter")
         assert '  File "h.py"' in console.text(), "a search unfolds what it finds"
         await console.press("slash", *"s5?", "enter")
@@ -87,11 +89,11 @@ async def test_the_match_stays_visible_above_the_detail_line() -> None:
         fill(console)
         await console.settle()
         shown = view(console)
-        top = shown.shown[shown.folds.rows[round(shown.scroll_y)]]
+        top = shown.book.lines[shown.book.rows[round(shown.scroll_y)]]
         await console.press("slash", *top.text.split()[2], "enter")
         await console.settle()
-        assert shown.shown[shown.at or 0] is top
-        row = shown.folds.row_of(shown.at or 0)
+        assert shown.book.lines[shown.book.at or 0] is top
+        row = shown.book.row_of(shown.book.at or 0)
         assert shown.scroll_y <= row < shown.scroll_y + shown.size.height
 
 
@@ -160,7 +162,7 @@ async def test_interleaved_tracebacks_of_two_processes_are_separated() -> None:
         console.session.touch(["log"])
         await console.settle()
         assert "▸ ValueError: a  · 3 lines" in console.text()
-        assert view(console).folds.count == 2
+        assert view(console).book.tracebacks == 2
 
 
 async def test_the_line_under_the_cursor_is_shown_in_full_below() -> None:
@@ -176,27 +178,27 @@ async def test_the_line_under_the_cursor_is_shown_in_full_below() -> None:
         await console.press("up")
         assert strip.display
         await console.press(*["up"] * 30)
-        assert shown.at == 0
+        assert shown.book.at == 0
         assert "word24" in console.text()
         await console.press("pagedown", "down")
-        assert shown.at not in (None, 0)
+        assert shown.book.at not in (None, 0)
         assert shown.scroll_y > 0
         await console.press("escape")
         assert not strip.display
         await console.press("up", "end")
-        assert shown.at is None
+        assert shown.book.at is None
         assert shown.follow
 
 
 async def test_dropping_old_lines_keeps_the_folds() -> None:
+    from console.screens.log.model import MAX_LINES, SPARE_LINES
     from console.session.logs import LogLine
-    from console.widgets.log_view import MAX_LINES, SPARE_LINES
 
     async with run_console(sample_state(), at="log") as console:
         shown = view(console)
         texts = ("line", "Traceback (most recent call last):", "  File", "KeyError: 1")
         count = MAX_LINES + SPARE_LINES + 8
         shown.extend(LogLine(at, NOW, "proxy", "info", texts[at % 4]) for at in range(count))
-        assert len(shown.shown) == MAX_LINES
-        assert shown.folds.rows[-1] == MAX_LINES - 3
-        assert len(shown.folds.rows) == MAX_LINES // 2
+        assert len(shown.book.lines) == MAX_LINES
+        assert shown.book.rows[-1] == MAX_LINES - 3
+        assert len(shown.book.rows) == MAX_LINES // 2

@@ -11,7 +11,8 @@ from console.models.alerts import REMEDIES, action_for
 from console.screens.engine import EngineScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
-from console.screens.requests import RequestsScreen
+from console.screens.requests.screen import RequestsScreen
+from console.screens.requests.widgets import GroupList
 from console.screens.server_detail import ServerDetailScreen
 from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
@@ -61,9 +62,9 @@ async def test_enter_on_an_alert_lists_exactly_its_groups(size: tuple[int, int])
         await console.press("enter")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert set(screen.page.groups.model.ids) == {"g0901", "g0903", "g0905"}
+        assert set(screen.query_one(GroupList).model.ids) == {"g0901", "g0903", "g0905"}
         await console.press("escape")
-        assert len(screen.page.groups.model.ids) == 6
+        assert len(screen.query_one(GroupList).model.ids) == 6
 
 
 async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
@@ -90,7 +91,7 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
         await console.press("a")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert set(screen.page.groups.model.ids) == {"g0901", "g0903", "g0905"}
+        assert set(screen.query_one(GroupList).model.ids) == {"g0901", "g0903", "g0905"}
 
 
 async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
@@ -145,7 +146,7 @@ async def test_a_group_is_opened_by_its_id_or_the_beginning_of_it() -> None:
         await console.press("escape")
         await type_line(console, "g090")
         assert isinstance(console.app.screen, RequestsScreen)
-        assert len(console.app.screen.page.groups.model.ids) == 6
+        assert len(console.app.screen.query_one(GroupList).model.ids) == 6
 
 
 async def test_an_episode_is_opened_by_its_id() -> None:

@@ -7,9 +7,8 @@ import time
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.screens.group.screen import GroupScreen
+from console.screens.requests.widgets import FilterLine, GroupList
 from console.session.history import PAGE
-from console.widgets.filter_line import FilterLine
-from console.widgets.group_list import GroupList
 from core.events import GroupNoted
 from core.state import Group
 from tests.support.console import NOW, FakeLink, RunningConsole, group_events, run_console, state_of

@@ -1,7 +1,7 @@
 """Aborts with a reason, and commands for all marked groups."""
 
 from console.models.screen_registry import SCREENS
-from console.screens.marked_groups import BulkScreen
+from console.screens.requests.marked import BulkScreen
 from core.events import Event, GroupMarked
 from core.state import State
 from tests.support.console import NOW, FakeLink, group_events, run_console, state_of

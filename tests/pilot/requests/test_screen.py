@@ -4,9 +4,8 @@ import time
 
 from console.models.screen_registry import SCREENS
 from console.screens.group.screen import GroupScreen
-from console.screens.requests import RequestsScreen
-from console.widgets.filter_line import FilterLine
-from console.widgets.group_list import GroupList
+from console.screens.requests.screen import RequestsScreen
+from console.screens.requests.widgets import FilterLine, GroupList
 from core.events import Event, GroupMarked, GroupRated, ProxyStarted
 from core.state import State
 from tests.support.console import HOSTILE, NOW, RunningConsole, group_events, run_console, state_of

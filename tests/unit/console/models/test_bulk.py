@@ -1,6 +1,6 @@
 """Questions before an action on several groups."""
 
-from console.models.bulk import BULK, abort_cost
+from console.screens.requests.marked import BULK, abort_cost
 from core.events import GroupRated
 from tests.support.console import NOW, group_events, state_of
 

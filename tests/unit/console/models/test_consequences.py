@@ -2,7 +2,7 @@
 
 import msgspec
 
-from console.models.bulk import abort_cost
+from console.screens.requests.marked import abort_cost
 from core.commands.plan_engines import stop_loss, waiting_loss
 from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChanged, RatingAwaited
 from tests.support.console import NOW, group_events, state_of

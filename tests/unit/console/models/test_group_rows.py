@@ -6,8 +6,7 @@ import time
 import pytest
 from rich.cells import cell_len
 
-from console.models.group_rows import RowModel
-from console.session.filter_completion import complete
+from console.screens.requests.model import RowModel, complete
 from console.session.filters import parse
 from console.session.history import MAX_PAGES, PAGE, History, Search
 from console.text.diff import GONE, OWN, SHARED, matches, word_diff

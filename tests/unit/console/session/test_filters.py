@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.models.group_rows import RowModel
-from console.session.filter_completion import complete
+from console.screens.requests.model import RowModel, complete
+from console.screens.requests.text import GroupRow, row_line
 from console.session.filters import FilterError, parse
 from console.text.lines import line_width
-from console.views.group import GroupRow, row_line
 from core.state import Rating
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from console.screens.requests.model import RowModel
+from console.screens.requests.text import GroupRow, columns_line, row_line
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best, verdict
 from console.text.format import UNKNOWN
 from console.text.lines import Line
 from console.views.events import event_line
-from console.views.group import GroupRow, header_line, row_line
 from console.views.group_detail import DetailOptions, header_lines
 from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
@@ -128,7 +129,7 @@ def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
     def cell(turns: int, width: int, several: bool = False) -> str | None:
         one = group()
         one.turns = turns
-        start = row_text(header_line(width, several)).find("turn")
+        start = row_text(columns_line(RowModel(), width, several)).find("turn")
         shown = row_text(row_line(GroupRow(one, NOW), width, several))
         return None if start < 0 else shown[start : start + 4]
 

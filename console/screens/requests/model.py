@@ -1,14 +1,15 @@
-"""Rows of the group list: filter, order, and paging into the journal.
+"""Rows of the group list (filter, order, paging into the journal), completion of its filter.
 
 Without a filter and in time order, the groups in memory come first, then those of the journal,
 which is read page by page. A filter or another order applies to the groups in memory and to the
 matches that a search has read from the journal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from console.session.filters import Filter
+from ajet_swarm.common.text import one_line
+from console.session.filters import FIELDS, FLAGS, NUMBERS, STATES, Filter
 from console.session.group_facts import best_reward, spread_of
 from console.session.history import History, Search
 from core.state import Group
@@ -47,7 +48,9 @@ ORDERS = (
 )
 BY_TIME = ORDERS[0]
 REACH = 200
-"""Rows on either side of a row that `GroupRows.around` returns."""
+"""Rows on either side of a row that `RowModel.around` returns."""
+MOST = 24
+"""Most completions offered at once."""
 
 
 class RowModel:
@@ -80,7 +83,12 @@ class RowModel:
     @property
     def plain(self) -> bool:
         """Whether all groups are listed in time order; only then the whole journal is listed."""
-        return not self._filter and self.order is BY_TIME and not self.upward
+        return not self._filter and self.newest_first
+
+    @property
+    def newest_first(self) -> bool:
+        """Whether the rows are in the order of time."""
+        return self.order is BY_TIME and not self.upward
 
     @property
     def count(self) -> int:
@@ -92,10 +100,6 @@ class RowModel:
         self._filter = row_filter
         self._passed.clear()
         self.search = None
-
-    def set_order(self, order: SortOrder, upward: bool) -> None:
-        """Sort in another order from the next `update` on."""
-        self.order, self.upward = order, upward
 
     def update(
         self,
@@ -122,17 +126,13 @@ class RowModel:
             self._passed.clear()
             fresh = newest_first
             if evicted and self.plain:
-                # The oldest groups in memory may be open ones that stayed while newer ones were
-                # evicted: they are listed at their place between those of the journal.
-                first_open = next(
-                    (at for at, group in enumerate(groups.values()) if not group.open), 0
-                )
-                older = evicted + first_open
-                fresh = newest_first[: len(newest_first) - first_open]
+                stayed = self._stayed()
+                older = evicted + stayed
+                fresh = newest_first[: len(newest_first) - stayed]
         else:
             fresh = self._filtered(groups, newest_first, dirty)
             fresh += self._journal_matches(groups, evicted)
-        if not (self.order is BY_TIME and not self.upward):
+        if not self.newest_first:
             fresh = self._sorted(fresh, now)
         changed = fresh != self.ids or older != self.older
         self.ids, self.older = fresh, older
@@ -151,16 +151,15 @@ class RowModel:
 
     def _journal_matches(self, groups: Mapping[str, Group], evicted: int) -> list[str]:
         if evicted and self.search is None:
-            self.search = Search(self._filter, self.total - self._newest())
+            self.search = Search(self._filter, self.total - len(groups) + self._stayed())
         if self.search is None:
             return []
         return [key for key in self.search.groups if key not in groups]
 
-    def _newest(self) -> int:
-        """Return how many groups of state are newer than any group that was evicted."""
-        groups = self._groups
-        first_open = next((at for at, group in enumerate(groups.values()) if not group.open), 0)
-        return len(groups) - first_open
+    def _stayed(self) -> int:
+        """Return how many of the oldest groups in memory are open and stayed while newer ones were
+        evicted: they are listed at their place between those of the journal."""
+        return next((at for at, group in enumerate(self._groups.values()) if not group.open), 0)
 
     def _sorted(self, ids: list[str], now: float) -> list[str]:
         valued: list[tuple[float, str]] = []
@@ -205,10 +204,8 @@ class RowModel:
         """Convert a rank to a row or a row to a rank; ranks count from the bottom."""
         return self.count - 1 - place + self.history.start
 
-    def place(self, group_id: str | None) -> int | None:
+    def place(self, group_id: str) -> int | None:
         """Return the row of a group; None when it is not listed."""
-        if group_id is None:
-            return None
         try:
             return self.ids.index(group_id)
         except ValueError:
@@ -222,3 +219,85 @@ class RowModel:
         rows = range(max(0, place - REACH), min(self.count, place + REACH))
         groups = [self.at(row) for row in rows]
         return [group.group_id for group in groups if group is not None]
+
+
+# --- completion of the filter line ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The options that may replace the word at the cursor."""
+
+    start: int
+    """Index at which the replaced part begins."""
+    end: int
+    options: tuple[str, ...] = ()
+    hint: str = ""
+    """Describes the expected value when there are no options to list."""
+
+
+def complete(text: str, cursor: int, known: Mapping[str, Iterable[str]]) -> Completion:
+    """Return the completions of the word that ends at the cursor.
+
+    Args:
+        text: The filter line.
+        cursor: Index of the character, from 0.
+        known: Existing values by field: names of servers and models.
+    """
+    start = _word_start(text, cursor)
+    word = text[start:cursor]
+    if word.startswith("-"):
+        start, word = start + 1, word[1:]
+    if word.startswith('"'):
+        return Completion(start, cursor)
+    at = next((place for place, sign in enumerate(word) if sign in ":~<>="), None)
+    if at is None:
+        options = [_with_operator(name) for name in FIELDS if name.startswith(word.lower())]
+        return Completion(start, cursor, tuple(options))
+    end = at + 1
+    while end < len(word) and word[end] in "<>=":
+        end += 1
+    return _values(word[:at].lower(), word[end:], start + end, cursor, known)
+
+
+def _word_start(text: str, cursor: int) -> int:
+    quoted, start = False, 0
+    for place, sign in enumerate(text[:cursor]):
+        if sign == '"':
+            quoted = not quoted
+        elif sign.isspace() and not quoted:
+            start = place + 1
+    return start
+
+
+def _with_operator(name: str) -> str:
+    if name in ("state", "ids") or name in FLAGS:
+        return f"{name}:"
+    return f"{name}<" if name in NUMBERS else f"{name}~"
+
+
+def _values(
+    name: str, typed: str, start: int, cursor: int, known: Mapping[str, Iterable[str]]
+) -> Completion:
+    options: Sequence[str] = ()
+    hint = ""
+    if name in ("state", "phase"):
+        options = STATES
+    elif name in FLAGS:
+        options = ("yes", "no")
+    elif name == "ids":
+        hint = "group ids in full, with commas"
+    elif name in NUMBERS:
+        hint = "a number"
+    elif name in known:
+        names = sorted({one_line(value, 60) for value in known[name] if value})
+        options = [f'"{name}"' if " " in name else name for name in names]
+    elif name in FIELDS:
+        hint = "part of its text"
+    prefix = typed.lower()
+    matches = [
+        option
+        for option in options
+        if option.lower().startswith(prefix) and option.lower() != prefix
+    ]
+    return Completion(start, cursor, tuple(matches[:MOST]), hint)
