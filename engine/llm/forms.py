@@ -71,6 +71,7 @@ def _has_content(message: Mapping[str, Any]) -> bool:
 class _Responses(msgspec.Struct):
     input: str | list[str | dict[str, Any]]
     instructions: str | None = None
+    include: list[Any] | None = None
     tools: list[dict[str, Any]] | None = None
 
 
