@@ -3,22 +3,18 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.job.schema import BATCH, EXPERIMENT, KL, LEARNING_RATE, MODEL, REPEAT, TEMPERATURE
-from ajet_swarm.job.tree import get, load_job
-from console.models.job_form import change_words, difference, shown
+from console.models.job_form import RunJob, change_words, difference, run_job
 from console.models.reward_trend import Trend, reward_trend
 from core.events import RewardPart
 from core.journal.read_only import JournalFile
 from core.state import EngineRun, EngineRuns, RunPoint
 from core.verdict.conclusion import sentence
 
-ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
 ENDINGS = {
     "stopped": "the engine stopped",
     "restarted": "the engine was started again",
@@ -30,60 +26,10 @@ ENDINGS = {
 _LONGEST = 60
 
 
-@dataclass(frozen=True, slots=True)
-class RunJob:
-    """The fields of a run's job that matter most, as text; empty where unknown."""
-
-    model: str = ""
-    algorithm: str = ""
-    experiment: str = ""
-    fields: tuple[tuple[str, str], ...] = ()
-    """Label and value of further fields."""
-
-    @property
-    def brief(self) -> str:
-        """Return `tiny grpo lr 0.0005 4x4`."""
-        known = dict(self.fields)
-        parts = [self.model, self.algorithm]
-        if rate := known.get("learning rate"):
-            parts.append(f"lr {rate}")
-        if (batch := known.get("tasks a step")) and (repeats := known.get("repeats")):
-            parts.append(f"{batch}x{repeats}")
-        return " ".join(filter(None, parts))
-
-
-_FIELDS = (
-    ("learning rate", LEARNING_RATE),
-    ("tasks a step", BATCH),
-    ("repeats", REPEAT),
-    ("KL", KL),
-    ("temperature", TEMPERATURE),
-)
-
-
-@lru_cache(maxsize=512)
-def _parsed(yaml: str) -> RunJob:
-    try:
-        job = load_job(yaml)
-    except UsageError:  # sent by a version that accepted it
-        return RunJob()
-    pairs = ((label, get(job, path)) for label, path in _FIELDS)
-    return RunJob(
-        model=_word(get(job, MODEL)),
-        algorithm=_word(get(job, ALGORITHM)),
-        experiment=_word(get(job, EXPERIMENT)),
-        fields=tuple((label, shown(value)) for label, value in pairs if value is not None),
-    )
-
-
-def _word(value: object) -> str:
-    return "" if value is None else one_line(str(value), _LONGEST)
-
-
 def job_of(runs: EngineRuns, run: EngineRun) -> RunJob:
     """Return the job of a run; only the model is known if another client started the engine."""
     yaml = runs.job_of(run)
-    job = _parsed(yaml) if yaml else RunJob()
+    job = run_job(yaml) if yaml else RunJob()
     return job if job.model else RunJob(model=one_line(run.model, _LONGEST))
 
 
