@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
+from console.models.job_form import RunJob
 from console.screens.history.model import (
     RunChange,
     RunComparison,
-    RunJob,
     duration_of,
     ending,
     job_of,
