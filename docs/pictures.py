@@ -155,9 +155,9 @@ def mock_user(stack: Stack) -> None:
 def second_run(stack: Stack) -> None:
     """Stop the engine, start it with another job, and let it learn for some steps."""
     command(stack, "mode", "off")
-    command(stack, "engine-stop", "--yes")
+    command(stack, "engine", "stop", "--yes")
     until("OFFLINE", lambda: stack.state().servers["embedded"].state == "OFFLINE", 60)
-    command(stack, "engine-job", "--set", "lr=1e-3")
+    command(stack, "engine", "job", "--set", "lr=1e-3")
     command(stack, "engine-start")
     command(stack, "runs", "name", "1", "default job")
     command(stack, "runs", "note", "1", "as shipped, to compare with")

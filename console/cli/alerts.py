@@ -15,7 +15,6 @@ from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
 from core.events import AlertRaised
-from core.runtime.home import Home
 
 
 @takes(PROXY)

@@ -1,4 +1,4 @@
-"""`progress-pair` and `progress-vote`: compare answers of before and now without knowing which."""
+"""`progress pair` and `progress vote`: compare answers of before and now without knowing which."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def pair(args: Args) -> int:
     say(f"pair {data['pair_id']}, {_steps(data)}, {data['ratings']} rated")
     for title in ("prompt", "left", "right"):
         say(f"\n{title.upper()}\n{plain(data[title]).strip() or '(empty)'}")
-    say(f"\najet-console progress-vote {data['pair_id']} left|right|tie|skip")
+    say(f"\najet-console progress vote {data['pair_id']} left|right|tie|skip")
     return 0
 
 

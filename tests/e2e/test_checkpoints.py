@@ -26,7 +26,7 @@ def test_a_checkpoint_is_saved_and_restored(tmp_path: Path) -> None:
         refused = stack.run("checkpoints", "restore", "start", "--yes")
         assert refused.returncode == 1
         assert "not offline" in refused.stderr
-        assert stack.run("engine-stop", "--yes").returncode == 0
+        assert stack.run("engine", "stop", "--yes").returncode == 0
         done = stack.run("checkpoints", "restore", "start", "--yes")
         assert done.returncode == 0, done.stderr
         file = tmp_path / "start.safetensors"

@@ -379,7 +379,7 @@ def test_status_json_counts_claimed_episodes(loop: Stack) -> None:
     body = json.loads(loop.run("status", "--json").stdout)
     assert body["proxy"]["url"] in loop.base_url
     assert json.dumps(body).count("ROLLING")
-    assert loop.run("engine-stop", "--yes").returncode == 0
+    assert loop.run("engine", "stop", "--yes").returncode == 0
     until("OFFLINE", lambda: loop.status()["engine_status"] == "ENGINE.OFFLINE")
     answer = httpx.post(
         f"{loop.base_url}/chat/completions",

@@ -92,7 +92,7 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
         assert [candidate.reward for candidate in groups[-1].candidates] == [0.0, 0.0, 1.0, 0.0]
         status = json.loads(stack.run("status", "--json").stdout)
         assert status["servers"][0]["state"] == "OBSERVING"
-        refused = stack.run("engine-stop", "--yes")
+        refused = stack.run("engine", "stop", "--yes")
         assert refused.returncode == 1
         assert "nothing is trained" in refused.stderr
 

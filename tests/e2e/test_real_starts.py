@@ -93,7 +93,7 @@ async def place(home: Home, folder: Path, gpus: int) -> AsyncIterator[Place]:
 
 async def by_key(at: Place, key: str) -> None:
     if at.named:
-        await at.run("engine-job", *at.named)
+        await at.run("engine", "job", *at.named)
     link = ThroughLink(at.control, await at.control.snapshot())
     async with run_console(link=link, at="engine") as console:
         await console.press(key)
@@ -124,8 +124,8 @@ async def by_form(at: Place) -> None:
 async def by_preset(at: Place) -> None:
     """The number of GPUs is kept from an earlier job; the preset alone does not name it."""
     if at.named:
-        await at.run("engine-job", *at.named)
-    await at.run("engine-start", "--yes", "--preset", "hand")
+        await at.run("engine", "job", *at.named)
+    await at.run("engine", "start", "--yes", "--preset", "hand")
 
 
 def docs_job(at: Place) -> str:

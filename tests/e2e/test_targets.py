@@ -131,7 +131,7 @@ def test_a_stop_kills_the_processes_of_the_target(tmp_path: Path, when: str) -> 
         flags = ("--target", str(target), "--base-url", "http://127.0.0.1:9/v1")
         with (stack.home.logs / "mock.log").open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "console", "mock", str(rows), *flags],
+                [sys.executable, "-m", "console", "run", "mock", str(rows), *flags],
                 env=stack.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -41,7 +41,7 @@ async def test_a_watch_only_proxy_reads_and_serves_no_requests(
         state = await run(stack.state)
         assert state.watch_only
         assert state.servers["gpu"].state == "ROLLING"
-        for verb in (["try", "hello"], ["mode", "hold"], ["engine-stop", "--yes"]):
+        for verb in (["try", "hello"], ["mode", "hold"], ["engine", "stop", "--yes"]):
             done = await run(stack.run, *verb)
             assert done.returncode == 1, verb
             assert "only watches" in done.stderr

@@ -174,9 +174,9 @@ def test_missing_links_and_commands_are_reported(tmp_path: Path) -> None:
     page.write_text(
         "# A b\n\n[x](#a-b) [y](#none) [z](none.md)\n\n"
         "`ajet-console --home X nothing`, `ajet-console checkpoints nowhere` and"
-        " `ajet-console engine --none`\n\n"
+        " `ajet-console run engine --none`\n\n"
         "    make nothing  # make it\n    python -m examples.nothing.at_all\n"
-        "    ajet-console engine --port 1\n"
+        "    ajet-console run engine --port 1\n"
     )
     assert [wrong.split(":")[-1] for wrong in (*wrong_links(page), *wrong_commands(page))] == [
         " there is no such heading",

@@ -89,9 +89,9 @@ class Stack:
     # --- processes ------------------------------------------------------------------------------
 
     def start(self, role: str, *args: str) -> RunInfo:
-        """Start `ajet-console ROLE ARGS` and wait until it has published itself."""
+        """Start `ajet-console run ROLE ARGS` and wait until it has published itself."""
         with (self.home.logs / f"{role}.log").open("ab") as log:
-            child = self._child([role, *args], log)
+            child = self._child(["run", role, *args], log)
         self.children[role] = child
 
         def up() -> RunInfo | None:

@@ -46,7 +46,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         }
         stack.engine("--backend", "torch", "--model", str(model), "--device", "cpu")
         stack.proxy()
-        started = stack.run("engine-start", "--preset", "hand")
+        started = stack.run("engine", "start", "--preset", "hand")
         assert started.returncode == 0, started.stderr
         stack.rolling()
         chat = {"model": "m", "messages": [{"role": "user", "content": "Say something."}]}

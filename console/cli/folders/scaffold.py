@@ -17,7 +17,7 @@ from console.cli.output import output
 TEMPLATES = Path(__file__).parents[2] / "templates"
 SUFFIX = ".tmpl"
 SERVER = "http://localhost:10086"
-"""The default port of AgentJet and of `ajet-console engine`."""
+"""The default port of AgentJet and of `ajet-console run engine`."""
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 DATASET = "dataset.jsonl"
 """The shipped dataset; written unless another one is named."""

@@ -62,7 +62,7 @@ def test_one_command_for_several_ids(
 
 def test_a_repeated_toggle_names_the_mark(cli: Cli, proxy: FakeControl) -> None:
     proxy.state.groups["g0002"].marked = True
-    cli("mark", "--toggle", "--where", "state:awaiting")
+    cli("group", "mark", "--toggle", "--where", "state:awaiting")
     assert [args["marked"] for _, args in proxy.sent] == [True, False]
 
 
@@ -70,7 +70,7 @@ def test_a_filter_chooses_only_groups_the_command_applies_to(cli: Cli, proxy: Fa
     cli("abort", "--where", "reward<0.2", "--yes")
     assert _ids(proxy) == ["g0001"]  # the third is over
     proxy.sent.clear()
-    cli("mark", "--where", "reward<0.2")
+    cli("group", "mark", "--where", "reward<0.2")
     assert _ids(proxy) == ["g0001", "g0003"]
     assert "no group matches" in cli.out("accept", "--where", "text~nowhere")
 
@@ -93,8 +93,8 @@ def test_an_abort_by_a_filter_asks_and_names_the_loss(cli: Cli, proxy: FakeContr
 def test_refused_groups_are_reported_and_the_others_are_done(cli: Cli, proxy: FakeControl) -> None:
     proxy.refused = {"g1": AjetError("group g1 is over")}
     error = "ajet-console: group g1 is over\n"
-    assert cli.run("rescore", "g1", "g2", code=1) == ("group.rescore is done\n", error)
-    captured = cli.run("rescore", "g1", "g2", "--json", code=1)
+    assert cli.run("group", "rescore", "g1", "g2", code=1) == ("group.rescore is done\n", error)
+    captured = cli.run("group", "rescore", "g1", "g2", "--json", code=1)
     data = json.loads(captured.out)
     assert (data["ok"], data["error"]["message"]) == (False, "group g1 is over")
     assert captured.err == error
@@ -103,7 +103,7 @@ def test_refused_groups_are_reported_and_the_others_are_done(cli: Cli, proxy: Fa
 
 def test_a_lost_proxy_ends_the_command(cli: Cli, proxy: FakeControl) -> None:
     proxy.refused = {"g1": ControlLost("the proxy does not answer")}
-    groups = cli.json("rescore", "g1", "g2", code=1)["groups"]
+    groups = cli.json("group", "rescore", "g1", "g2", code=1)["groups"]
     assert _ids(proxy) == ["g1"]
     assert groups[1]["message"].startswith("not tried")
 
@@ -119,7 +119,7 @@ def test_a_lost_proxy_ends_the_command(cli: Cli, proxy: FakeControl) -> None:
         ["edit", "g1", "0", "--text", "x"],
         ["edit", "g1", "1", "--text", " "],
         ["edit", "g1", "1", "--file", "/no/such/file"],
-        ["alert-dismiss", "a", "--all"],
+        ["alerts", "dismiss", "a", "--all"],
         ["repeat", "g1"],
         ["rate", "", "1"],
         ["rate", " ", "--undo"],
@@ -177,39 +177,39 @@ def test_the_confirmation_for_one_group_names_the_group(cli: Cli, proxy: FakeCon
 def test_alerts_are_listed_and_dismissed(cli: Cli, proxy: FakeControl) -> None:
     alert = AlertRaised(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
     proxy.state.alerts["lost.gpu"] = alert
-    output = cli.out("alert-dismiss")
+    output = cli.out("alerts", "dismiss")
     assert "lost.gpu" in output
     assert "\x1b" not in output
-    data = cli.json("alert-dismiss", "lost.gpu", "other", code=1)
+    data = cli.json("alerts", "dismiss", "lost.gpu", "other", code=1)
     assert proxy.sent == [("alert.dismiss", {"key": "lost.gpu"})]
     assert [one["ok"] for one in data["alerts"]] == [True, False]
     unknown = "there is no alert `other`. Known: lost.gpu"
     assert data["error"]["message"] == data["alerts"][1]["message"] == unknown
-    data = cli.json("alert-dismiss", "lost.gpu", "--dry-run")
+    data = cli.json("alerts", "dismiss", "lost.gpu", "--dry-run")
     assert data["alerts"][0]["message"].startswith("would execute")
     proxy.state.dismissed["lost.gpu"] = "error"
     del proxy.state.alerts["lost.gpu"]
-    cli("alert-dismiss", "lost.gpu")
-    assert "There is none at present" in cli.failed("alert-dismiss", "other")
+    cli("alerts", "dismiss", "lost.gpu")
+    assert "There is none at present" in cli.failed("alerts", "dismiss", "other")
     assert len(proxy.sent) == 1
 
 
 def test_listed_alerts_follow_votes_that_are_not_sent_yet(cli: Cli, proxy: FakeControl) -> None:
     for votes, words in enumerate(TWO_HOLD_UP):
         proxy.state = state_of(*two_hold_up(votes))
-        alerts = cli.json("alert-dismiss")["alerts"]
+        alerts = cli.json("alerts", "dismiss")["alerts"]
         assert [one["cause"] for one in alerts] == ([words] if words else [])
         assert sum(len(one["groups"]) for one in alerts) == 2 - votes
-    cli("alert-dismiss", "hold:embedded")
+    cli("alerts", "dismiss", "hold:embedded")
     assert proxy.sent == [("alert.dismiss", {"key": "hold:embedded"})]
 
 
 def test_alerts_are_listed_in_words_with_their_data(cli: Cli, proxy: FakeControl) -> None:
     params = params_of("refused", server="gpu", state="OFFLINE")
     reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
-    output = cli.out("alert-dismiss")
+    output = cli.out("alerts", "dismiss")
     assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in output
-    shown = cli.json("alert-dismiss")
+    shown = cli.json("alerts", "dismiss")
     assert shown["alerts"] == [
         {
             "key": "refused:gpu",
@@ -223,9 +223,9 @@ def test_alerts_are_listed_in_words_with_their_data(cli: Cli, proxy: FakeControl
     ]
 
 
-@pytest.mark.parametrize("role", ["proxy-restart", "engine-restart-process"])
+@pytest.mark.parametrize("role", ["proxy", "engine"])
 def test_a_restart_without_a_process_is_an_error(cli: Cli, role: str) -> None:
-    assert "runs in this home" in cli.failed(role, "--yes")
+    assert "runs in this home" in cli.failed(role, "restart", "--yes")
 
 
 def test_a_dry_run_checks_and_sends_nothing(cli: Cli, proxy: FakeControl) -> None:
@@ -237,7 +237,7 @@ def test_a_dry_run_checks_and_sends_nothing(cli: Cli, proxy: FakeControl) -> Non
     assert "nothing left to abort" in cli.failed("abort", done, "--dry-run")
     assert "would execute “Group: Rate”" in (out := cli.out("rate", first, "1", "--dry-run"))
     assert "dry run: nothing was changed" in out
-    cli("alert-dismiss", "--all", "--dry-run")
+    cli("alerts", "dismiss", "--all", "--dry-run")
     proxy.identity = Identity("anna", "viewer")
     shown = cli.failed("rate", first, "1", "--dry-run")
     assert "`group.rate` needs the role rater; anna is a viewer" in shown

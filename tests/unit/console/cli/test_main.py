@@ -79,7 +79,7 @@ def test_version(cli: Cli) -> None:
         ["--port", "0", "status"],
         ["accept", "g1", "--url", "localhost:8000"],
         ["accept", "g1", "--url", "http://127.0.0.1:9", "--token-file", "/no/such/file"],
-        ["engine-start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
+        ["engine", "start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
         ["engine", "--host", "0.0.0.0"],
     ],
     ids=" ".join,
@@ -99,9 +99,9 @@ def test_wrong_use_exits_with_2_and_one_message(cli: Cli, argv: list[str], home:
         ["mode", "hold"],
         ["abort", "g1", "--yes"],
         ["mock"],
-        ["mock-pause"],
-        ["engine-start", "--swarm-url", "http://127.0.0.1:9"],
-        ["engine-stop", "--yes", "--swarm-url", "http://127.0.0.1:9"],
+        ["mock", "pause"],
+        ["engine", "start", "--swarm-url", "http://127.0.0.1:9"],
+        ["engine", "stop", "--yes", "--swarm-url", "http://127.0.0.1:9"],
         ["status", "--url", "http://127.0.0.1:9"],
     ],
     ids=" ".join,
@@ -112,7 +112,7 @@ def test_without_a_proxy_the_exit_code_is_1_with_advice(
     shown = cli.failed(*argv)
     assert shown.startswith("ajet-console: ")
     if argv[0] == "engine-start":
-        assert not missing(shown, "no engine answers", "`ajet-console engine`", "--swarm-url")
+        assert not missing(shown, "no engine answers", "`ajet-console run engine`", "--swarm-url")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) ->
 
 def test_replay_takes_its_theme_before_and_after_the_verb() -> None:
     assert parse(["--theme", "light", "replay"]).theme == "light"
-    assert parse(["replay", "--theme", "light"]).theme == "light"
+    assert parse(["journal", "replay", "--theme", "light"]).theme == "light"
     assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
 
 

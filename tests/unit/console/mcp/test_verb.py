@@ -12,7 +12,7 @@ def test_without_the_sdk_the_message_names_the_extra(
     cli: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.cli.system.mcp.find_spec", lambda _: None)
-    printed = cli.run("mcp", code=2)
+    printed = cli.run("run", "mcp", code=2)
     assert "pip install 'ajet-console[mcp]'" in printed.err
     assert printed.out == ""
 

@@ -112,7 +112,7 @@ def test_every_verb_that_writes_is_refused(cli: Cli) -> None:
             assert f"`{name}` is refused with --read-only" in cli.refused(*argv), argv
 
 
-@pytest.mark.parametrize("name", [*reading_words(), "reward-test"])
+@pytest.mark.parametrize("name", [*reading_words(), "rewards", "test"])
 def test_a_command_that_only_reads_leaves_a_missing_home_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,7 +164,7 @@ def test_a_model_on_disk_is_absolute(
 ) -> None:
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
-    args = parse(["engine", "--backend", "torch", "--model", "./model"])
+    args = parse(["run", "engine", "--backend", "torch", "--model", "./model"])
     assert engine_flags(args)["engine__model"] == str(tmp_path / "model")
     assert torch_model(home, EngineSettings(backend="torch", model="model")) == str(
         tmp_path / "model"

@@ -105,7 +105,7 @@ def test_the_command_ends_with_one_line(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     home = Home.open(tmp_path / "home")
-    errors = cli.err("engine", "--home", home.root, "--backend", "torch", *words, code=code)
+    errors = cli.err("run", "engine", "--home", home.root, "--backend", "torch", *words, code=code)
     assert text in errors
     assert errors.count("\n") == 1
 

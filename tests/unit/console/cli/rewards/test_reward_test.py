@@ -1,4 +1,4 @@
-"""`reward-test` on the command line."""
+"""`rewards test` on the command line."""
 
 import io
 import sys
