@@ -51,7 +51,7 @@ def pair(args: Args) -> int:
 
 @takes(
     PROXY,
-    argument("pair_id", "id of the pair, from progress-pair", metavar="PAIR"),
+    argument("pair_id", "id of the pair, from `progress pair`", metavar="PAIR"),
     argument("choice", "the better answer", choices=_CHOICES),
     SERVER,
     option("--rater", "NAME", "name of the rater; else that of the home"),

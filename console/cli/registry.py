@@ -81,7 +81,8 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
                 Verb(
                     "engine",
                     "processes:engine",
-                    "Run the embedded engine: a swarm server that trains a small policy on this machine's "
+                    "Run the embedded engine: a swarm server that trains a small policy on this "
+                    "machine's "
                     "CPU, or a model of your choice on its GPU",
                     "--port 10086",
                     json=False,
@@ -195,7 +196,8 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
                 reads(
                     "show",
                     "progress:progress",
-                    "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
+                    "Say whether the policy is better than its baseline, on held-out prompts; "
+                    "exit code 0 "
                     "better, 3 not known, 4 worse",
                     "--json",
                 ),

@@ -61,7 +61,7 @@ class Tree(click.Group):
         super().__init__(name, help=about, no_args_is_help=False, **more)
         self._sections = entries
         self._entries = {entry.name: entry for group in entries.values() for entry in group}
-        self._default = default
+        self.default = default
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._entries)
@@ -79,9 +79,9 @@ class Tree(click.Group):
         named = args and (not args[0].startswith("-") or args[0] == "--help")
         if ctx.parent is not None and not named and not ctx.resilient_parsing:
             verb = next((word for word in args if word in self._entries), "")
-            if not (verb or self._default):
+            if not (verb or self.default):
                 ctx.fail(self._unknown(""))
-            args = [verb or self._default, *(word for word in args if word != verb)]
+            args = [verb or self.default, *(word for word in args if word != verb)]
         return super().parse_args(ctx, args)
 
     def resolve_command(

@@ -99,7 +99,7 @@ def test_no_dry_run_changes_anything(
         monkeypatch.setenv("AJET_CONSOLE_HOME", str(stack.home.root))
         assert main(["rating", "mode", "answer_first"]) == 0
         assert main(["tokens", "add", "boris", "--role", "viewer"]) == 0
-        asked = stack.run("mock", str(rows_file(tmp_path / "one.jsonl", 1)), "--json")
+        asked = stack.run("run", "mock", str(rows_file(tmp_path / "one.jsonl", 1)), "--json")
         counts = json.loads(asked.stdout)
         assert (counts["ok"], counts["answered"], counts["ended"]) == (True, 1, "finished")
         state = until(

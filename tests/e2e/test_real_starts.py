@@ -55,8 +55,8 @@ class Place:
     async def run(self, *argv: str) -> None:
         assert await asyncio.to_thread(main, list(argv)) == 0
 
-    async def start(self, *argv: str, order: str = "engine-start") -> None:
-        await self.run(order, "--yes", *self.named, *argv)
+    async def start(self, *argv: str, order: str = "start") -> None:
+        await self.run("engine", order, "--yes", *self.named, *argv)
 
 
 class ThroughLink(FakeLink):
@@ -189,17 +189,17 @@ WAYS: Mapping[str, tuple[Callable[[Place], Awaitable[None]], str]] = {
     "console, s": (lambda at: by_key(at, "s"), OF_THE_ENVIRONMENT),
     "console, h": (lambda at: by_key(at, "h"), OF_THE_ENVIRONMENT),
     "console, form": (by_form, "of/the-form"),
-    "engine-start": (lambda at: at.start(), OF_THE_ENVIRONMENT),
-    "engine-start --preset hand": (lambda at: by_preset(at), OF_THE_ENVIRONMENT),
-    "engine-start --set": (lambda at: at.start("--set", "model=a/b"), "a/b"),
-    "engine-start --file": (lambda at: at.start("--file", docs_job(at)), OF_THE_DOCS),
-    "engine-start --swarm-url": (
+    "engine start": (lambda at: at.start(), OF_THE_ENVIRONMENT),
+    "engine start --preset hand": (lambda at: by_preset(at), OF_THE_ENVIRONMENT),
+    "engine start --set": (lambda at: at.start("--set", "model=a/b"), "a/b"),
+    "engine start --file": (lambda at: at.start("--file", docs_job(at)), OF_THE_DOCS),
+    "engine start --swarm-url": (
         lambda at: at.start("--swarm-url", at.swarm.url),
         OF_THE_ENVIRONMENT,
     ),
-    "engine-apply": (lambda at: at.start(order="engine-apply"), OF_THE_ENVIRONMENT),
-    "engine-apply --file": (
-        lambda at: at.start("--file", docs_job(at), order="engine-apply"),
+    "engine apply": (lambda at: at.start(order="apply"), OF_THE_ENVIRONMENT),
+    "engine apply --file": (
+        lambda at: at.start("--file", docs_job(at), order="apply"),
         OF_THE_DOCS,
     ),
     "AgentJetJob": (by_library, OF_THE_ENVIRONMENT),

@@ -32,6 +32,7 @@ TARGETS = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), 
 TARGETS = {name for line in TARGETS for name in line.split()}
 _LINK = re.compile(r"(?<!\\)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_LOWER = re.compile(r"[a-z][a-z-]*")
 _INLINE = re.compile(r"`+([^`]+)`+")
 _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*", re.MULTILINE)
 
@@ -77,10 +78,12 @@ def wrong_verbs(line: str) -> Iterator[str]:
         command: click.Command = tree_once()
         context = click.Context(command, info_name=NAME)
         words = value.split()
-        while words:
+        while words and words[0].isascii():  # else a drawing
             word = words.pop(0)
-            if not word.isascii():  # a drawing
-                break
+            if isinstance(command, Tree) and command.default and not _LOWER.fullmatch(word):
+                inner = command.get_command(context, command.default)
+                assert inner is not None
+                command, context = inner, click.Context(inner, parent=context)
             if word.startswith("-"):
                 name = word.partition("=")[0]
                 known = {
@@ -94,7 +97,7 @@ def wrong_verbs(line: str) -> Iterator[str]:
                 break
             elif (inner := command.get_command(context, word)) is not None:
                 command, context = inner, click.Context(inner, info_name=word, parent=context)
-            elif re.fullmatch(r"[a-z][a-z-]*", word):
+            elif _LOWER.fullmatch(word):
                 yield f"ajet-console{value}: there is no verb {word}"
                 break
 

@@ -245,7 +245,7 @@ def loop_up(root: Path, *proxy_args: str, looks: bool = False) -> Iterator[Stack
             del stack.environment["AJET_CONSOLE__PROBE__SHARE"]
         stack.engine()
         stack.proxy(*proxy_args)
-        done = stack.run("engine-start")
+        done = stack.run("engine", "start")
         assert done.returncode == 0, done.stderr
         stack.rolling()
         yield stack

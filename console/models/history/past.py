@@ -36,6 +36,7 @@ def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) 
         sys.executable,
         "-m",
         "console",
+        "journal",
         "replay",
         str(journal),
         "--home",

@@ -39,13 +39,13 @@ PERMITTED: Mapping[AccessRole, set[str]] = {
 }
 SENT_BY_VERBS: Mapping[str, list[str]] = {
     "group.rate": ["rate", "g0001", "--tie"],
-    "group.unrate": ["unrate", "g0001"],
+    "group.unrate": ["group", "unrate", "g0001"],
     "group.accept": ["accept", "g0001"],
     "group.abort": ["abort", "g0001", "--yes"],
-    "group.mark": ["mark", "g0001"],
-    "group.note": ["note", "g0001", "--text", "x"],
-    "group.rescore": ["rescore", "g0001"],
-    "rating.mode": ["mode", "hold"],
+    "group.mark": ["group", "mark", "g0001"],
+    "group.note": ["group", "note", "g0001", "--text", "x"],
+    "group.rescore": ["group", "rescore", "g0001"],
+    "rating.mode": ["rating", "mode", "hold"],
     "rating.abort_all": ["rating", "abort-all", "--yes"],
     "engine.start": ["engine", "start", "--yes"],
     "engine.stop": ["engine", "stop", "--yes"],
@@ -54,7 +54,7 @@ SENT_BY_VERBS: Mapping[str, list[str]] = {
     "rewards.weight": ["rewards", "weight", "length", "0.5"],
     "progress.pause": ["progress", "pause"],
     "mock.stop": ["mock", "stop"],
-    "proxy.drain": ["drain"],
+    "proxy.drain": ["proxy", "drain"],
 }
 """Command -> a command line of it; the others are sent by the function that all verbs use."""
 

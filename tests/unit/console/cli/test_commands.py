@@ -171,13 +171,16 @@ def two_groups(proxied: World) -> World:
     ("argv", "order"),
     [
         (["accept", "g1"], ("group.accept", {"group_id": "g1"})),
-        (["accept-all"], ("rating.accept_all", {})),
-        (["accept-all", "--yes", "--server", "gpu"], ("rating.accept_all", {"server": "gpu"})),
+        (["rating", "accept-all"], ("rating.accept_all", {})),
+        (
+            ["rating", "accept-all", "--yes", "--server", "gpu"],
+            ("rating.accept_all", {"server": "gpu"}),
+        ),
         (
             ["rating", "abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
             ("rating.abort_all", {"server": "gpu", "reason": "debugging"}),
         ),
-        (["mode", "hold"], ("rating.mode", {"mode": "hold"})),
+        (["rating", "mode", "hold"], ("rating.mode", {"mode": "hold"})),
         (["mock", "stop"], ("mock.stop", {})),
         (["engine", "start", "--preset", "hand"], ("engine.start", {"preset": "hand"})),
         (["engine", "stop", "--server", "gpu", "--yes"], ("engine.stop", {"server": "gpu"})),

@@ -40,15 +40,15 @@ def _ids(proxy: FakeControl) -> list[str]:
 @pytest.mark.parametrize(
     ("argv", "name", "args"),
     [
-        (["rescore"], "group.rescore", {}),
-        (["refill"], "group.refill", {}),
-        (["rerun"], "group.rerun", {}),
+        (["group", "rescore"], "group.rescore", {}),
+        (["group", "refill"], "group.refill", {}),
+        (["group", "rerun"], "group.rerun", {}),
         (["accept"], "group.accept", {}),
-        (["unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),
-        (["mark"], "group.mark", {"marked": True}),
-        (["mark", "--clear"], "group.mark", {"marked": False}),
-        (["note", "--text", "odd"], "group.note", {"note": "odd"}),
-        (["note", "--clear"], "group.note", {"note": ""}),
+        (["group", "unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),
+        (["group", "mark"], "group.mark", {"marked": True}),
+        (["group", "mark", "--clear"], "group.mark", {"marked": False}),
+        (["group", "note", "--text", "odd"], "group.note", {"note": "odd"}),
+        (["group", "note", "--clear"], "group.note", {"note": ""}),
         (["abort", "--yes", "--reason", "debugging"], "group.abort", {"reason": "debugging"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -115,17 +115,17 @@ def test_a_lost_proxy_ends_the_command(cli: Cli, proxy: FakeControl) -> None:
         ["accept", "g1", "--where", "dead:yes"],
         ["accept", "--where", " "],
         ["accept", "--where", "nonsense<3"],
-        ["note", "g1"],
-        ["edit", "g1", "0", "--text", "x"],
-        ["edit", "g1", "1", "--text", " "],
-        ["edit", "g1", "1", "--file", "/no/such/file"],
+        ["group", "note", "g1"],
+        ["group", "edit", "g1", "0", "--text", "x"],
+        ["group", "edit", "g1", "1", "--text", " "],
+        ["group", "edit", "g1", "1", "--file", "/no/such/file"],
         ["alerts", "dismiss", "a", "--all"],
-        ["repeat", "g1"],
+        ["group", "repeat", "g1"],
         ["rate", "", "1"],
         ["rate", " ", "--undo"],
         ["accept", "g1", ""],
         ["abort", ""],
-        ["lease", ""],
+        ["group", "lease", ""],
     ],
     ids=" ".join,
 )
@@ -177,7 +177,7 @@ def test_the_confirmation_for_one_group_names_the_group(cli: Cli, proxy: FakeCon
 def test_alerts_are_listed_and_dismissed(cli: Cli, proxy: FakeControl) -> None:
     alert = AlertRaised(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
     proxy.state.alerts["lost.gpu"] = alert
-    output = cli.out("alerts", "dismiss")
+    output = cli.out("alerts")
     assert "lost.gpu" in output
     assert "\x1b" not in output
     data = cli.json("alerts", "dismiss", "lost.gpu", "other", code=1)
@@ -197,7 +197,7 @@ def test_alerts_are_listed_and_dismissed(cli: Cli, proxy: FakeControl) -> None:
 def test_listed_alerts_follow_votes_that_are_not_sent_yet(cli: Cli, proxy: FakeControl) -> None:
     for votes, words in enumerate(TWO_HOLD_UP):
         proxy.state = state_of(*two_hold_up(votes))
-        alerts = cli.json("alerts", "dismiss")["alerts"]
+        alerts = cli.json("alerts")["alerts"]
         assert [one["cause"] for one in alerts] == ([words] if words else [])
         assert sum(len(one["groups"]) for one in alerts) == 2 - votes
     cli("alerts", "dismiss", "hold:embedded")
@@ -207,7 +207,7 @@ def test_listed_alerts_follow_votes_that_are_not_sent_yet(cli: Cli, proxy: FakeC
 def test_alerts_are_listed_in_words_with_their_data(cli: Cli, proxy: FakeControl) -> None:
     params = params_of("refused", server="gpu", state="OFFLINE")
     reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
-    output = cli.out("alerts", "dismiss")
+    output = cli.out("alerts")
     assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in output
     shown = cli.json("alerts", "dismiss")
     assert shown["alerts"] == [

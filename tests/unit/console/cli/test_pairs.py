@@ -33,7 +33,7 @@ def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: FakeContr
     assert "pair 5d1c0e9a7b42, step 12 against step 1; the newest look is of step 14" in text
     assert "LEFT\nfirst " in text
     assert "RIGHT\n(empty)" in text
-    assert "progress-vote 5d1c0e9a7b42 left|right|tie|skip" in text
+    assert "progress vote 5d1c0e9a7b42 left|right|tie|skip" in text
     assert "\x1b" not in text
 
 

@@ -24,7 +24,7 @@ def test_it_has_the_held_out_rows_alone(
     cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    cli("progress", "progress", "probe-set", file, "--out", out, "--most", "1000")
+    cli("progress", "probe-set", file, "--out", out, "--most", "1000")
     prompts = {one.prompt: one.reference for one in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
@@ -62,7 +62,7 @@ def test_bad_input_is_refused_by_name(
     cli: Cli, tmp_path: Path, more: list[str], words: str
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    assert words in cli.refused("progress", "progress", "probe-set", file, "--out", out, *more)
+    assert words in cli.refused("progress", "probe-set", file, "--out", out, *more)
     assert not out.exists()
 
 
@@ -70,6 +70,6 @@ def test_an_existing_file_stays(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "probe.jsonl"
     out.write_text("mine")
     assert "the file exists" in cli.refused(
-        "progress", "progress", "probe-set", dataset(tmp_path), "--out", out
+        "progress", "probe-set", dataset(tmp_path), "--out", out
     )
     assert out.read_text() == "mine"

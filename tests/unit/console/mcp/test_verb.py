@@ -20,9 +20,9 @@ def test_without_the_sdk_the_message_names_the_extra(
 @pytest.mark.parametrize(
     ("words", "acts"),
     [
-        (["mcp", "--role", "act"], True),
-        (["--read-only", "mcp", "--role", "act"], False),
-        (["mcp", "--role", "act", "--read-only"], False),
+        (["run", "mcp", "--role", "act"], True),
+        (["--read-only", "run", "mcp", "--role", "act"], False),
+        (["run", "mcp", "--role", "act", "--read-only"], False),
     ],
 )
 def test_with_read_only_no_tool_acts(

@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
 
 @pytest.fixture
 def engine(home: Home, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys, "engine")
+    return Cli(capsys, "run", "engine")
 
 
 def test_every_option_reaches_the_engine(engine: Cli, started: list[EngineOptions]) -> None:

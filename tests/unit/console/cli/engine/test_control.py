@@ -222,7 +222,7 @@ async def test_a_direct_start_asks_and_gives_advice_when_it_fails(
         s.start_error = "no GPU is free"
         shown = await async_cli.failed(*start, "--yes")
         assert "no GPU is free; the engine is BOOTING" in shown
-        assert "engine-stop`, correct the job, start it again" in shown
+        assert "engine stop`, correct the job, start it again" in shown
         s.start_error = ""
         await async_cli("engine", "stop", "--swarm-url", url, "--yes")
         await async_cli(*start, "--yes")

@@ -112,7 +112,7 @@ def test_the_command_ends_with_one_line(
 
 def test_a_dry_run_downloads_nothing(cli: Cli, hub: StubHub, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "home")
-    words = ["engine", "--home", str(home.root), "--backend", "torch", "--dry-run"]
+    words = ["run", "engine", "--home", str(home.root), "--backend", "torch", "--dry-run"]
     assert "would download org/name" in cli.out(*words, "--model", "org/name")
     assert not hub.downloaded
 

@@ -20,12 +20,12 @@ def unit(text: str) -> ConfigParser:
 def test_the_unit_runs_the_process_with_its_arguments_and_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["--home", str(tmp_path), "service", "proxy", "--port", "8001"])
+    code = main(["--home", str(tmp_path), "run", "service", "proxy", "--port", "8001"])
     assert code == 0
     service = unit(capsys.readouterr().out)
     program, *arguments = service["Service"]["ExecStart"].split()
     assert Path(program).is_absolute()
-    assert arguments[-5:] == ["proxy", "--home", str(tmp_path), "--port", "8001"]
+    assert arguments[-6:] == ["run", "proxy", "--home", str(tmp_path), "--port", "8001"]
     assert service["Service"]["Restart"] == "on-failure"
     assert service["Install"]["WantedBy"] == "default.target"
 
