@@ -10,7 +10,8 @@ import pytest
 
 import ajet_swarm.api.watcher
 import proxy.servers.watch
-from console.cli.status import _proxy, _proxy_line
+from console.cli.status import _proxy_line
+from console.models.json_view import json_view
 from console.session.app_state import Session
 from console.session.group_facts import verdict
 from console.text.sections import Room
@@ -176,10 +177,9 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
         head = "".join(text for text, _ in newest_head(session(w), 120))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
-        proxy_data = _proxy("http://127.0.0.1", w.state, "")
-        assert proxy_data is not None
-        assert proxy_data["lost_groups"] == 1
-        assert "1 finished but lost: will not train" in _proxy_line(proxy_data)
+        view = json_view(w.state)
+        assert view["totals"]["lost"] == 1
+        assert "1 finished but lost: will not train" in _proxy_line({"url": "", **view})
         journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
         assert journal.replayed_state().groups[group.group_id].discarded
