@@ -66,7 +66,7 @@ def command_lines(group: str, rows: Path, folder: Path) -> dict[str, list[str]]:
         "rewards whatif": ["relevance=0.3"],
         "rewards apply": ["relevance=0.3"],
         **{f"init {kind}": [new, "--yes"] for kind in ("passive", "blackbox")},
-        "init compat": [new],
+        **{verb: [new] for verb in ("init compat", "skills")},
         "run episode": [str(folder)],
     }
 
