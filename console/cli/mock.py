@@ -307,7 +307,7 @@ def _agreed(args: Args, home: Home, url: str) -> bool:
     Raises:
         UsageError: training is paused, and standard input is not a terminal.
     """
-    from console.models.progress.pause import paused_servers
+    from console.screens.progress.model import paused_servers
     from proxy.control.client import ControlLost
 
     try:

@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
 from console.models.datasets import FOLDER, SHIPPED
-from console.models.progress.pause import UNTRAINED, paused_servers
+from console.screens.progress.model import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
 from core.commands.plan import Plan

@@ -6,10 +6,10 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
+from console.json_view import group_view, json_view, progress_view, whole_group
 from console.mcp.content import ContentPolicy
-from console.models.history.runs import run_data
-from console.models.json_view import group_view, json_view, progress_view, whole_group
-from console.models.progress.standing import standing
+from console.screens.history.model import run_data
+from console.screens.progress.model import standing
 from console.session.filters import parse
 from core.commands.plan_groups import find_group
 from core.state import State

@@ -9,10 +9,9 @@ from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
 from console.models.available_commands import NAMES, AvailableCommand
 from console.models.group_text import abort_question
-from console.models.progress.pause import mock_start_args
-from console.models.progress.standing import rewind_words, trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
+from console.screens.progress.model import mock_start_args, rewind_words, trust_loss
 from console.session.app_state import Session
 from console.session.command_plans import consequences, refusal
 from console.views.group_detail import abort_extra

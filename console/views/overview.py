@@ -11,6 +11,7 @@ from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of, press_words
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.session.app_state import Session
+from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.contact import is_starting
 from console.text.format import (
@@ -26,7 +27,6 @@ from console.text.format import (
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped_within
 from console.ui.plot import sparkline
-from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
 from core.events import AlertRaised
 from core.state import Group, Server

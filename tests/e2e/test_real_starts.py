@@ -20,7 +20,7 @@ from ajet_swarm.job.server import MODEL_VARIABLE
 from ajet_swarm.job.tree import Job, get, put
 from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
-from console.screens.job import JobScreen
+from console.screens.engine.job import JobScreen
 from core.runtime.home import Home, Role
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient

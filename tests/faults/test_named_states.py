@@ -11,11 +11,11 @@ import pytest
 import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy_line
-from console.models.json_view import json_view
+from console.json_view import json_view
+from console.screens.engine.panel import server_panel
 from console.session.app_state import Session
 from console.session.group_facts import verdict
 from console.text.sections import Room
-from console.views.engine import server_panel
 from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
 from console.widgets.status_bar import bar_line

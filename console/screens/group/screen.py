@@ -12,7 +12,7 @@ from console.models.group_text import whole_texts
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupTarget, digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
-from console.screens.tokens import TokensScreen
+from console.screens.tokens.screen import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
 from console.widgets.candidates import Candidates

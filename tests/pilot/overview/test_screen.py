@@ -7,17 +7,17 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ajet_swarm.common.errors import AjetError
-from console.models.reward_figures import Digests, Point, figures
+from console.screens.engine.steps import step_table, with_curves
 from console.screens.group.screen import GroupScreen
+from console.screens.rewards.model import Digests, figures
 from console.session.app_state import Session
 from console.session.logs import SOURCES
 from console.text.lines import line_width
 from console.text.sections import Room
-from console.views import chart
+from console.ui import curve as chart
+from console.ui.curve import Point
 from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
-from console.views.step_curves import with_curves
-from console.views.step_table import step_table
 from console.widgets.recent_groups import RecentGroups, newest_head, newest_items
 from core.events import (
     AlertRaised,

@@ -287,7 +287,7 @@ _LARGE = [*_SCREEN, "fastapi", "aiohttp", "numpy"]
     [
         ("console.cli", [*_LARGE, "httpx", "uvicorn", "yaml", "asyncio"]),
         ("mock.user_requests", [*_LARGE, "proxy", "engine"]),
-        ("console.models.progress.pause", _SCREEN),
+        ("console.screens.progress.model", _SCREEN),
         ("console.backend.supervisor", [*_LARGE, "httpx", "proxy", "engine", "mock"]),
     ],
 )
