@@ -79,7 +79,7 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
     if step := restores(present, known):
         first = next(iter(state.servers), name)  # which the command restores without `--server`
         server = f" --server {shlex.quote(one_line(name, 60))}" if name != first else ""
-        lines.append(((f"  `ajet-console progress-rewind{server}` restores {step}", ""),))
+        lines.append(((f"  `ajet-console progress rewind{server}` restores {step}", ""),))
     lines += detail_lines(present, known, _WIDTH)
     if present.running:
         lines.append((("  ", ""), (present.running, "")))

@@ -1,4 +1,4 @@
-"""`try` and `try-stop`: send the policy one prompt, without training on it."""
+"""`engine try` and `engine try-stop`: send the policy one prompt, without training on it."""
 
 import asyncio
 import secrets

@@ -97,7 +97,7 @@ def _print(args: Args, data: dict[str, Any], lines: Sequence[Line], live: bool) 
 
 def _list(known: EngineRuns, now: float) -> list[Line]:
     if not known.runs:
-        return [(("No engine has run yet: `ajet-console engine-start` starts one", ""),)]
+        return [(("No engine has run yet: `ajet-console engine start` starts one", ""),)]
     several = len({run.server for run in known.runs}) > 1
     rows = [table_row(known, run, now, _WIDTH, several=several) for run in reversed(known.runs)]
     return [table_head(_WIDTH, several=several), *rows]
