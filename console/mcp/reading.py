@@ -8,6 +8,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.json_view import group_view, json_view, progress_view, whole_group
 from console.mcp.content import ContentPolicy
+from console.models.advice import advice_context
 from console.screens.history.model import run_data
 from console.screens.progress.model import standing
 from console.session.filters import parse
