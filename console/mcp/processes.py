@@ -74,7 +74,7 @@ class Processes:
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
             what = f"no {role} runs in this home"
-            raise AjetError(what, str(self._home.root), f"Start it: `ajet-console {role}`")
+            raise AjetError(what, str(self._home.root), f"Start it: `ajet-console run {role}`")
         state = State()
         with contextlib.suppress(AjetError):  # no proxy runs: nothing more is known
             state = await snapshot()
@@ -137,7 +137,7 @@ class Processes:
             fields = msgspec.json.decode(report, type=_DryRun)
         except msgspec.MsgspecError:
             what = f"the mock user cannot be checked: {exit_text(code)}"
-            raise AjetError(what, todo="`ajet-console mock --dry-run` shows why") from None
+            raise AjetError(what, todo="`ajet-console run mock --dry-run` shows why") from None
         if fields.error is not None:
             raise AjetError(fields.error.message, fields.error.where, fields.error.todo)
         return "; ".join(step.message for step in fields.steps)

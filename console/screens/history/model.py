@@ -237,7 +237,7 @@ def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) 
         todo = "Its summary stays, and its requests if it is pinned: see Requests"
         raise PastError(f"the events of run {run.number} were pruned", todo=todo)
     last = run.last_seq - 1 if run.last_seq else newest
-    command = [sys.executable, "-m", "console", "replay", str(journal)]
+    command = [sys.executable, "-m", "console", "journal", "replay", str(journal)]
     command += ["--home", str(journal.parent), "--history", str(run.number), "--screen", screen]
     command += ["--span", f"{run.first_seq}-{max(last, run.first_seq)}"]
     return [*command, "--theme", theme] if theme in ("dark", "light", "ansi") else command

@@ -222,7 +222,7 @@ class HistoryScreen(ConsoleScreen):
         except AjetError as error:
             self.host.say(str(error), "warning")
         except SuspendNotSupported:
-            todo = f"`ajet-console replay --history {run.number}` in a terminal of its own"
+            todo = f"`ajet-console journal replay --history {run.number}` in a terminal of its own"
             self.host.say(f"This terminal cannot show it beside the console: {todo}", "warning")
         except OSError as error:
             self.host.say(f"{title(run)} cannot be shown: {error.strerror or error}", "error")

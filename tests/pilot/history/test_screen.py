@@ -129,7 +129,7 @@ async def test_enter_opens_a_replay_of_the_run_on_the_terminal(
         console.session.journal = path
         await console.press("end", "enter")
         await console.until(lambda: commands)
-        assert commands[0][3:5] == ["replay", str(path)]
+        assert commands[0][3:6] == ["journal", "replay", str(path)]
         place = commands[0].index("--history")
         assert commands[0][place + 1] == "1"
         run = console.session.state.engine_runs.runs[0]

@@ -174,7 +174,7 @@ def test_the_command_line_has_it(
 ) -> None:
     state = state_of(changed(), spent())
 
-    async def snapshot(args: object, home: object) -> State:
+    async def snapshot(args: object) -> State:
         return state
 
     monkeypatch.setattr(command, "snapshot", snapshot)
@@ -213,7 +213,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     action = action_for(alert)
     assert action is not None
     assert (action.screen.name, action.effect) == ("rewards", "its counts; e opens the file")
-    assert "`rewards-enable helpful off`" in todo_of(alert)
+    assert "`rewards enable helpful off`" in todo_of(alert)
     main._rewards_changed(proxy, SourceHealth(False, Abstention("model", "bad"), "v1"))
     assert list(state.alerts) == ["rewards"]
     main._rewards_changed(proxy, SourceHealth(True, None, "v1"))
