@@ -12,7 +12,7 @@ from console.session.app_state import EVERYTHING
 from console.session.server_facts import as_ended
 from console.text.format import elapsed
 from console.text.lines import Line
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from console.widgets.section import Section
 
@@ -68,17 +68,12 @@ class ServersScreen(ReadingScreen):
     def paint_details(self) -> None:
         session, now, table = self.session, self.session.as_of, self.query_one(ItemList)
         servers = [as_ended(server, session) for server in session.state.servers.values()]
-
-        def rows(width: int) -> list[ListItem]:
-            return [
-                ListItem(server.name, (table_row(server, place, now, width),))
-                for place, server in enumerate(servers)
-            ]
-
         table.show_head("head", table_head)
-        table.show_items(tuple(rows(120)), rows)
-        if not table.cursor and servers:
-            table.action_edge(0)
+        table.show_rows(
+            [*enumerate(servers)],
+            lambda row: row[1].name,
+            lambda row, width: table_row(row[1], row[0], now, width),
+        )
         pane = self.query_one("#servers-detail", TextPane)
         server = session.state.servers.get(self.target_server or "")
         if server is None:

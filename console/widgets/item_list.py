@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingsMap, BindingType
@@ -12,6 +12,7 @@ from console.text.lines import Line
 from console.ui.keys import keys
 from console.widgets.pane import TextPane
 
+Row = TypeVar("Row")
 _BELOW: list[BindingType] = [
     Binding(
         "pagedown,space",
@@ -149,6 +150,16 @@ class ItemList(TextPane, can_focus=True):
             self._point(min(index_before, len(self._keys) - 1))
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
+
+    def show_rows(
+        self, rows: Sequence[Row], key: Callable[[Row], str], line: Callable[[Row, int], Line]
+    ) -> None:
+        """List a line for each row, with `key` as its key; repaint when a line has changed."""
+
+        def items(width: int) -> list[ListItem]:
+            return [ListItem(key(row), (line(row, width),)) for row in rows]
+
+        self.show_items(tuple(items(max(1, self.size.width))), items)
 
     def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []

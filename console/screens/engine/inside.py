@@ -18,7 +18,7 @@ from console.text.format import state_word
 from console.text.lines import Line
 from console.text.server_color import server_color
 from console.ui.keys import keys
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeDetails
 from core.state import Group, State
@@ -99,16 +99,12 @@ class InsideScreen(ReadingScreen):
         )
         episodes, table = self._episodes, self.query_one(ItemList)
         owners, ours = holders(state, self._server), state.client_uuid
-
-        def rows(width: int) -> Iterable[ListItem]:
-            for episode in episodes:
-                line = episode_line(episode, owners.get(episode.uuid), ours, width)
-                yield ListItem(episode.uuid, (line,))
-
         table.show_head("head", episode_head)
-        table.show_items((episodes, tuple(owners)), rows)
-        if episodes and not table.cursor:
-            table.action_edge(0)
+        table.show_rows(
+            episodes,
+            lambda episode: episode.uuid,
+            lambda episode, width: episode_line(episode, owners.get(episode.uuid), ours, width),
+        )
         rest = msgspec.structs.replace(details, episodes=()) if details is not None else None
         trouble = self.trouble.get(self._server, "")
 

@@ -266,12 +266,10 @@ class JobScreen(ConsoleScreen):
     area: ClassVar[str] = "Job"
     shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
-        "The job the engine starts with. e edits the fields, Esc leaves them; y shows the whole "
-        "YAML, o opens it in your own editor. Below: the changes against the server's current "
-        "job, and the source of that job. s saves it for all later starts. a applies it after "
-        "one question that lists the loss: the engine is stopped, stays OFFLINE for some seconds "
-        "(a late message of its trainer would end the new start), gets the job and starts. An "
-        "OFFLINE engine starts at once."
+        "The job the engine starts with. Below: the changes against the server's current job, "
+        "and the source of that job. To apply it, the engine is stopped, stays OFFLINE for some "
+        "seconds (a late message of its trainer would end the new start), gets the job and "
+        "starts. An OFFLINE engine starts at once."
     )
     AUTO_FOCUS: ClassVar[str | None] = "JobEditor"
     keeps_focus: ClassVar[bool] = True

@@ -42,9 +42,8 @@ class EngineScreen(ReadingScreen):
         "planned for all answers at full length; tokens per second of the last batch, and of a "
         "look in progress; seconds of sampling since the last update, of that update, and of "
         "publishing its weights (sync).\n"
-        "Checkpoints: w saves one at any time. Tab goes to their list; there b restores the one "
-        "under the cursor, z the base weights, d deletes older ones. A running engine is stopped "
-        "first and then continues from there. c resumes an OFFLINE engine with its job."
+        "Checkpoints: Tab goes to their list and its keys. A running engine is stopped before one "
+        "is restored, and then continues from there."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerPanel"
     reading_seconds: ClassVar[float] = 2.0

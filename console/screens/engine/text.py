@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.text.contact import address_of, is_starting, lost_word
+from console.text.contact import address_of, is_starting
 from console.text.format import (
     UNKNOWN,
     clock,
@@ -18,6 +18,7 @@ from console.text.format import (
     rule,
     state_for,
     state_style,
+    state_text,
 )
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
@@ -49,20 +50,13 @@ class _ServerRow:
         return text, "$muted" if self.server.lost else ""
 
 
-def _state(row: _ServerRow, short: bool) -> Cell:
-    server, now = row.server, row.now
-    shape = state_style(server.state, server.raw)
-    color = "$engine-lost" if server.lost else shape.color
-    word = f"{shape.sign} {shape.short if short else shape.word}"
-    if server.lost and server.seen_at:
-        head = f"× {lost_word(server)} {elapsed(now - server.seen_at)}"
-        long = f"{head} ({shape.short})"
-        word = head if short or cell_len(long) + 2 > _STATE else long
-    elif is_starting(server, now):
-        word, color = ("◌ START" if short else "◌ STARTING"), "$engine-booting"
-    elif server.lost:
-        word = "× NO LINK" if short else "× NOT REACHED"
-    return f" {word} ", f"bold $pill-text on {color}"
+def _state(row: _ServerRow, room: int) -> Cell:
+    shape, shown = state_style(row.server.state, row.server.raw), state_text(row.server, row.now)
+    forms = shown.forms
+    if not row.server.lost:  # without the time, which has a column of its own
+        forms = (f"{shape.sign} {shape.word}", f"{shape.sign} {shape.short}")
+    word = next((form for form in forms if cell_len(form) + 2 <= room), forms[-1])
+    return f" {word} ", f"bold $pill-text on {shown.color}"
 
 
 def _since(row: _ServerRow) -> Cell:
@@ -87,8 +81,8 @@ _STATE, _SHORT = 19, 11
 """Cells of a state, and of an abbreviated one."""
 _COLUMNS: tuple[Column[_ServerRow], ...] = (
     Column("server", 6, _name, most=24),
-    Column(" state", _STATE, lambda row: _state(row, short=False)),
-    Column(" state ", _SHORT, lambda row: _state(row, short=True)),
+    Column(" state", _STATE, lambda row: _state(row, _STATE)),
+    Column(" state ", _SHORT, lambda row: _state(row, _SHORT)),
     Column("for", 6, _since, right=True),
     Column("step", 4, _step, right=True),
     Column("pool", 7, _pool, most=26),

@@ -21,7 +21,7 @@ from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.ui.keys import keys
 from console.widgets.editor import run_program
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
@@ -44,11 +44,8 @@ class HistoryScreen(ConsoleScreen):
         "Below, the run under the cursor: its job, the versions of its rewards, your note, and the "
         "reward by step; J and K scroll it.\n"
         "Enter opens all screens as of the end of the run: a replay of the journal, which sends no "
-        "command; its keys play the run from the beginning. Ctrl+Q returns to the present.\n"
-        "Space marks a run. c compares two marked runs, or a marked one with the one under the "
-        "cursor: their curves over each other, and what differs in their jobs and rewards.\n"
-        "r names a run, n writes a note on it. p pins it: its requests stay when the journal is "
-        "pruned."
+        "command; its keys play the run from the beginning. Ctrl+Q returns to the present. A "
+        "marked run is compared with another marked one, else with the one under the cursor."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     first_keys: tuple[str, ...] = ("open", "mark", "compare")
@@ -130,17 +127,14 @@ class HistoryScreen(ConsoleScreen):
         runs, now, table = self._runs, self.session.as_of, self.query_one(ItemList)
         several = len({run.server for run in runs.runs}) > 1
         marked = self._marked = [n for n in self._marked if runs.numbered(n) is not None]
-
-        def rows(width: int) -> Iterable[ListItem]:
-            for run in reversed(runs.runs):
-                is_marked = run.number in marked
-                line = table_row(runs, run, now, width, several=several, marked=is_marked)
-                yield ListItem(str(run.number), (line,))
-
         table.show_head(("head", several), lambda width: table_head(width, several=several))
-        table.show_items((tuple(marked), *(_source(run, now) for run in runs.runs)), rows)
-        if not table.cursor and runs.runs:
-            table.action_edge(0)
+        table.show_rows(
+            runs.runs[::-1],
+            lambda run: str(run.number),
+            lambda run, width: table_row(
+                runs, run, now, width, several=several, marked=run.number in marked
+            ),
+        )
         self._paint_detail()
 
     def _paint_detail(self) -> None:

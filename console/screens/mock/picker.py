@@ -19,7 +19,7 @@ from console.models.preview import Preview, previews, read_preview
 from console.screens.mock.preview import DatasetPreview, size_text
 from console.text.lines import fit
 from console.ui.keys import keys
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 
 _PATH = ("/", "~", "./", "../")
 """Text that starts with one of these is a path."""
@@ -80,12 +80,10 @@ class DatasetPicker(ModalScreen[str | None]):
         path = text.startswith(_PATH)
         shown = tuple(choice for choice in self._all if not path and matches(choice, text))
         choices = self.query_one(ItemList)
-        choices.show_items(
+        choices.show_rows(
             shown,
-            lambda width: [
-                ListItem(choice.path or SHIPPED, (((label(choice, max(24, width - 2)), ""),),))
-                for choice in shown
-            ],
+            lambda choice: choice.path or SHIPPED,
+            lambda choice, width: ((label(choice, max(24, width - 2)), ""),),
         )
         choices.action_edge(0)
         self._preview()

@@ -43,9 +43,9 @@ class MockScreen(ConsoleScreen):
     area: ClassVar[str] = "Mock user"
     help_text: ClassVar[str] = (
         "The mock user sends the rows of a dataset (JSONL, JSON, CSV, Parquet, a Hugging Face "
-        "folder) as an application would. o picks a dataset and shows its rows; e goes to the "
-        "fields, where letters are text; Enter keeps the text of a field, Esc restores the "
-        "previous one. In flight and Pace: each request waits for the one before. Rate: that many "
+        "folder) as an application would. In the fields letters are text; Enter keeps the text of "
+        "one, Esc restores the previous text. In flight and Pace: each request waits for the one "
+        "before. Rate: that many "
         "a second, regardless of the number in flight. Seed shuffles each pass. Side sends only a "
         "part, always the same rows. A new start with the same dataset continues where the last "
         "one stopped and repeats no row; n starts over. Enter on a row opens its group."

@@ -45,7 +45,7 @@ class PairScreen(ConsoleScreen):
         "Its interval is valid after every vote. From 30 ratings on they also correct the win rate "
         "by the reward.\n"
         "The ratings never train. They are about one look, which stays the same while later looks "
-        "are taken; n goes to the newest one, and the count begins again. An open pair stays open "
+        "are taken. An open pair stays open "
         "until you vote or skip. Skip only what you cannot judge: pairs that are skipped for what "
         "they say make the rate less representative."
     )

@@ -39,7 +39,7 @@ from console.session.app_state import EVERYTHING, Session
 from console.text.lines import Line
 from console.text.sections import Room, lines
 from console.ui.keys import keys
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
@@ -66,12 +66,7 @@ class ProgressScreen(ConsoleScreen):
         "training reward and human win rate are other measures, on other prompts. Win rates have "
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
-        "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now. t makes the present step the new baseline, w restores the best "
-        "verified step; both ask first. p pauses training: users are answered and nothing is "
-        "trained until r resumes it.\n"
-        "b shows pairs of answers of before and now, for you to rate without knowing which is "
-        "which; the ratings never train."
+        "answers with a word diff; Tab goes to the parts."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     BINDINGS: ClassVar[list[BindingType]] = keys(
@@ -153,11 +148,10 @@ class ProgressScreen(ConsoleScreen):
             (bool(changes), without),
             lambda width: prompts_head(width, without) if changes else no_prompts(width),
         )
-        prompts.show_items(
-            tuple(changes),
-            lambda width: (
-                ListItem(change.id, (prompt_line(change, width, without),)) for change in changes
-            ),
+        prompts.show_rows(
+            changes,
+            lambda change: change.id,
+            lambda change, width: prompt_line(change, width, without),
         )
         self._paint_pair(changes)
         self.refresh_bindings()

@@ -16,7 +16,7 @@ from console.screens.progress.tries_text import answers, columns, compared, list
 from console.text.lines import Line
 from console.text.server_color import server_color
 from console.ui.keys import keys
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from core.state import TEXT_CAP, Probe, Server
 
@@ -104,14 +104,12 @@ class ProbesScreen(ConsoleScreen):
         state, now = self.session.state, self.session.as_of
         self.query_one("#try-where", TextPane).show_lines([self._where()])
         table, tries = self.query_one(ItemList), state.tries[::-1]
-
-        def rows(width: int) -> list[ListItem]:
-            return [
-                ListItem(probe.try_id, (list_row(probe, state, now, width),)) for probe in tries
-            ]
-
         table.show_head("head", list_head)
-        table.show_items(tuple(rows(400)), rows)
+        table.show_rows(
+            tries,
+            lambda probe: probe.try_id,
+            lambda probe, width: list_row(probe, now, width),
+        )
         newest = tries[0].try_id if tries else ""
         if tries and not table.keys and self.is_current:  # it has no size yet
             self.call_after_refresh(self._paint)

@@ -1,6 +1,7 @@
 """Prompts that were tried, as lines: the list, and answers side by side."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -11,6 +12,7 @@ from console.text.format import UNKNOWN, clock, duration, elapsed
 from console.text.lines import Line, fit
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped
+from console.ui.table import Cell, Column, Table
 from core.state import Probe, State
 
 NARROWEST = 36
@@ -38,26 +40,46 @@ def columns(width: int) -> int:
     return max(1, min(MAX_COLUMNS, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
 
 
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A prompt that was tried, at the time when it is shown."""
+
+    probe: Probe
+    now: float
+
+
+def _step(row: _Try) -> str:
+    return UNKNOWN if row.probe.step is None else str(row.probe.step)
+
+
+def _took(row: _Try) -> Cell:
+    probe = row.probe
+    if not probe.over:
+        return elapsed(row.now - probe.at), "bold $engine-syncing"
+    if probe.error:
+        return "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
+    return duration(probe.seconds), "$muted"
+
+
+_TABLE: Table[_Try] = Table(
+    (
+        Column("time", 8, lambda row: clock(row.probe.at), "$muted"),
+        Column("server", 10, lambda row: one_line(row.probe.server, 20)),
+        Column("step", 5, _step, right=True),
+        Column("took", 6, _took, right=True),
+        Column(" prompt", 9, lambda row: f" {one_line(row.probe.prompt, 300)}", most=999),
+    ),
+)
+
+
 def list_head(width: int) -> Line:
     """Return the titles of the list."""
-    return ((f"{'time':<9}{'server':<11}{'step':>5}{'took':>7}  prompt", "$muted"),)
+    return _TABLE.head(width)
 
 
-def list_row(probe: Probe, state: State, now: float, width: int) -> Line:
+def list_row(probe: Probe, now: float, width: int) -> Line:
     """Return the line of one prompt."""
-    step = UNKNOWN if probe.step is None else str(probe.step)
-    how, tone = duration(probe.seconds), "$muted"
-    if not probe.over:
-        how, tone = elapsed(now - probe.at), "bold $engine-syncing"
-    elif probe.error:
-        how, tone = "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
-    return (
-        (f"{clock(probe.at):<9}", "$muted"),
-        (fit(one_line(probe.server, 20), 10) + " ", ""),
-        (f"{step:>5}", ""),
-        (fit(how, 7, right=True), tone),
-        ("  " + fit(one_line(probe.prompt, 300), max(8, width - 34)), ""),
-    )
+    return _TABLE.row(_Try(probe, now), width)
 
 
 def waits_for(probe: Probe, state: State, now: float) -> str:

@@ -73,7 +73,7 @@ class RewardsScreen(ConsoleScreen):
         "settings (no price: none is set), share of questions answered from its cache, share of "
         "groups it abstained from, repaired replies, mean seconds per call.\n"
         "Hook files are reloaded when they are saved. If a save is broken, the previous version "
-        "stays active and the fault is shown here. e opens its place in your editor, y copies it."
+        "stays active and the fault is shown here."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy", "window")
@@ -150,9 +150,7 @@ class RewardsScreen(ConsoleScreen):
         parts.border_title = "PARTS"
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
-        parts.show_items(
-            rows, lambda room: (ListItem(row.name, (row_line(row, room),)) for row in rows)
-        )
+        parts.show_rows(rows, lambda row: row.name, row_line)
         if totals.parts and not self._cursor_placed:
             self._cursor_placed = True
             if not parts.place:  # the first part may be a gate that never closes, with empty charts

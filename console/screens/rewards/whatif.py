@@ -35,9 +35,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "Nothing here changes the rewards until you apply it. Left and right change the weight "
         "under the cursor, Enter asks for a number. The effect is computed at once from the "
-        "stored part values of the groups in view. r re-scores the groups on the proxy in the "
-        "background, for a changed file and for groups that older rewards scored; users still get "
-        "answers, and c cancels it. a writes the weights to the file of the rewards.\n"
+        "stored part values of the groups in view; a changed file, and groups that older rewards "
+        "scored, need to be re-scored on the proxy, while users still get answers.\n"
         "winner flips: another answer has the highest automatic reward than before. dead groups "
         "gained: groups that carry a signal now and then would not. Automatic rewards are compared "
         "in human-rated groups, too; human-rated counts where they pick the human winner. "
@@ -102,11 +101,8 @@ class RewardsWhatIfScreen(ConsoleScreen):
         state, weights, rows = self.session.state, dict(self._weights), self.weights
         parts = state.rewards.parts if can_weigh(state) else ()
         rows.display = bool(parts)
-        rows.show_items(
-            (parts, tuple(weights.items())),
-            lambda width: (
-                ListItem(part.name, (weight_line(part, weights, width),)) for part in parts
-            ),
+        rows.show_rows(
+            parts, lambda part: part.name, lambda part, width: weight_line(part, weights, width)
         )
         if not self._cursor_placed and rows.keys:
             self._cursor_placed = True
