@@ -25,13 +25,7 @@ from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
 from core.journal.read_only import JournalFile
-from core.journal.stats import (
-    JournalStats,
-    PrunePlan,
-    check_rows,
-    journal_stats,
-    plan_pruning,
-)
+from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 
@@ -100,12 +94,7 @@ def stats(args: Args) -> int:
 
 
 @takes(
-    option(
-        "--days",
-        "N",
-        "delete groups older than N days; else journal.keep_days",
-        type=float,
-    ),
+    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=float),
     option(
         "--bytes",
         "N",
