@@ -10,14 +10,12 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import (
-    cert_of,
     confirm,
     existing_home,
     say,
     say_json,
     send_command,
     settings_of,
-    token_of,
 )
 from console.cli.options import YES, Args, flag, option, takes
 from console.cli.output import output
@@ -141,8 +139,7 @@ def prune(args: Args) -> int:
                 "Stop it first, or prune without --rewrite",
             )
         values = {"days": days, "bytes": size, "rated": args.rated}
-        token = token_of(args, home)
-        say(asyncio.run(send_command(proxy.url, token, "journal.prune", values, cert_of(home))))
+        say(asyncio.run(send_command(args, "journal.prune", values, proxy.url)))
         return 0
     say(_prune_here(home, keep, args.rewrite))
     return 0
