@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
-from console.screens.overview import starting
+from console.screens.overview.sections import starting
 from console.session.server_facts import as_ended
 from console.text.format import elapsed
 from console.text.lines import Line

@@ -176,7 +176,7 @@ LADDERS = {
     "console.widgets.dataset_preview:DatasetPreview",
     "console.widgets.dataset_results:ResultList",
     "console.screens.requests.widgets:GroupList",
-    "console.widgets.recent_groups:RecentGroups",
+    "console.screens.overview.widgets:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
     "ajet_swarm.client.asynchronous:AsyncSwarm",

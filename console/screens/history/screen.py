@@ -10,7 +10,7 @@ from textual.widget import Widget
 from console.screens.base import ConsoleScreen
 from console.screens.history.actions import WRITING, RunActions
 from console.screens.history.compare import CompareRunsScreen
-from console.screens.overview import starting
+from console.screens.overview.sections import starting
 from console.screens.parts import bind_actions, merge_bindings
 from console.session.app_state import Session
 from console.text.lines import Line

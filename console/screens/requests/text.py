@@ -11,11 +11,11 @@ from console.screens.requests.model import Completion, RowModel
 from console.session.app_state import Session
 from console.session.filters import FilterError
 from console.session.group_facts import best_of, best_reward, spread_of, verdict
-from console.text.format import UNKNOWN, clock, countdown, difference, number
+from console.text.format import UNKNOWN, clock, difference, number
 from console.text.lines import Line, fit, line_width
 from console.text.wrap import safe, wrapped
 from console.ui.table import Cell, Column, Table
-from console.views.group import CUT, phase_style, took_text, user_wait, waited_text
+from console.views.group import CUT, phase_now, took_text, waited_text
 from core.state import Group
 
 PROMPT = "/ "
@@ -64,19 +64,6 @@ def _waited(row: GroupRow) -> Cell:
     return waited_text(group, row.now), "" if group.waited is None and group.open else "$muted"
 
 
-def _phase(row: GroupRow) -> Cell:
-    group, now = row.group, row.now
-    style = phase_style(group)
-    word = style.word
-    if group.phase == "AWAITING_RATING" and group.until is not None:
-        if group.user_waits and group.rating is None:
-            word = f"waits {user_wait(group, now)}"
-        else:
-            word = "rated" if group.is_rated else "skip" if group.is_skipped else "rate"
-            word += f" {countdown(group.until - now)}"
-    return f"{style.sign} {word}", style.tone
-
-
 def _flag(row: GroupRow) -> Cell:
     group = row.group
     if group.abstained and group.sealed_at is None:
@@ -92,7 +79,7 @@ def _flag(row: GroupRow) -> Cell:
 TABLE: Table[GroupRow] = Table(
     (
         Column("time", 8, lambda row: clock(row.group.opened_at), "$muted", rank=1),
-        Column("phase", 13, _phase),
+        Column("phase", 13, lambda row: phase_now(row.group, row.now)),
         Column("server", 10, lambda row: (one_line(row.group.server, 20), row.server_tone), rank=4),
         Column("step", 4, lambda row: _or_unknown(row.group.step), "$muted", rank=2, right=True),
         Column(

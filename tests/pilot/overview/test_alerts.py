@@ -11,11 +11,11 @@ from console.models.alerts import REMEDIES, action_for
 from console.screens.engine import EngineScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
+from console.screens.overview.widgets import AlertList
 from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
 from console.screens.server_detail import ServerDetailScreen
 from console.shell.palette import ConsoleCommands
-from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
 from core.state import State

@@ -3,96 +3,30 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.content import Content
 from textual.widget import Widget
 
-from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
-from console.models.alerts import AlertAction, action_for, alerts_by_urgency
+from console.models.alerts import AlertAction, action_for
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
+from console.screens.overview import sections
+from console.screens.overview.widgets import AlertList, RecentGroups
 from console.screens.server_detail import ServerDetailScreen
-from console.session.app_state import EVERYTHING, Session
-from console.text.format import UNKNOWN, elapsed
-from console.text.sections import Room, heading, lines
-from console.text.wrap import wrapped
-from console.views import overview as parts
+from console.session.app_state import EVERYTHING
 from console.views.first_steps import is_first_start
 from console.views.progress.verdict import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
-from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
-from console.widgets.recent_groups import RecentGroups
 from console.widgets.section import Section
 from core.events import AlertRaised
 
-_SIGNS = {
-    "waiting": ("·", "$muted"),
-    "doing": ("▸", "$engine-booting"),
-    "done": ("✔", "$engine-rolling"),
-    "failed": ("✖", "$engine-lost"),
-}
-
-
 _NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
 """Screens that stay empty when the proxy answers no requests."""
-
-
-def starting(session: Session, room: Room) -> Content:
-    """Return what is starting, and its progress."""
-    shown = [heading("STARTING"), Content("")]
-    for step in session.steps.values():
-        sign, color = _SIGNS[step.phase]
-        took = (
-            UNKNOWN if step.began is None else elapsed((step.ended or session.now()) - step.began)
-        )
-        shown.append(
-            Content.assemble(
-                (f"{sign} ", f"bold {color}"),
-                (f"{one_line(step.title, 60):<28}", "" if step.phase != "waiting" else "$muted"),
-                (f"{'' if step.phase == 'waiting' else took:>6}  ", "$muted"),
-                (one_line(step.detail, 200), "$muted") if step.phase != "failed" else "",
-            )
-        )
-        if step.phase == "failed":
-            shown += _indented(step.detail, color, room.width)
-        for line in step.lines:
-            shown += _indented(line, "$muted", room.width)
-    if session.trouble:
-        shown.append(Content(""))
-        shown += [
-            Content.styled(line, "$engine-booting") for line in _wrapped(session.trouble, room)
-        ]
-    if session.failed_steps:
-        shown.append(Content(""))
-        shown += [Content(line) for line in _wrapped(recovery_hint(session), room)]
-    return lines(*shown)
-
-
-def recovery_hint(session: Session) -> str:
-    """Return what the operator can do after a failed start."""
-    keys = {"engine": "r", "proxy": "p"}
-    restarts = [
-        f"{key} starts the {role} again"
-        for role, key in keys.items()
-        if role in session.children and session.steps.get(role) in session.failed_steps
-    ]
-    first = f"Press 5, there {', '.join(restarts)}. " if restarts and not session.read_only else ""
-    return f"{first}Press 7 for the whole log, Ctrl+Q to leave and start with other flags"
-
-
-def _indented(text: str, color: str, width: int) -> list[Content]:
-    return [
-        Content.styled(f"    {line}", color) for line in wrapped(one_line(text, 400), width - 4)[:6]
-    ]
-
-
-def _wrapped(text: str, room: Room) -> list[str]:
-    return wrapped(one_line(text, 400), room.width)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -146,11 +80,13 @@ class OverviewScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Two columns when wide, one below the other when narrow."""
-        yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
+        yield Section(
+            sections.starting, frozenset({"starting", "clock", "link", "children"}), id="starting"
+        )
         with VerticalScroll(id="overview"):
             with Container(id="top"):
                 with Vertical(id="left"):
-                    yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
+                    yield Section(sections.engines, frozenset({"server", "servers", "clock"}))
                     yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
                     yield Section(
                         overview_line,
@@ -159,8 +95,8 @@ class OverviewScreen(ConsoleScreen):
                     )
                 with Vertical(id="right"):
                     yield AlertList(id="alerts")
-                    yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
-                    yield Section(parts.mock, frozenset({"mock", "clock"}), id="mock")
+                    yield Section(sections.pace, frozenset({"groups", "clock"}), id="pace")
+                    yield Section(sections.mock, frozenset({"mock", "clock"}), id="mock")
             yield FirstSteps(id="first")
             yield RecentGroups(id="newest")
 
@@ -178,6 +114,8 @@ class OverviewScreen(ConsoleScreen):
             self.query_one("#overview-progress").display = has_progress(self.session)
         for section in self.query(Section):
             section.paint(self.session, dirty)
+        if not dirty.isdisjoint({"*", "alerts", "children", "clock", "groups"}):
+            self.query_one(AlertList).paint_alerts(self.session)
         if self._show_first(is_first_start(self.session)):
             return
         newest = self.query_one(RecentGroups)
@@ -206,11 +144,20 @@ class OverviewScreen(ConsoleScreen):
         newest = self.query_one(RecentGroups)
         return newest.cursor if newest.place else None
 
-    def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
+    @on(RecentGroups.Opened, "#newest")
+    def open_newest(self, event: RecentGroups.Opened) -> None:
         """Open one of the newest groups."""
-        event.stop()
         newest = self.query_one(RecentGroups)
         self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
+
+    @on(AlertList.Opened, "#alerts")
+    def open_alert(self) -> None:
+        """Open the groups an alert names, else the screen where it is handled."""
+        alert = self._alert
+        if alert is not None and alert.groups:
+            open_groups(self.host, alert.groups)
+        elif self.check_action("act", ()):
+            self.action_act()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys of alerts only when there is one."""
@@ -228,15 +175,11 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def _alert(self) -> AlertRaised | None:
-        """Return the alert under the cursor, else the first."""
-        panel = self.query_one(AlertList)
-        return (
-            panel.chosen if panel.has_focus else next(iter(alerts_by_urgency(self.session)), None)
-        )
+        """The alert under the cursor, else the first."""
+        return self.query_one(AlertList).chosen
 
     def _alert_action(self) -> AlertAction | None:
-        alert = self._alert
-        if alert is None:
+        if (alert := self._alert) is None:
             return None
         return action_for(alert, self.host.shown_screens, context_of(self.session))
 
@@ -244,35 +187,24 @@ class OverviewScreen(ConsoleScreen):
         alert = self._alert
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 
-    def on_alert_list_opened(self, event: AlertList.Opened) -> None:
-        """Open the groups an alert names, else the screen where it is handled."""
-        event.stop()
-        if event.alert.groups:
-            open_groups(self.host, event.alert.groups)
-        elif self.check_action("act", ()):
-            self.action_act()
-
     def action_act(self) -> None:
         """Open the screen where an alert is handled, and show the key."""
         alert, action = self._alert, self._alert_action()
-        if (
-            alert is not None
-            and alert.groups
-            and (action is None or action.screen.name == "requests")
-        ):
-            open_groups(self.host, alert.groups)
-            if action is not None and action.effect:
-                self.host.say(action.effect)
+        if alert is None:
             return
-        if action is not None:
+        told = action.effect if action is not None else ""
+        if alert.groups and (action is None or action.screen.name == "requests"):
+            open_groups(self.host, alert.groups)
+        elif action is not None:
             self.host.action_go(action.screen.name)
             if action.server:
                 self.host.push_screen(ServerDetailScreen(action.server))
                 return
             if action.keys:  # the keys of its front page; another page may be open on it
                 self.host.action_go(action.screen.name)
-            if action.keys or action.effect:
-                self.host.say(f"{action.keys}: {action.effect}" if action.keys else action.effect)
+                told = f"{action.keys}: {action.effect}"
+        if told:
+            self.host.say(told)
 
     def action_hide_alert(self) -> None:
         """Hide the alert."""
