@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.models.json_view import progress_view
 from console.models.progress.pair_ratings import ratings_data
 from console.models.progress.parts import part_weights
 from console.models.progress.standing import Standing, progress_server, restores, standing
@@ -100,18 +101,11 @@ def _data(name: str, present: Standing, known: Progress | None, source: str) -> 
     return {
         "server": name,
         "source": source,
-        "outcome": present.outcome,
-        "sentence": present.sentence,
-        "worse_parts": present.worse_parts,
-        "notes": list(present.notes),
-        "step": look.step if look is not None else None,
+        **progress_view(present),
         "baseline_step": baseline.step if baseline is not None else None,
         "mode": shown.mode if shown is not None else None,
         "mean": look.mean if look is not None else None,
         "baseline_mean": baseline.mean if baseline is not None else None,
-        "effect": verdict.effect if verdict is not None else None,
-        "low": verdict.low if verdict is not None else None,
-        "high": verdict.high if verdict is not None else None,
         "reference": verdict.reference if verdict is not None else None,
         "more": verdict.more if verdict is not None else None,
         "prompts": verdict.prompts if verdict is not None else None,

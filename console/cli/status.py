@@ -10,15 +10,12 @@ from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
 from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
-from console.models.advice import advice_context
-from console.models.progress.standing import standing
-from console.session.open_ratings import current_alerts
-from console.text.alerts import alert_text
-from console.text.contact import address_of, is_starting
+from console.models.json_view import group_view, json_view
+from console.text.contact import address_of
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
-from core.state import Mock, State
+from core.state import State
 
 SHORT = 5
 """Number of the newest groups with too few candidates that are listed with their causes."""
@@ -71,38 +68,18 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
     reports = await asyncio.gather(
         *(_query(name, where, state, settings) for name, where in servers.items())
     )
+    view = json_view(state) if state is not None else None
     return {
         "home": str(home.root),
-        "proxy": _proxy(url, state, problem),
+        "proxy": {"url": url, "error": problem, **(view or {})} if url else None,
         "engine_process": _process(home, "engine"),
         "mock_process": _process(home, "mock"),
-        "servers": [_server(server_report, state) for server_report in reports],
-        "progress": _progress(state) if state is not None else {},
-        "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
+        "servers": [_server(server_report, state, view) for server_report in reports],
         "short": [
-            {
-                "group_id": group.group_id,
-                "phase": group.phase,
-                "weights": state.weights_of(group).text,
-                "cause": one_line(group.cause, 300),
-            }
+            group_view(state, group)
             for group in state.groups.values()
             if group.cause_kind == TooFewAnswers.kind
         ][-SHORT:]
-        if state is not None
-        else [],
-        "waiting": [
-            {
-                "group_id": group.group_id,
-                "weights": state.weights_of(group).text,
-                "query": one_line(group.query, 60),
-                "until": group.until,
-                "user_waits": group.user_waits,
-                "opened_at": group.opened_at,
-            }
-            for group in state.waiting()
-            if group.rating is None
-        ]
         if state is not None
         else [],
     }
@@ -121,100 +98,46 @@ async def _query(name: str, where: str, state: State | None, settings: Settings)
     return await report(name, where)
 
 
-def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None:
-    if not url:
-        return None
-    data: dict[str, Any] = {"url": url, "error": problem}
-    if state is not None:
-        data |= {
-            "pid": state.proxy_pid,
-            "since": state.started_at,
-            "rating_mode": state.rating_mode,
-            "rewards": state.rewards.source,
-            "open_groups": len(state.open_groups()),
-            "groups": state.totals.groups,
-            "answered": state.totals.answered,
-            "lost_groups": state.totals.lost,
-            "consoles": state.consoles,
-            "alerts": [
-                one_line(alert_text(alert, advice_context()).cause)
-                for alert in current_alerts(state).values()
-            ],
-        }
-    return data
-
-
 def _process(home: Home, role: str) -> dict[str, Any] | None:
     info = running(home, role)
     return {"pid": info.pid, "url": info.url, "since": info.started_at} if info else None
 
 
-def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
-    data = server_report.data()
+def _server(
+    server_report: ServerReport, state: State | None, view: dict[str, Any] | None
+) -> dict[str, Any]:
     own = state.client_uuid if state is not None else ""
-    data["claimed_by_proxy"] = server_report.claimed_by.get(own, 0) if own else None
-    if server_report.name in (known := state.servers if state is not None else {}):
-        watched = known[server_report.name]
-        data["watched"] = {
-            "state": watched.state,
-            "step": watched.step,
-            "weights": state.current_weights(watched).text if state is not None else "",
-            "since": watched.since,
-            "seen_at": watched.seen_at,
-            "starting": is_starting(watched, time.time()),
-        }
-    return data
-
-
-def _progress(state: State) -> dict[str, Any]:
-    """Return the verdict about each server whose policy is measured."""
-    verdicts = {name: standing(state, name) for name in state.progress}
     return {
-        name: {
-            "outcome": verdict.outcome,
-            "sentence": verdict.sentence,
-            "notes": list(verdict.notes),
-        }
-        for name, verdict in verdicts.items()
-    }
-
-
-def _mock(mock: Mock) -> dict[str, Any]:
-    return {
-        "mock_id": mock.mock_id,
-        "dataset": mock.dataset,
-        "target": mock.target,
-        "phase": mock.phase,
-        "total": mock.total,
-        "done": mock.done + mock.already,
-        "failed": mock.failed,
-        "skipped": mock.skipped,
-        "cause": mock.cause,
+        **server_report.data(),
+        "claimed_by_proxy": server_report.claimed_by.get(own, 0) if own else None,
+        "watched": view["servers"].get(server_report.name) if view is not None else None,
     }
 
 
 def _lines(data: dict[str, Any]) -> list[str]:
-    lines = [f"home     {data['home']}", _proxy_line(data["proxy"])]
-    if data["proxy"]:
-        lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
+    proxy = data["proxy"] or {}
+    lines = [f"home     {data['home']}", _proxy_line(proxy)]
+    lines += [f"  alert  {one_line(alert['cause'])}" for alert in proxy.get("alerts", {}).values()]
     lines += [_server_line(server) for server in data["servers"]]
-    for name, look in data["progress"].items():
-        lines.append(f"progress {one_line(name, 30)}  {look['sentence']}")
-        lines += [f"  {note}" for note in look["notes"]]
-    unknown = bool(data["proxy"] and data["proxy"]["error"])
-    lines.append(_mock_line(data["mock"], data["mock_process"]))
-    lines += [f"short    {entry['group_id']}  {entry['cause']}" for entry in data["short"]]
-    waiting = data["waiting"]
-    users = sum(entry["user_waits"] for entry in waiting)
-    number = "unknown: the proxy reports them" if unknown else f"{len(waiting)} waiting"
+    for name, progress in proxy.get("progress", {}).items():
+        lines.append(f"progress {one_line(name, 30)}  {progress['sentence']}")
+        lines += [f"  {note}" for note in progress["notes"]]
+    lines.append(_mock_line(proxy.get("mock"), data["mock_process"]))
+    lines += [f"short    {group['group_id']}  {group['cause']}" for group in data["short"]]
+    waiting = proxy.get("waiting", [])
+    users = sum(group["user_waits"] for group in waiting)
+    number = f"{len(waiting)} waiting"
+    if proxy.get("error"):
+        number = "unknown: the proxy reports them"
     lines.append(f"ratings  {number}" + (f", {_users(users)}" if users else ""))
-    for entry in waiting[:5]:
-        if entry["user_waits"]:
-            waited = max(0.0, time.time() - entry["opened_at"])
-            lines.append(f"  {entry['group_id']}  user waits {waited:.0f} s  {entry['query']}")
+    for group in waiting[:5]:
+        query = one_line(group["query"], 60)
+        if group["user_waits"]:
+            waited = max(0.0, time.time() - group["opened_at"])
+            lines.append(f"  {group['group_id']}  user waits {waited:.0f} s  {query}")
             continue
-        left = f"{max(0.0, entry['until'] - time.time()):.0f} s left  " if entry["until"] else ""
-        lines.append(f"  {entry['group_id']}  {left}{entry['query']}")
+        left = f"{max(0.0, group['until'] - time.time()):.0f} s left  " if group["until"] else ""
+        lines.append(f"  {group['group_id']}  {left}{query}")
     return lines
 
 
@@ -222,16 +145,17 @@ def _users(count: int) -> str:
     return "1 user waits for a rating" if count == 1 else f"{count} users wait for a rating"
 
 
-def _proxy_line(proxy: dict[str, Any] | None) -> str:
-    if proxy is None:
+def _proxy_line(proxy: dict[str, Any]) -> str:
+    if not proxy:
         return "proxy    not running"
-    if proxy["error"]:
+    if "totals" not in proxy:
         return f"proxy    {proxy['url']}  its state is unknown: {proxy['error']}"
-    lost = proxy["lost_groups"]
+    totals = proxy["totals"]
     return (
-        f"proxy    {proxy['url']}  pid {proxy['pid']}  rating {proxy['rating_mode']}  "
-        f"{proxy['open_groups']} open, {proxy['groups']} groups, {proxy['answered']} answered"
-        + (f", {lost} finished but lost: will not train" if lost else "")
+        f"proxy    {proxy['url']}  pid {proxy['proxy_pid']}  rating {proxy['rating_mode']}  "
+        f"{len(proxy['open_groups'])} open, {totals['groups']} groups, "
+        f"{totals['answered']} answered"
+        + (f", {totals['lost']} finished but lost: will not train" if totals["lost"] else "")
     )
 
 
@@ -250,7 +174,7 @@ def _server_line(server: dict[str, Any]) -> str:
 
 
 def _state(server: dict[str, Any]) -> str:
-    watched = server.get("watched")
+    watched = server["watched"]
     if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["starting"]:
         return "STARTING"
     if server["state"] == "CANNOT_CONNECT" and watched is not None and watched["seen_at"]:

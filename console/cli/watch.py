@@ -23,8 +23,8 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
+from console.models.json_view import json_view
 from console.session.open_ratings import current_alerts
-from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
@@ -191,46 +191,6 @@ def _known(kind: str, known: list[str]) -> str:
     return word
 
 
-def summary(state: State, context: AdviceContext | None = None) -> dict[str, Any]:
-    """Return a summary of the state, a few hundred bytes; the keys are those of the whole state."""
-    context = context or advice_context(watch_only=state.watch_only)
-    waiting = [group for group in state.waiting() if group.rating is None]
-    return {
-        "run_id": state.run_id,
-        "proxy_url": state.proxy_url,
-        "proxy_up": state.proxy_up,
-        "watch_only": state.watch_only,
-        "rating_mode": state.rating_mode,
-        "rewards": {"source": state.rewards.source, "ok": state.rewards.ok},
-        "servers": {
-            name: {
-                "url": server.url,
-                "state": server.state,
-                "step": server.step,
-                "since": server.since,
-                "lost": server.lost,
-                "seen_at": server.seen_at,
-            }
-            for name, server in state.servers.items()
-        },
-        "alerts": {
-            key: {
-                "level": alert.level,
-                "cause": alert_text(alert, context).cause,
-                "at": alert.at,
-                "alert_kind": alert.alert_kind,
-                "params": alert.params,
-            }
-            for key, alert in current_alerts(state).items()
-        },
-        "groups": len(state.groups),
-        "open_groups": [group.group_id for group in state.open_groups()],
-        "waiting": [group.group_id for group in waiting],
-        "mock": state.mock.phase if state.mock is not None else None,
-        "totals": state.totals,
-    }
-
-
 class JsonOutput:
     """Formats JSON lines for scripts.
 
@@ -245,7 +205,7 @@ class JsonOutput:
 
     def snapshot(self, state: State) -> list[bytes]:
         context = advice_context(self._keys, watch_only=state.watch_only)
-        shown: Any = summary(state, context)
+        shown: Any = json_view(state, context)
         if self._full:
             alerts = {key: in_words(alert, context) for key, alert in current_alerts(state).items()}
             shown = msgspec.structs.replace(state, alerts=alerts)

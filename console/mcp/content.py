@@ -3,6 +3,7 @@
 from typing import Any
 
 from ajet_swarm.common.text import plain
+from console.models.json_view import TEXTS
 
 MOST = 20_000
 """Maximum number of characters of one text."""
@@ -26,11 +27,15 @@ class ContentPolicy:
         marked: dict[str, Any] = {"untrusted_text": plain(text[:MOST])}
         return {**marked, "characters": len(text)} if cut else marked
 
-    def fields(self, **texts: str | None) -> dict[str, Any]:
-        """Return the texts, marked, by the names of their fields; nothing if they are not shown."""
-        if not self.shown:
-            return {}
-        return {name: self.mark(text) for name, text in texts.items() if text}
+    def view(self, data: Any) -> Any:
+        """Return data of `json_view` with its texts marked; without them if they are not shown."""
+        if isinstance(data, dict):
+            return {
+                name: self.marked(value) if _is_text(name, value) else self.view(value)
+                for name, value in data.items()
+                if not _is_text(name, value) or (self.shown and value)
+            }
+        return [self.view(item) for item in data] if isinstance(data, list) else data
 
     def marked(self, value: Any) -> Any:
         """Return a value of which each text is marked as untrusted."""
@@ -41,3 +46,7 @@ class ContentPolicy:
         if isinstance(value, list | tuple):
             return [self.marked(item) for item in value]
         return value
+
+
+def _is_text(name: str, value: Any) -> bool:
+    return name in TEXTS and isinstance(value, str | dict | list | tuple)

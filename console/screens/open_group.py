@@ -95,14 +95,14 @@ async def read_and_open(app: AppHost, group_id: str) -> None:
 
 def list_groups(app: AppHost, ids: Sequence[str]) -> None:
     """List only these groups on Requests."""
-    from console.screens.requests.screen import ListKeys, RequestsScreen
+    from console.screens.requests.screen import RequestsScreen
 
     app.action_go("requests")
     if app.current_mode == "requests" and len(app.screen_stack) > 1:
         app.action_go("requests")  # its front page
     screen = app.screen
     if isinstance(screen, RequestsScreen):
-        screen.call_after_refresh(screen.query_one(ListKeys).show_only, tuple(ids))
+        screen.call_after_refresh(screen.show_only, tuple(ids))
 
 
 def _screen(

@@ -89,7 +89,7 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
     assert READING | dangerous <= await agent.names()
 
     async def state() -> str:
-        return str((await agent.call("status"))["servers"][0]["state"])
+        return str((await agent.call("status"))["servers"]["embedded"]["state"])
 
     async def waiting() -> list[dict[str, Any]]:
         found = (await agent.call("groups", where="state:awaiting"))["groups"]

@@ -9,7 +9,7 @@ import pytest
 from core.events import GroupClosed
 from core.settings import Settings
 from tests.support.faults.load import Load
-from tests.support.faults.runners import FaultyRunners, unmarked
+from tests.support.faults.runners import KINDS, OF_STREAMS, FaultyRunners, unmarked
 from tests.support.proxy.front import fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -41,8 +41,8 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
     rng = random.Random(7)
     async with ScriptedSwarm(batch=8, slots=4 * users) as swarm:
         swarm.streaming = streaming
-        runners = FaultyRunners(swarm, rng, 0.25)
-        failures = {"silent", "error", "empty"} | ({"cut", "end"} if answer == "live" else set())
+        runners = FaultyRunners(swarm, rng, 4)
+        failures = {*KINDS, *(OF_STREAMS if answer == "live" else ())}
         async with fronted(home, swarm, configured(answer)) as front:
             load = Load(front.url, rng, budget=BUDGET + 5.0, leave=0.0)
             now = asyncio.get_running_loop().time

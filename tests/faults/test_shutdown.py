@@ -111,7 +111,7 @@ async def test_served_over_tls(tmp_path: Path) -> None:
                 await plain.ask("GET", "/health")
                 assert b"200 OK" not in await plain.closed()
             shown = await asyncio.to_thread(stack.run, "status", "--json")
-            assert json.loads(shown.stdout)["proxy"]["pid"] == info.pid, shown.stdout
+            assert json.loads(shown.stdout)["proxy"]["proxy_pid"] == info.pid, shown.stdout
             mode = await asyncio.to_thread(stack.run, "mode", "hold")
             assert mode.returncode == 0, mode.stderr
             assert (await asyncio.to_thread(stack.run, "mode", "off")).returncode == 0

@@ -114,11 +114,6 @@ class ListKeys(KeyArea):
         }
         self.query_one(FilterLine).open(known)
 
-    def show_only(self, ids: Sequence[str]) -> None:
-        """List only the groups of these ids, until the filter is cleared."""
-        self.query_one(FilterLine).put(f"ids:{','.join(ids)}")
-        self._groups.focus()
-
     def action_clear(self) -> None:
         """Close the filter line and list everything."""
         self.query_one(FilterLine).put("")
@@ -189,6 +184,11 @@ class RequestsScreen(ConsoleScreen):
     @property
     def target_group(self) -> str | None:
         return self._groups.cursor or None
+
+    def show_only(self, ids: Sequence[str]) -> None:
+        """List only the groups of these ids, until the filter is cleared."""
+        self.query_one(FilterLine).put(f"ids:{','.join(ids)}")
+        self._groups.focus()
 
     # --- painting ----------------------------------------------------------------------------
 

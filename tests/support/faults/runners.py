@@ -3,7 +3,9 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 from core.events import ClaimIntended, GroupClosed, GroupSealed
@@ -11,11 +13,17 @@ from tests.support.scripted.swarm import Cut, End, ScriptedSwarm
 
 SILENT = 600.0
 """Seconds a silent runner would take."""
+KINDS = ("silent", "error", "empty")
+OF_STREAMS = ("cut", "end")
+"""200, then the connection breaks, or ends, before the first chunk."""
 
 
 @dataclass
 class FaultyRunners:
     """Scripts a share of all chat calls of a swarm server to fail.
+
+    The kinds of failure take turns, among streamed calls and among the others: few are streamed,
+    and were the kinds drawn, a test that waits for all of them could wait for hundreds of requests.
 
     A request that is not trained on has one candidate, and the proxy asks a second runner in place
     of a silent one, once: at most one call of such a request is silent.
@@ -23,29 +31,34 @@ class FaultyRunners:
     Args:
         swarm: The server; its `answer` and `on_token` are set.
         rng: Decides which call fails, and how long the others take.
-        share: Share of calls that fail.
-        kinds: What may happen: `silent`, `error`, `empty`; of streams alone `cut` (200, then the
-            connection breaks) and `end` (200, then the end), both before the first chunk.
+        calls: One of so many calls fails.
     """
 
     swarm: ScriptedSwarm
     rng: random.Random
-    share: float
-    kinds: tuple[str, ...] = ("silent", "error", "empty", "cut", "end")
+    calls: int
     counts: Counter[str] = field(default_factory=Counter)
     """How often each kind happened; `fine` for a call that was answered."""
 
     def __post_init__(self) -> None:
         self._broken: dict[str, type[Exception]] = {}
+        self._outcomes = {
+            True: self._outcomes_of(OF_STREAMS + KINDS),
+            False: self._outcomes_of(KINDS),
+        }
+        """Outcomes of the calls that are streamed, and of those that are not."""
         self._silent_questions: set[str] = set()
         """Messages of untrained requests of which a call was silent."""
         self.swarm.answer = self._answer
         self.swarm.on_token = self._on_token
 
+    def _outcomes_of(self, kinds: tuple[str, ...]) -> Iterator[str]:
+        """Of each `calls` in a row, one at random fails."""
+        for kind in cycle(kinds):
+            yield from self.rng.sample([kind, *["fine"] * (self.calls - 1)], self.calls)
+
     async def _answer(self, name: str, body: dict[str, Any], index: int) -> Any:
-        streams = bool(body.get("stream"))
-        kinds = [kind for kind in self.kinds if streams or kind not in ("cut", "end")]
-        kind = self.rng.choice(kinds) if self.rng.random() < self.share else "fine"
+        kind = next(self._outcomes[bool(body.get("stream"))])
         if kind == "silent" and self.swarm.episodes[name].type == "eval":
             question = str(body["messages"])
             kind = "fine" if question in self._silent_questions else kind

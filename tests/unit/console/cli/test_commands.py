@@ -345,8 +345,8 @@ def test_status_counts_claimed_episodes(cli: Cli, proxied: World) -> None:
     assert (server["state"], server["step"]) == ("ROLLING", 3)
     assert (server["claimed"], server["claimed_by_proxy"]) == (2, 1)
     assert server["pool"]["task_target"] == 4
-    assert data["mock"]["done"] == 2
-    assert data["waiting"][0]["group_id"] == "g1"
+    assert data["proxy"]["mock"]["done"] == 2
+    assert data["proxy"]["waiting"][0]["group_id"] == "g1"
     text = cli.out("status")
     assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
     assert "paused (no process here)  2/9 rows" in text
@@ -362,9 +362,9 @@ def test_status_lists_short_groups_with_their_causes(cli: Cli, proxied: World) -
         group.cause_kind = TooFewAnswers.kind if number else ""
         proxied.state.groups[group.group_id] = group
     data = cli.json("status")
-    assert [one["group_id"] for one in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
+    assert [group["group_id"] for group in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
     short = {"group_id": "g2", "phase": "DONE", "weights": "gpu/-/-", "cause": cause}
-    assert data["short"][0] == short
+    assert data["short"][0].items() >= short.items()
     assert f"short    g6  {cause}" in cli.out("status")
 
 

@@ -205,7 +205,7 @@ def test_status_has_the_sentence(cli: Cli, proxy: FakeControl) -> None:
         "progress embedded  Better by 0.21 (0.12 to 0.30) than at step 1",
         "  The look at step 14 failed: judge down",
     )
-    known = cli.json("status")["progress"][SERVER]
+    known = cli.json("status")["proxy"]["progress"][SERVER]
     assert (known["outcome"], len(known["notes"])) == ("better", 1)
 
 

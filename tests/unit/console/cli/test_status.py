@@ -15,8 +15,10 @@ def test_alerts_follow_votes_that_are_not_sent_yet(
     cli: Cli, proxy: FakeControl, votes: int
 ) -> None:
     proxy.state = state_of(*two_hold_up(votes))
-    alerts = cli.json("status")["proxy"]["alerts"]
-    assert alerts == ([TWO_HOLD_UP[votes]] if TWO_HOLD_UP[votes] else [])
+    alerts = cli.json("status")["proxy"]["alerts"].values()
+    assert [alert["cause"] for alert in alerts] == (
+        [TWO_HOLD_UP[votes]] if TWO_HOLD_UP[votes] else []
+    )
 
 
 def test_an_engine_without_a_port_has_no_address(cli: Cli, proxy: FakeControl) -> None:
