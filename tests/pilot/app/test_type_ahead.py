@@ -144,7 +144,7 @@ async def test_text_typed_ahead_of_a_question_after_another_is_complete(
     async with run_console(state_of(*group_events(1), marked), at="requests") as console:
         await burst(console, " ;")
         options = console.app.screen.query_one(OptionList)
-        options.highlighted = options.get_option_index("note")
+        options.highlighted = options.get_option_index("n")
         await burst(console, "enter", f" {WANTED}", "enter", " ;m")
         assert console.link.commands == [
             ("group.note", {"group_id": "g0001", "note": WANTED}),
