@@ -22,6 +22,7 @@ from console.views.first_steps import is_first_start
 from console.views.progress.verdict import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.first_steps import FirstSteps
+from console.widgets.item_list import ItemList
 from console.widgets.section import Section
 from core.events import AlertRaised
 
@@ -43,7 +44,8 @@ class OverviewScreen(ConsoleScreen):
         "prompts (8); finished groups per minute, where their time goes and how "
         "many of them carry no signal (dead). Each alert says what to do: a opens the screen "
         "where the first one is handled; Tab moves to the alerts, where Enter opens the groups of "
-        "one. Up, Down and Enter open one of the newest groups. Colour is never the only sign: "
+        "one. Up, Down and Enter open one of the newest groups; the bars are its rewards, → is the "
+        "answer that the user got. Colour is never the only sign: "
         "each state, phase and verdict also has a word or a symbol."
     )
     spare_keys: ClassVar[tuple[str, ...]] = ("visit('progress')", "hide_alert")
@@ -144,17 +146,13 @@ class OverviewScreen(ConsoleScreen):
         newest = self.query_one(RecentGroups)
         return newest.cursor if newest.place else None
 
-    @on(RecentGroups.Opened, "#newest")
-    def open_newest(self, event: RecentGroups.Opened) -> None:
-        """Open one of the newest groups."""
-        newest = self.query_one(RecentGroups)
-        self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
-
-    @on(AlertList.Opened, "#alerts")
-    def open_alert(self) -> None:
-        """Open the groups an alert names, else the screen where it is handled."""
-        alert = self._alert
-        if alert is not None and alert.groups:
+    @on(ItemList.Opened)
+    def open_chosen(self, event: ItemList.Opened) -> None:
+        """Open one of the newest groups; of an alert the groups it names, else its screen."""
+        alert, newest = self._alert, self.query_one(RecentGroups)
+        if not self.query_one(AlertList).has_focus:
+            self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
+        elif alert is not None and alert.groups:
             open_groups(self.host, alert.groups)
         elif self.check_action("act", ()):
             self.action_act()

@@ -73,8 +73,10 @@ def _best(row: NewestRow) -> Cell:
 
 
 def _answer(row: NewestRow) -> str:
+    """Return what the user got; the texts of older groups are read by other screens."""
     index = row.group.returned
-    return "" if index is None else f"→ {one_line(row.group.candidates[index].text, 300)}"
+    text = "" if index is None else one_line(row.group.candidates[index].text, 300)
+    return f"→ {text}" if text else ""
 
 
 def _query(row: NewestRow) -> Cell:

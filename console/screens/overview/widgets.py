@@ -47,13 +47,15 @@ class AlertList(ItemList):
         tall = self.app.size.height >= TALL
 
         def items(width: int) -> list[ListItem]:
+            if self.framed and not raised:
+                return [ListItem("", ((("none", "$muted"),),))]
             return [
                 ListItem(alert.key, alert_lines(session, alert, width, tall or not place))
                 for place, alert in enumerate(raised.values())
             ]
 
-        count = str(len(raised)) if raised else "none"
-        self.show_title((("ALERTS", HEADING), (f"  {count}", "$muted")))
+        count = f"  {len(raised)}" if raised else "" if self.framed else "  none"
+        self.show_title((("ALERTS", HEADING), (count, "$muted")))
         self.show_items(tuple(items(self.scrollable_content_region.width)), items)
         self.can_focus = bool(raised)
         if self.has_focus and not raised:

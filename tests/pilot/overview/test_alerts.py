@@ -81,7 +81,7 @@ async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
         await console.press("end")
         assert panel.chosen is not None
         assert panel.chosen.key == "off:embedded"
-        assert "and 1 above" in console.text()
+        assert "embedded is off" in console.text()
         await console.press("enter")
         assert isinstance(console.app.screen, EngineScreen)
 
