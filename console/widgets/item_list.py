@@ -83,6 +83,11 @@ class ItemList(TextPane, can_focus=True):
         return self._keys
 
     @property
+    def spans(self) -> Sequence[range]:
+        """The rows of each item."""
+        return self._spans
+
+    @property
     def count(self) -> int:
         """Number of items."""
         return len(self._keys)
