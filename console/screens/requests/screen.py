@@ -13,12 +13,12 @@ from textual.widgets import Input
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import GroupKeys, GroupTarget
 from console.screens.group.screen import GroupScreen
+from console.screens.group.widgets import GroupDetail
 from console.screens.requests.export import export, export_obstacle
 from console.screens.requests.marked import act_on_marked, marked_groups
 from console.screens.requests.model import ORDERS
 from console.screens.requests.text import columns_line, empty_lines, title_line
 from console.screens.requests.widgets import FilterLine, GroupList
-from console.widgets.group_detail import GroupDetail
 from console.widgets.item_list import ItemList
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane

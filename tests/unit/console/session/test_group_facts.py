@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from console.screens.group.text import DetailOptions, header_lines
 from console.screens.overview.text import group_line
 from console.session.app_state import Session
 from console.session.filters import parse
 from console.session.group_facts import Verdict, verdict_in
-from console.views.group_detail import DetailOptions, header_lines
 from core.events import (
     CandidatesAnswered,
     EngineChanged,

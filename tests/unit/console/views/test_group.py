@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from console.screens.group.text import DetailOptions, header_lines
 from console.screens.requests.model import RowModel
 from console.screens.requests.text import GroupRow, columns_line, row_line
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best, verdict
 from console.text.format import UNKNOWN
 from console.text.lines import Line
 from console.views.events import event_line
-from console.views.group_detail import DetailOptions, header_lines
 from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line, plural
+from console.screens.group.card import Card
 from console.session.group_facts import (
     Verdict,
     spread_of,
@@ -16,7 +17,6 @@ from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
-from console.views.candidate import Card
 from console.views.group import CUT, phase_style, user_fate, user_wait, waited_text
 from core.commands.plan_groups import refill_refusal, undo_left
 from core.state import Group
