@@ -180,7 +180,7 @@ def test_the_head_shows_all_facts_of_a_finished_group() -> None:
     one = group(until="DONE", row_id="q007")
     one.reference = "Rayleigh"
     one.note = "look again"
-    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
     for words in (
         "● finished",
         "finished, will train",
