@@ -107,9 +107,10 @@ bench: $(READY)
 pictures: $(READY)
 	@$(BIN)/python -m docs.pictures $(ARGS)
 
-# docs/library/reference (not in git), from the docstrings of ajet_swarm/.
+# docs/library/reference (not in git), from the docstrings of ajet_swarm/; docs/settings.md.
 reference: $(READY)
 	@$(BIN)/python -m docs.reference
+	@$(BIN)/python -m docs.settings
 
 # The tutorials of docs/guide/tutorials.md: each trains and ends by itself, under a minute on quiet cores.
 examples: example-persona example-math

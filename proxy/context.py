@@ -14,6 +14,7 @@ from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.control_payloads import EngineInfo
+from core.dialects.errors import ApiError
 from core.events.alerts import params_of
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
@@ -21,7 +22,7 @@ from core.settings import Settings
 from proxy.alerts import show_alert
 from proxy.dataset_rows import Rows
 from proxy.held_out import HeldOutPrompts
-from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
+from proxy.http.errors import BUSY, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
 STARTING_RETRY = 5

@@ -10,10 +10,8 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from proxy.admission.registry import Groups
-from proxy.api.handler import RequestHandler
-from proxy.api.info import InfoRoutes
-from proxy.api.schemas import (
+from core.dialects.responses.store import ResponseStore
+from core.dialects.schemas import (
     ChatCompletionRequest,
     CompletionRequest,
     CountTokensRequest,
@@ -25,12 +23,14 @@ from proxy.api.schemas import (
     schemas,
     streamed,
 )
+from proxy.admission.registry import Groups
+from proxy.api.handler import RequestHandler
+from proxy.api.info import InfoRoutes
 from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import chat_dialect
-from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import ResponseStore
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.responses import responses
 from proxy.http.app import ProxyApp
 
 _ERRORS: dict[int | str, dict[str, Any]] = {

@@ -1,6 +1,5 @@
 """Queries swarm servers directly: their URLs, their states, and who has claimed which episodes."""
 
-import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -64,13 +63,13 @@ def no_engine(name: str) -> AjetError:
     )
 
 
-def choose(servers: dict[str, str], args: argparse.Namespace) -> tuple[str, str]:
-    """Return name and URL of the server `args.server`; of the first server when it is empty.
+def choose(servers: dict[str, str], named: str | None) -> tuple[str, str]:
+    """Return name and URL of the server of that name; of the first server without one.
 
     Raises:
         UsageError: there is no server of that name.
     """
-    name = args.server or next(iter(servers))
+    name = named or next(iter(servers))
     if name not in servers:
         raise UsageError(f"there is no server `{name}`", todo=known_names(name, servers))
     return name, servers[name]

@@ -3,7 +3,6 @@
 Exit codes: 0 success, 1 failure, 2 wrong use, 130 interrupted; `progress` also has 3 and 4.
 """
 
-import argparse
 import gc
 import io
 import logging
@@ -11,10 +10,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ajet_swarm.common.errors import AjetError
-from console.cli.options import TOP_FLAGS, refuse_writing
+import click
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import did_you_mean
 from console.cli.output import Output, opened
-from console.cli.parser import build_parser, top_name
+from console.cli.tree import NAME, parse
 
 _COLLECTIONS = (50_000, 20, 20)
 """Thresholds of the garbage collector, as of `core.runtime.gc_tuning`, whose import would cost what
@@ -47,12 +48,20 @@ def _run(words: Sequence[str], printed: Output) -> int:
     """Run one command, print its result, and return the exit code."""
     failure: BaseException | None = None
     try:
+        if "_AJET_CONSOLE_COMPLETE" in os.environ:
+            from console.cli.system.completion import complete
+
+            return complete()
         args = parse(words)
-        verb = " ".join(filter(None, (args.command, getattr(args, "verb", ""))))
+        values = vars(args)
         printed.configure(
-            verb, json=getattr(args, "json", False), dry_run=getattr(args, "dry_run", False)
+            args.words, json=values.get("json", False), dry_run=values.get("dry_run", False)
         )
         code: int = args.handler(args)
+    except click.exceptions.Exit as done:  # help or version
+        return done.exit_code
+    except click.UsageError as error:
+        failure, code = _refused(error, printed), 2
     except BrokenPipeError:
         raise
     except AjetError as error:
@@ -62,13 +71,26 @@ def _run(words: Sequence[str], printed: Output) -> int:
         code = _failed(failure)
     except KeyboardInterrupt as error:
         failure, code = error, 130
-    except SystemExit as leaving:  # argparse: help, version, wrong use
+    except SystemExit as leaving:  # a signal ended the setup
         return leaving.code if isinstance(leaving.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the outermost boundary: one line, no traceback
         failure, code = error, _failed(error)
     printed.close(code, failure)
     sys.stdout.flush()
     return code
+
+
+def _refused(error: click.UsageError, printed: Output) -> UsageError:
+    """Write wrong use to standard error, with a pointer to the help."""
+    command = error.ctx.command_path if error.ctx is not None else NAME
+    what, hint = error.format_message().rstrip("."), f"See `{command} --help`"
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [name for param in error.ctx.command.get_params(error.ctx) for name in param.opts]
+        what = f"there is no option {error.option_name}"
+        what = f"{what}. {did_you_mean(error.option_name, known)}".removesuffix(". ")
+    printed.verb = command.partition(" ")[2]
+    sys.stderr.write(f"{command}: {what.rstrip('.')}{'' if what.endswith('?') else '.'} {hint}\n")
+    return UsageError(what, todo=hint)
 
 
 def _replace_what_cannot_be_shown() -> None:
@@ -107,26 +129,3 @@ def _first(several: "ExceptionGroup[Exception]") -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; wrong use ends the process with exit code 2."""
-    parser = build_parser(lazy=True)
-    if "_ARGCOMPLETE" in os.environ:
-        from console.cli.system.completion import complete
-
-        complete(parser)
-    args = parser.parse_args(argv)
-    if args.command is not None:
-        for flag in (top_flag for top_flag in TOP_FLAGS if top_flag != "--read-only"):
-            value = getattr(args, top_name(flag))
-            if flag == "--theme" and args.command == "replay":  # replay shows the screens as well
-                args.theme = args.theme or value
-                continue
-            if value is not None and value is not False:
-                parser.error(
-                    f"give {flag} after `{args.command}`: before the command it is an option of "
-                    "the console itself"
-                )
-    refuse_writing(args)
-    return args

@@ -1,12 +1,11 @@
 """`alert-dismiss`: list the alerts, or dismiss some of them."""
 
-import argparse
 import asyncio
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.commands import add_common
+from console.cli.commands import EXIT
 from console.cli.common import (
     cert_of,
     changed_keys,
@@ -16,26 +15,24 @@ from console.cli.common import (
     say_json,
     token_of,
 )
+from console.cli.options import PROXY, Args, argument, flag, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.models.advice import advice_context
 from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
-from core.commands import COMMANDS
 from core.events import AlertRaised
 from core.runtime.home import Home
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_common(parser, dismiss)
-    parser.description = f"{COMMANDS['alert.dismiss'].help}.\n\nWithout a key: list the alerts."
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="key of the alert")
-    parser.add_argument("--all", action="store_true", help="dismiss all alerts")
-
-
-def dismiss(args: argparse.Namespace) -> int:
+@takes(
+    PROXY,
+    argument("keys", "key of the alert", nargs=-1, metavar="KEY"),
+    flag("--all", "dismiss all alerts"),
+    notes=("Without a key: list the alerts.", EXIT),
+)
+def dismiss(args: Args) -> int:
     """Dismiss alerts; without a key, list them."""
     if args.keys and args.all:
         raise UsageError("give keys or --all, not both", "alert-dismiss")
@@ -43,7 +40,7 @@ def dismiss(args: argparse.Namespace) -> int:
     return asyncio.run(_dismiss(args, home))
 
 
-async def _dismiss(args: argparse.Namespace, home: Home) -> int:
+async def _dismiss(args: Args, home: Home) -> int:
     from proxy.control.client import ControlClient
 
     url = need_proxy(args, home)
@@ -89,7 +86,7 @@ def _listed(alert: AlertRaised, context: AdviceContext) -> dict[str, Any]:
     }
 
 
-def _list(args: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:
+def _list(args: Args, alerts: list[dict[str, Any]]) -> None:
     if args.json:
         say_json({"alerts": alerts})
         return

@@ -1,9 +1,8 @@
 """`clients`: the settings with which a client uses the fake vLLM, ready to paste."""
 
-import argparse
 import contextlib
 
-from console.cli.options import add_proxy_access
+from console.cli.options import PROXY, Args, argument, flag, takes
 from console.clients.catalog import CLIENTS, find
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
 
@@ -17,20 +16,13 @@ SESSIONS = (
 )
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=clients)
-    parser.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help="the client; all when left out"
-    )
-    parser.add_argument(
-        "--list", dest="names", action="store_true", help="print only the names of the clients"
-    )
-    parser.add_argument("--show-key", action="store_true", help="print the proxy's key as well")
-    add_proxy_access(parser)
-
-
-def clients(args: argparse.Namespace) -> int:
+@takes(
+    argument("name", "the client; all when left out", required=False, default=""),
+    flag("--list", "print only the names of the clients", dest="names"),
+    flag("--show-key", "print the proxy's key as well"),
+    PROXY,
+)
+def clients(args: Args) -> int:
     """Print the settings of one client, or of all.
 
     Raises:

@@ -1,9 +1,9 @@
 """Registry commands that are sent to the proxy unchanged, and what all such commands share."""
 
-import argparse
 import asyncio
-from collections.abc import Callable
 from typing import Any
+
+import click
 
 from ajet_swarm.common.text import plain
 from console.cli.common import (
@@ -15,70 +15,52 @@ from console.cli.common import (
     send_command,
     token_of,
 )
-from console.cli.options import add_json, add_note, add_proxy_access
+from console.cli.options import PROXY, Args, argument, option, takes
 from core.commands import COMMANDS, validate
 from core.commands.spec import Arg
+from core.commands.table import ABORT_REASONS
 from core.runtime.home import Home
 
+ABORT_REASON = option("--reason", "TEXT", f"such as: {', '.join(ABORT_REASONS)}")
 EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that the registry defines for a command."""
-    add_common(parser, send_plain)
-    for arg in COMMANDS[parser.get_default("order_name")].args:
-        _add_argument(parser, arg)
+def about(command: str, name: str) -> str:
+    """Return the help of an argument of a command."""
+    return next(arg.help for arg in COMMANDS[command].args if arg.name == name)
 
 
-def add_common(
-    parser: argparse.ArgumentParser,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    proxy: bool = True,
-) -> None:
-    """Add the options of all registry commands: `--json` and, unless disabled, the proxy.
-
-    Args:
-        parser: The command's parser.
-        run: Carries out the command and returns the exit code.
-        proxy: Whether to add the options that choose the proxy.
-    """
-    parser.set_defaults(handler=run)
-    add_note(parser, EXIT)
-    add_json(parser, "print the result as JSON")
-    if proxy:
-        add_proxy_access(parser)
+def _params(command: str) -> list[click.Parameter]:
+    return [_param(arg) for arg in COMMANDS[command].args]
 
 
-def _add_argument(parser: argparse.ArgumentParser, arg: Arg) -> None:
-    """Add one argument: positional when it is required, else an option."""
+def _param(arg: Arg) -> click.Parameter:
+    """Return the parameter for an argument: positional when it is required, else an option."""
+    kinds = {"int": int, "float": float}
     if arg.kind == "texts":
-        parser.add_argument(arg.name, nargs="*", metavar="PART=W", help=arg.help)
-    elif not arg.required:
-        kind = int if arg.kind == "int" else str
-        parser.add_argument(f"--{arg.name}", type=kind, metavar="X", help=arg.help)
-    elif arg.kind == "float":
-        parser.add_argument(arg.name, type=float, metavar="X", help=arg.help)
-    elif choices := ("on", "off") if arg.kind == "flag" else arg.choices:
-        parser.add_argument(arg.name, choices=choices, help=arg.help)
-    else:
-        parser.add_argument(arg.name, metavar=arg.name.upper(), help=arg.help)
+        return argument(arg.name, arg.help, nargs=-1, metavar="PART=W")
+    if not arg.required:
+        return option(f"--{arg.name}", "X", arg.help, type=kinds.get(arg.kind))
+    if choices := ("on", "off") if arg.kind == "flag" else arg.choices:
+        return argument(arg.name, arg.help, choices=choices)
+    return argument(arg.name, arg.help, type=kinds.get(arg.kind), metavar=arg.name.upper())
 
 
-def send_plain(args: argparse.Namespace) -> int:
+@takes(_params, PROXY, notes=(EXIT,))
+def send_plain(args: Args) -> int:
     """Send a command with the arguments that the registry defines."""
     names = [arg.name for arg in COMMANDS[args.order_name].args]
     values = {name: getattr(args, name, None) for name in names}
     return send(args, existing_home(args), args.order_name, values)
 
 
-def send(args: argparse.Namespace, home: Home, name: str, values: dict[str, Any]) -> int:
+def send(args: Args, home: Home, name: str, values: dict[str, Any]) -> int:
     """Send one command and print its result."""
     validate(name, values)
     message = asyncio.run(
         send_command(need_proxy(args, home), token_of(args, home), name, values, cert_of(home))
     )
-    if getattr(args, "json", False):
+    if args.json:
         say_json({"command": name, "ok": True, "message": message})
     else:
         say(plain(message))

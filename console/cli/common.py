@@ -1,14 +1,15 @@
 """Helpers of the commands: home, settings, the proxy to talk to, questions to the operator."""
 
-import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
+from console.cli.options import Args
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from core.commands import validate
@@ -17,6 +18,9 @@ from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
 from core.state import State
 from core.whole_file import read_small
+
+if TYPE_CHECKING:
+    from proxy.control.client import ControlClient
 
 
 class NotRunning(AjetError):
@@ -28,7 +32,7 @@ def say(text: str) -> None:
     output().say(text)
 
 
-def open_home(args: argparse.Namespace) -> Home:
+def open_home(args: Args) -> Home:
     """Open the home that `--home` names, or the default one; create it when it is missing.
 
     A dry run creates nothing.
@@ -39,7 +43,7 @@ def open_home(args: argparse.Namespace) -> Home:
     return Home.open(root.expanduser() if root is not None else None)
 
 
-def existing_home(args: argparse.Namespace) -> Home:
+def existing_home(args: Args) -> Home:
     """Return the home that `--home` names, or the default one, without creating or changing it."""
     root: Path | None = args.home
     return Home.at(root.expanduser() if root is not None else None)
@@ -79,7 +83,7 @@ def changed_keys(home: Home) -> Mapping[str, str]:
     return usable_keys(changed)
 
 
-def token_of(args: argparse.Namespace, home: Home) -> str:
+def token_of(args: Args, home: Home) -> str:
     """Return the control token: from `--token-file`, else the home's own."""
     file: Path | None = getattr(args, "token_file", None)
     if file is None:
@@ -94,7 +98,7 @@ def token_of(args: argparse.Namespace, home: Home) -> str:
     return token
 
 
-def proxy_url(args: argparse.Namespace, home: Home) -> str:
+def proxy_url(args: Args, home: Home) -> str:
     """Return the URL of the proxy's control API without a final slash; empty when unknown."""
     if url := getattr(args, "url", None):
         if web_address(url) is None:
@@ -104,7 +108,7 @@ def proxy_url(args: argparse.Namespace, home: Home) -> str:
     return info.url if info is not None else ""
 
 
-def need_proxy(args: argparse.Namespace, home: Home) -> str:
+def need_proxy(args: Args, home: Home) -> str:
     """Return `proxy_url`.
 
     Raises:
@@ -143,7 +147,22 @@ async def send_command(
         return (await order(client, name, checked)).message
 
 
-def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
+@asynccontextmanager
+async def connected(args: Args) -> "AsyncIterator[ControlClient]":
+    """Connect to the proxy that the command line names, or that runs in the home.
+
+    Raises:
+        NotRunning: no proxy runs in the home and none is named.
+    """
+    from proxy.control.client import ControlClient
+
+    home = existing_home(args)
+    url, token = need_proxy(args, home), token_of(args, home)
+    async with ControlClient(url, token, cert=cert_of(home)) as client:
+        yield client
+
+
+def state_now(args: Args, home: Home) -> tuple[State, bool]:
     """Return the state of the proxy and True; without a proxy that of the journal and False.
 
     Raises:
@@ -163,7 +182,7 @@ def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
         return file.load_state(), False
 
 
-async def snapshot(args: argparse.Namespace, home: Home, url: str = "") -> State:
+async def snapshot(args: Args, home: Home, url: str = "") -> State:
     """Return the state of a proxy.
 
     Args:

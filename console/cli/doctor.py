@@ -1,6 +1,5 @@
 """`doctor`: check the installation, and print what is wrong and how to fix it."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain
 from console.cli.common import count, say, say_json, settings_of
 from console.cli.effective import of_proxy
-from console.cli.options import add_note, add_proxy_access
+from console.cli.options import PROXY, Args, option, takes
 from console.doctor import examine
 from console.doctor.finding import CheckContext, Finding
 from core.runtime.home import Home, default_root
@@ -20,28 +19,23 @@ from core.settings import Settings
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=doctor)
-    add_note(
-        parser,
+@takes(
+    option(
+        "--swarm-url",
+        "[NAME=]URL",
+        "check this swarm server instead of those in the settings",
+        multiple=True,
+    ),
+    option("--hooks", "DIR", "check this reward function", type=Path),
+    option("--host", "ADDRESS", "address for the fake vLLM to listen on"),
+    option("--port", "N", "port for the fake vLLM", type=int),
+    PROXY,
+    notes=(
         "Exit code: 0 no check fails (warnings do not count), 1 a check fails, 2 wrong use. "
         "Nothing is changed.",
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument(
-        "--swarm-url",
-        action="append",
-        metavar="[NAME=]URL",
-        help="check this swarm server instead of those in the settings",
-    )
-    parser.add_argument("--hooks", type=Path, metavar="DIR", help="check this reward function")
-    parser.add_argument("--host", metavar="ADDRESS", help="address for the fake vLLM to listen on")
-    parser.add_argument("--port", type=int, metavar="N", help="port for the fake vLLM")
-    add_proxy_access(parser)
-
-
-def doctor(args: argparse.Namespace) -> int:
+    ),
+)
+def doctor(args: Args) -> int:
     """Run all checks and print the findings.
 
     Returns:
@@ -71,7 +65,7 @@ def doctor(args: argparse.Namespace) -> int:
     return 1 if any(finding.level == "fail" for finding in findings) else 0
 
 
-def _settings(args: argparse.Namespace, home: Home) -> tuple[Settings | None, str]:
+def _settings(args: Args, home: Home) -> tuple[Settings | None, str]:
     flags = {"proxy__host": args.host, "proxy__port": args.port}
     try:
         return settings_of(home, args.swarm_url, **flags), ""
@@ -80,7 +74,7 @@ def _settings(args: argparse.Namespace, home: Home) -> tuple[Settings | None, st
         return None, str(error)
 
 
-def _started(args: argparse.Namespace, home: Home) -> Settings | None:
+def _started(args: Args, home: Home) -> Settings | None:
     """Return the settings of the running proxy; None when flags override them or none runs.
 
     None also when the proxy does not answer: another check reports that.
@@ -94,7 +88,7 @@ def _started(args: argparse.Namespace, home: Home) -> Settings | None:
     return running.settings if running is not None else None
 
 
-def _print(args: argparse.Namespace, home: Home, findings: Sequence[Finding]) -> None:
+def _print(args: Args, home: Home, findings: Sequence[Finding]) -> None:
     counts = {level: sum(finding.level == level for finding in findings) for level in _COLOURS}
     if args.json:
         checks = [asdict(finding) for finding in findings]

@@ -1,12 +1,12 @@
 """The effective settings: those of the running proxy, else those of the home."""
 
-import argparse
 import asyncio
 import sys
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.common import cert_of, proxy_url, settings_of, token_of
+from console.cli.options import Args
 from core.runtime.home import Home
 from core.runtime.secrets import proxy_key
 from core.settings import Settings
@@ -16,7 +16,7 @@ LIMIT = 5.0
 """Seconds a proxy gets to answer."""
 
 
-def of_proxy(args: argparse.Namespace, home: Home) -> EffectiveSettings | None:
+def of_proxy(args: Args, home: Home) -> EffectiveSettings | None:
     """Return the settings of the named proxy, or of the one that runs in the home.
 
     Returns:
@@ -29,7 +29,7 @@ def of_proxy(args: argparse.Namespace, home: Home) -> EffectiveSettings | None:
     return asyncio.run(_ask(args, home, url)) if url else None
 
 
-async def _ask(args: argparse.Namespace, home: Home, url: str) -> EffectiveSettings | None:
+async def _ask(args: Args, home: Home, url: str) -> EffectiveSettings | None:
     from proxy.control.client import ControlClient, ControlError, ControlLost
 
     try:
@@ -47,7 +47,7 @@ async def _ask(args: argparse.Namespace, home: Home, url: str) -> EffectiveSetti
         raise ControlLost(f"the proxy does not answer within {LIMIT:g} s", url, todo) from error
 
 
-def effective(args: argparse.Namespace, home: Home) -> Settings:
+def effective(args: Args, home: Home) -> Settings:
     """Return the settings of the running proxy; without one, those of the home.
 
     When the proxy does not answer, a note on standard error names it.

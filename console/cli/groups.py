@@ -1,6 +1,5 @@
 """Commands for one or several groups: given by id, or all that match a filter."""
 
-import argparse
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
@@ -9,27 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain, plural
-from console.cli.commands import add_common
-from console.cli.common import (
-    cert_of,
-    confirm,
-    count,
-    existing_home,
-    need_proxy,
-    say,
-    say_json,
-    token_of,
+from console.cli.commands import ABORT_REASON, EXIT, about
+from console.cli.common import confirm, connected, count, say, say_json
+from console.cli.options import (
+    PROXY,
+    RATER,
+    YES,
+    Args,
+    Parts,
+    argument,
+    flag,
+    one_of,
+    option,
+    takes,
 )
-from console.cli.options import add_yes
 from console.cli.output import output
 from console.cli.output.dry_run import order
-from console.cli.votes import group_help
 from core.commands import validate
 from core.commands.plan import refusal
 from core.commands.plan_groups import abort_consequences, find_group
-from core.commands.table import ABORT_REASONS
 from core.roles import Identity
-from core.runtime.home import Home
 from core.state import Group, State
 
 if TYPE_CHECKING:
@@ -48,44 +46,87 @@ class GroupResult:
     message: str
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that takes several groups."""
-    command = parser.get_default("order_name")
-    add_common(parser, each)
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=group_help(command))
-    parser.add_argument(
-        "--where",
-        metavar="FILTER",
-        help="all groups in memory that match this filter and that the command applies to; the "
-        "syntax is that of the console's filter line",
+def _groups(command: str) -> Parts:
+    return (
+        argument("groups", about(command, "group_id"), nargs=-1, metavar="GROUP"),
+        option(
+            "--where",
+            "FILTER",
+            "all groups in memory that match this filter and that the command applies to; the "
+            "syntax is that of the console's filter line",
+        ),
+        PROXY,
     )
-    if command == "group.unrate":
-        parser.add_argument("--rater", metavar="NAME", help="name of the rater")
-    elif command == "group.accept":
-        parser.add_argument(
-            "--override",
-            action="store_true",
-            help="also groups that lack votes of different raters: the votes so far count",
-        )
-    elif command == "group.abort":
-        parser.add_argument("--reason", metavar="TEXT", help=f"such as: {', '.join(ABORT_REASONS)}")
-        add_yes(parser)
-    elif command == "group.mark":
-        how = parser.add_mutually_exclusive_group()
-        how.add_argument(
-            "--clear", action="store_true", help="remove the mark instead of setting it"
-        )
-        how.add_argument(
-            "--toggle", action="store_true", help="set the mark, or remove it where set"
-        )
-    elif command == "group.note":
-        text = parser.add_mutually_exclusive_group(required=True)
-        text.add_argument("--text", metavar="TEXT", help="the note")
-        text.add_argument("--clear", action="store_true", help="remove the note")
 
 
-def each(args: argparse.Namespace) -> int:
+@takes(_groups, notes=(EXIT,))
+def bare(args: Args) -> int:
+    """Send a command that takes nothing but the group."""
+    return each(args, {})
+
+
+@takes(_groups, RATER, notes=(EXIT,))
+def unrate(args: Args) -> int:
+    """Remove a vote."""
+    return each(args, {"rater": args.rater})
+
+
+@takes(
+    _groups,
+    flag(
+        "--override",
+        "also groups that lack votes of different raters: the votes so far count",
+    ),
+    notes=(EXIT,),
+)
+def accept(args: Args) -> int:
+    """Finish groups."""
+    return each(args, {"override": True} if args.override else {})
+
+
+@takes(_groups, ABORT_REASON, YES, notes=(EXIT,))
+def abort(args: Args) -> int:
+    """Abort groups after a question."""
+    return each(args, {"reason": args.reason}, asks=not args.yes)
+
+
+@takes(
+    _groups,
+    one_of(
+        flag("--clear", "remove the mark instead of setting it"),
+        flag("--toggle", "set the mark, or remove it where set"),
+    ),
+    notes=(EXIT,),
+)
+def mark(args: Args) -> int:
+    """Mark groups, or remove their marks."""
+    return each(args, {"marked": not args.clear}, toggles=args.toggle)
+
+
+@takes(
+    _groups,
+    one_of(
+        option("--text", "TEXT", "the note"),
+        flag("--clear", "remove the note"),
+        required=True,
+    ),
+    notes=(EXIT,),
+)
+def note(args: Args) -> int:
+    """Write or remove a note."""
+    return each(args, {"note": "" if args.clear else args.text})
+
+
+def each(
+    args: Args, values: Mapping[str, Any], *, asks: bool = False, toggles: bool = False
+) -> int:
     """Send the command for each group that is named or matches.
+
+    Args:
+        args: The parsed command line.
+        values: Arguments of the command besides the group.
+        asks: Whether the operator is asked first.
+        toggles: Whether the mark of each group changes.
 
     Raises:
         UsageError: no group is named, or the filter cannot be parsed.
@@ -95,33 +136,14 @@ def each(args: argparse.Namespace) -> int:
             "name groups, or choose them with --where"
             if not args.groups
             else "give group ids or --where, not both",
-            args.command,
+            args.words,
         )
-    home = existing_home(args)
-    values = _arguments(args)
     for group_id in args.groups or ["g"]:
         validate(args.order_name, {**values, "group_id": group_id})
-    group_filter = _filter(args)
-    return asyncio.run(_send(args, home, values, group_filter))
+    return asyncio.run(_send(args, values, _filter(args), asks, toggles))
 
 
-def _arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of the command besides the group."""
-    name = args.order_name
-    if name == "group.note":
-        return {"note": "" if args.clear else args.text}
-    if name == "group.mark":
-        return {"marked": not args.clear}
-    if name == "group.accept":
-        return {"override": True} if args.override else {}
-    if name == "group.abort":
-        return {"reason": args.reason}
-    if name == "group.unrate":
-        return {"rater": args.rater}
-    return {}
-
-
-def _filter(args: argparse.Namespace) -> Any:
+def _filter(args: Args) -> Any:
     if args.where is None:
         return None
     from console.session.filters import parse
@@ -135,22 +157,17 @@ def _filter(args: argparse.Namespace) -> Any:
 
 
 async def _send(
-    args: argparse.Namespace, home: Home, values: dict[str, Any], group_filter: Any
+    args: Args, values: Mapping[str, Any], group_filter: Any, asks: bool, toggles: bool
 ) -> int:
-    from proxy.control.client import ControlClient
-
-    url = need_proxy(args, home)
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
-        confirms = args.order_name == "group.abort" and not args.yes
+    async with connected(args) as client:
         ids: Sequence[str] = args.groups
-        toggles = args.order_name == "group.mark" and args.toggle
         orders: Mapping[str, Mapping[str, Any]] = dict.fromkeys(ids, values)
-        if group_filter is not None or confirms or toggles:
+        if group_filter is not None or asks or toggles:
             state = await client.snapshot()
             if group_filter is not None:
                 ids = _matching(state, args.order_name, values, client.identity, group_filter)
             groups = [find_group(state, group_id) for group_id in ids]
-            if confirms and ids and not confirm_abort(state, groups):
+            if asks and ids and not confirm_abort(state, groups):
                 say("nothing was changed")
                 return 1
             orders = dict.fromkeys(ids, values)
@@ -205,7 +222,7 @@ async def _send_each(
     ]
 
 
-def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
+def _print(args: Args, results: Sequence[GroupResult]) -> None:
     refused = [result.message for result in results if not result.ok]
     for message in refused[:_SHOWN]:
         output().refuse(message)

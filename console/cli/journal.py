@@ -1,6 +1,5 @@
 """`journal`: show its size, prune it or check it, with or without a running proxy."""
 
-import argparse
 import asyncio
 import contextlib
 import datetime as dt
@@ -20,7 +19,7 @@ from console.cli.common import (
     settings_of,
     token_of,
 )
-from console.cli.options import add_verbs, add_yes
+from console.cli.options import YES, Args, flag, option, takes
 from console.cli.output import output
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
@@ -36,63 +35,17 @@ from core.journal.stats import (
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 
-_VERBS = (
-    ("stats", "show events, groups, bytes and where the history starts; the default verb"),
-    (
-        "prune",
-        "show which of the oldest groups would be deleted, ask, and delete them; open groups "
-        "stay, rated ones are deleted last",
-    ),
-    ("check", "read every page, event and message; exit code 1 when something is damaged"),
-)
 
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the verbs and their arguments."""
-    parser.set_defaults(handler=journal, verb="stats", json=False)
-    for verb, subparser in add_verbs(parser, _VERBS):
-        if verb == "stats":
-            subparser.add_argument("--json", action="store_true", help="print JSON")
-        if verb == "prune":
-            _add_prune(subparser)
-
-
-def _add_prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--days",
-        type=float,
-        metavar="N",
-        help="delete groups older than N days; else journal.keep_days",
-    )
-    parser.add_argument(
-        "--bytes",
-        type=int,
-        metavar="N",
-        help="delete the oldest groups until N bytes are in use; else journal.keep_bytes",
-    )
-    parser.add_argument(
-        "--rated", action="store_true", help="delete rated groups older than --days as well"
-    )
-    parser.add_argument(
-        "--rewrite",
-        action="store_true",
-        help="then rewrite the file without free pages; needs space for a copy, and no running "
-        "proxy",
-    )
-    add_yes(parser)
-
-
-def journal(args: argparse.Namespace) -> int:
-    """Run the verb of `args.verb`: stats, prune or check.
+def _home(args: Args) -> Home:
+    """Return the home.
 
     Raises:
-        AjetError: there is no journal, or the proxy refuses.
+        UsageError: it has no journal.
     """
     home = existing_home(args)
     if not home.journal.exists():
         raise UsageError("there is no journal in this home yet", str(home.journal))
-    verbs = {"stats": _stats, "prune": _prune, "check": _check}
-    return verbs[args.verb](args, home)
+    return home
 
 
 def _read(path: Path) -> JournalStats:
@@ -105,8 +58,11 @@ def _read(path: Path) -> JournalStats:
 # --- stats --------------------------------------------------------------------------------------
 
 
-def _stats(args: argparse.Namespace, home: Home) -> int:
-    stats, limits = _read(home.journal), settings_of(home).journal
+@takes()
+def stats(args: Args) -> int:
+    """Show the size of the journal."""
+    home = _home(args)
+    known, limits = _read(home.journal), settings_of(home).journal
     sizes = {
         end: path.stat().st_size
         for end in ("", *SIBLINGS)
@@ -114,28 +70,25 @@ def _stats(args: argparse.Namespace, home: Home) -> int:
     }
     on_disk, wal = sum(sizes.values()), sizes.get("-wal", 0)
     if args.json:
-        row = msgspec.to_builtins(stats)
-        say_json(
-            {**row, "file": str(home.journal), "on_disk": on_disk, "wal": wal, **_limits(limits)}
-        )
+        row = msgspec.to_builtins(known)
+        row |= {"file": str(home.journal), "on_disk": on_disk, "wal": wal}
+        say_json({**row, "limits": msgspec.to_builtins(limits)})
         return 0
-    say(f"{home.journal}: {_size(on_disk)} on disk, {_size(stats.used)} in use")
+    say(f"{home.journal}: {_size(on_disk)} on disk, {_size(known.used)} in use")
     say(
         f"  including {_size(wal)} of write-ahead log (-wal), which SQLite removes when the proxy "
         "ends"
     )
-    say(f"  schema {stats.schema}, {stats.events} events, {stats.messages} messages")
-    pinned = f", {stats.pinned} in pinned runs" if stats.pinned else ""
-    say(
-        f"  {stats.groups} groups: {stats.rated} rated, {stats.open} open{pinned}"
-        f"{_group_size(stats)}"
-    )
-    if stats.groups:
-        say(f"  from {_day(stats.oldest)} to {_day(stats.newest)}")
-    if stats.pruned_until:
+    say(f"  schema {known.schema}, {known.events} events, {known.messages} messages")
+    pinned = f", {known.pinned} in pinned runs" if known.pinned else ""
+    each = f", {_size(known.used // known.groups)} per group" if known.groups else ""
+    say(f"  {known.groups} groups: {known.rated} rated, {known.open} open{pinned}{each}")
+    if known.groups:
+        say(f"  from {_day(known.oldest)} to {_day(known.newest)}")
+    if known.pruned_until:
         say(
-            f"  the history starts at {_day(stats.pruned_until)}: "
-            f"{stats.pruned_groups} older groups were deleted"
+            f"  the history starts at {_day(known.pruned_until)}: "
+            f"{known.pruned_groups} older groups were deleted"
         )
     days = f"{limits.keep_days:g} days" if limits.keep_days else "no limit"
     size = _size(limits.keep_bytes) if limits.keep_bytes else "no limit"
@@ -143,18 +96,32 @@ def _stats(args: argparse.Namespace, home: Home) -> int:
     return 0
 
 
-def _group_size(stats: JournalStats) -> str:
-    return f", {_size(stats.used // stats.groups)} per group" if stats.groups else ""
-
-
-def _limits(limits: msgspec.Struct) -> dict[str, object]:
-    return {"limits": msgspec.to_builtins(limits)}
-
-
 # --- prune --------------------------------------------------------------------------------------
 
 
-def _prune(args: argparse.Namespace, home: Home) -> int:
+@takes(
+    option(
+        "--days",
+        "N",
+        "delete groups older than N days; else journal.keep_days",
+        type=float,
+    ),
+    option(
+        "--bytes",
+        "N",
+        "delete the oldest groups until N bytes are in use; else journal.keep_bytes",
+        type=int,
+    ),
+    flag("--rated", "delete rated groups older than --days as well"),
+    flag(
+        "--rewrite",
+        "then rewrite the file without free pages; needs space for a copy, and no running proxy",
+    ),
+    YES,
+)
+def prune(args: Args) -> int:
+    """Delete the oldest groups after a question."""
+    home = _home(args)
     limits = settings_of(home).journal
     days = limits.keep_days if args.days is None else args.days
     size = limits.keep_bytes if args.bytes is None else args.bytes
@@ -243,7 +210,10 @@ def _rewrite(path: Path) -> None:
 # --- check --------------------------------------------------------------------------------------
 
 
-def _check(args: argparse.Namespace, home: Home) -> int:
+@takes()
+def check(args: Args) -> int:
+    """Read the whole journal."""
+    home = _home(args)
     try:
         damage = find_damage(home.journal)
     except sqlite3.Error as error:

@@ -1,6 +1,5 @@
 """`mock`: run the mock user as a separate process."""
 
-import argparse
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from console.cli.common import (
     warn_of_other_mock,
 )
 from console.cli.effective import client_key, effective
-from console.cli.options import add_note, add_proxy_access
+from console.cli.options import COLUMNS, PROXY, Args, argument, flag, option, takes
 from console.cli.output import output
 from console.models.datasets import find_dataset
 from core.events import Event
@@ -42,131 +41,91 @@ if TYPE_CHECKING:
     from mock.users.persona import UserOptions
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=mock)
-    add_note(
-        parser,
+_ROWS = (
+    argument(
+        "dataset",
+        "JSONL, JSON, CSV or Parquet file or Hugging Face folder, given by path or in the home's "
+        "datasets folder; the shipped questions when left out",
+        required=False,
+    ),
+    COLUMNS,
+    option("--passes", "N", "number of passes over the dataset", type=int),
+    option("--seed", "N", "shuffle each pass with this seed", type=int),
+    option("--split", None, "ask only this part of the dataset", choices=("train", "held-out")),
+    option(
+        "--held-out",
+        "SHARE",
+        "share of the rows held out, by a hash of the query (0.1)",
+        type=float,
+    ),
+    option(
+        "--target",
+        "FILE",
+        "application to ask: a target file, or the name of a shipped target (see "
+        "docs/guide/mock-user.md)",
+        dest="target_file",
+    ),
+    flag("--dry", "only test the target with one row, which is not trained on"),
+    option("--base-url", "URL", "any OpenAI-compatible URL; else the proxy that runs in the home"),
+    option("--api-key", "KEY", "API key for that URL"),
+    option("--model", "NAME", "model to request", default="ajet"),
+)
+
+
+_USERS = (
+    option("--user-url", "URL", "its OpenAI-compatible URL"),
+    option("--user-model", "NAME", "its model name"),
+    option("--user-key-env", "NAME", "environment variable with its API key"),
+    option("--user-temperature", "T", "its temperature, 0 to 2 (1)", type=float),
+    option("--user-turns", "N", "maximum number of user messages (6)", type=int),
+    option("--user-stop", "TEXT", "text with which it ends a conversation ([END])"),
+    option("--user-seed", "N", "seed of its messages; else that of --seed", type=int),
+)
+
+
+_PACE = (
+    option("--concurrency", "N", "number of requests in flight (3)", type=int),
+    option("--pace", "SECONDS", "pause of each worker between two requests", type=float),
+    option(
+        "--rate",
+        "R",
+        "open loop: R requests per second at random times, however many are in flight",
+        type=float,
+    ),
+    option("--timeout", "SECONDS", "time limit of an answer", type=float),
+    flag("--pause-sync", "pause while no engine accepts episodes"),
+    option("--updates", "N", "stop after N policy updates", type=int),
+    option(
+        "--results",
+        "FILE",
+        "append one JSON line per row: answer, group, reward, seconds, error",
+        type=Path,
+    ),
+    option(
+        "--results-wait",
+        "SECONDS",
+        "time to wait for a row's reward before its line is written (60)",
+        type=float,
+        default=60.0,
+    ),
+    flag("--restart", "start over instead of continuing"),
+)
+
+
+@takes(
+    _ROWS,
+    _PACE,
+    _USERS,
+    PROXY,
+    flag("--yes", "start also while training is paused; required then without a terminal"),
+    notes=(
         "         ajet-console mock gsm8k.parquet --split held-out --results held-out.jsonl",
         "         ajet-console mock chats.csv --columns query=text --rate 0.5 --updates 10",
         "         ajet-console mock --target opencode --dry",
         "Run again with the same dataset, it continues where it stopped.",
-    )
-    _add_rows(parser)
-    _add_pace(parser)
-    _add_users(parser)
-    add_proxy_access(parser)
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="start also while training is paused; required then without a terminal",
-    )
-
-
-def _add_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "dataset",
-        nargs="?",
-        metavar="DATASET",
-        help="JSONL, JSON, CSV or Parquet file or Hugging Face folder, given by path or in the "
-        "home's datasets folder; the shipped questions when left out",
-    )
-    parser.add_argument(
-        "--columns",
-        metavar="PART=COLUMN,...",
-        help="columns with unusual names: query=text,reference=label; the parts are query, "
-        "reference, id, system, messages, turns, persona, goal, opening, weight, metadata",
-    )
-    parser.add_argument("--passes", type=int, metavar="N", help="number of passes over the dataset")
-    parser.add_argument("--seed", type=int, metavar="N", help="shuffle each pass with this seed")
-    parser.add_argument(
-        "--split", choices=("train", "held-out"), help="ask only this part of the dataset"
-    )
-    parser.add_argument(
-        "--held-out",
-        type=float,
-        metavar="SHARE",
-        help="share of the rows held out, by a hash of the query (0.1)",
-    )
-    parser.add_argument(
-        "--target",
-        dest="target_file",
-        metavar="FILE",
-        help="application to ask: a target file, or the name of a shipped target (see "
-        "docs/guide/mock-user.md)",
-    )
-    parser.add_argument(
-        "--dry",
-        action="store_true",
-        help="only test the target with one row, which is not trained on",
-    )
-    parser.add_argument(
-        "--base-url",
-        metavar="URL",
-        help="any OpenAI-compatible URL; else the proxy that runs in the home",
-    )
-    parser.add_argument("--api-key", metavar="KEY", help="API key for that URL")
-    parser.add_argument("--model", default="ajet", metavar="NAME", help="model to request")
-
-
-def _add_users(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "users", "a language model that plays the user for rows with a persona"
-    )
-    group.add_argument("--user-url", metavar="URL", help="its OpenAI-compatible URL")
-    group.add_argument("--user-model", metavar="NAME", help="its model name")
-    group.add_argument(
-        "--user-key-env", metavar="NAME", help="environment variable with its API key"
-    )
-    group.add_argument(
-        "--user-temperature", type=float, metavar="T", help="its temperature, 0 to 2 (1)"
-    )
-    group.add_argument(
-        "--user-turns", type=int, metavar="N", help="maximum number of user messages (6)"
-    )
-    group.add_argument(
-        "--user-stop", metavar="TEXT", help="text with which it ends a conversation ([END])"
-    )
-    group.add_argument(
-        "--user-seed", type=int, metavar="N", help="seed of its messages; else that of --seed"
-    )
-
-
-def _add_pace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--concurrency", type=int, metavar="N", help="number of requests in flight (3)"
-    )
-    parser.add_argument(
-        "--pace", type=float, metavar="SECONDS", help="pause of each worker between two requests"
-    )
-    parser.add_argument(
-        "--rate",
-        type=float,
-        metavar="R",
-        help="open loop: R requests per second at random times, however many are in flight",
-    )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of an answer")
-    parser.add_argument(
-        "--pause-sync", action="store_true", help="pause while no engine accepts episodes"
-    )
-    parser.add_argument("--updates", type=int, metavar="N", help="stop after N policy updates")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="FILE",
-        help="append one JSON line per row: answer, group, reward, seconds, error",
-    )
-    parser.add_argument(
-        "--results-wait",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="time to wait for a row's reward before its line is written (60)",
-    )
-    parser.add_argument("--restart", action="store_true", help="start over instead of continuing")
-
-
-def mock(args: argparse.Namespace) -> int:
+    ),
+)
+def mock(args: Args) -> int:
     """Run the mock user."""
     warn_of_other_mock()
     home = open_home(args)
@@ -196,7 +155,7 @@ def mock(args: argparse.Namespace) -> int:
     return run(options, lambda: _control(url, token, options.endpoint.cert), report=report)
 
 
-def _options(args: argparse.Namespace, home: Home, settings: Settings, url: str) -> "MockOptions":
+def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptions":
     """Return what is asked, where, and how fast.
 
     Args:
@@ -266,12 +225,12 @@ def _print_counts(counters: "RunCounters", ended: str) -> None:
     )
 
 
-def _proxy_key(args: argparse.Namespace, home: Home) -> str:
+def _proxy_key(args: Args, home: Home) -> str:
     """Return the key that `/v1` of the proxy requires; empty when it requires none."""
     return client_key(effective(args, home), home)
 
 
-def _user(args: argparse.Namespace, spec: "Spec | None") -> "UserOptions | None":
+def _user(args: Args, spec: "Spec | None") -> "UserOptions | None":
     """Return the model that plays users; None when none is configured.
 
     Flags take precedence over the target file. URL, model and key belong together: a key is sent
@@ -306,7 +265,7 @@ def _user(args: argparse.Namespace, spec: "Spec | None") -> "UserOptions | None"
     return UserOptions(**{"seed": args.seed, **user}, url=url, model=model, key=key)
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Args) -> None:
     """Check the ranges of the flags.
 
     Raises:
@@ -340,7 +299,7 @@ def _check(args: argparse.Namespace) -> None:
         )
 
 
-def _agreed(args: argparse.Namespace, home: Home, url: str) -> bool:
+def _agreed(args: Args, home: Home, url: str) -> bool:
     """Ask before rows are answered untrained; True without a question if training goes on.
 
     A proxy that does not answer is left to the run, which waits for it.

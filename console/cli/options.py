@@ -1,249 +1,195 @@
-"""Options that several commands share; each has a function that adds it to a parser."""
+"""What verbs take: the parts of a command line, and the options that several verbs share.
 
-import argparse
-from collections.abc import Iterable, Iterator, Mapping
+A verb is a function with its options beside it:
+
+    @takes(PROXY, SERVER, argument("episode", "uuid of the episode"), flag("--all", "..."))
+    def tokens(args: Args) -> int:
+
+`console.cli.tree` makes the command from them; `--home`, `--read-only`, `--json` and `--dry-run`
+come with each.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
-from ajet_swarm.common.errors import UsageError
-from console.cli.output import PROCESSES
+import click
 
-PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "--swarm-url": {
-        "action": "append",
-        "metavar": "[NAME=]URL",
-        "help": "swarm server, or `embedded`; repeatable (else AJET_SWARM_URL)",
-    },
-    "--upstream": {
-        "metavar": "URL",
-        "help": "observe mode: send requests to this OpenAI-compatible server, train nothing",
-    },
-    "--upstream-model": {
-        "metavar": "NAME",
-        "help": "the upstream's model; else the first it lists",
-    },
-    "--upstream-key-file": {"metavar": "FILE", "help": "file with the upstream's API key"},
-    "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
-    "--port": {
-        "type": int,
-        "metavar": "N",
-        "help": "port of the fake vLLM; 0 takes any free one",
-    },
-    "--api-key-file": {"metavar": "FILE", "help": "file with the key that /v1 requires"},
-    "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
-    "--rewards": {
-        "metavar": "FILE",
-        "help": "rewards file with gates and weighted parts; else rewards.yaml",
-    },
-    "--watch-only": {
-        "action": "store_true",
-        "help": "view only: claim nothing, start nothing, serve no /v1",
-    },
-    "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
-    "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
-}
-"""Option of the fake vLLM -> keyword arguments of `add_argument`; for the console and `proxy`."""
-
-BACKEND_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "--backend": {
-        "choices": ("numpy", "torch"),
-        "help": "numpy: the shipped policy (default); torch: a model of any size on your own card",
-    },
-    "--model": {
-        "metavar": "MODEL",
-        "help": "policy to train: `tiny`; with --backend torch a Hugging Face folder, .gguf file, "
-        "a model name, or `smollm2` (a download of 93 MB that asks first)",
-    },
-}
-"""Option of the embedded engine -> keyword arguments of `add_argument`; for the console and
-`engine`."""
-
-THEMES = ("dark", "light", "ansi")
-"""Values of `--theme`."""
-
-TOP_FLAGS = (
-    *PROXY_FLAGS,
-    *BACKEND_FLAGS,
-    "--attach",
-    "--token-file",
-    "--theme",
-    "--no-engine",
-    "--read-only",
-    "--keys",
-)
-"""The console's own options: they are refused in front of a command."""
-
-READING = frozenset(
-    {
-        "status",
-        "watch",
-        "progress",
-        "raters",
-        "rewards",
-        "replay",
-        "doctor",
-        "clients",
-        "tokens",
-        "completion",
-        "export",
-        "service",
-        "mcp",
-    }
-)
-"""Commands that change nothing; all others are refused with --read-only."""
-READING_VERBS = {
-    "checkpoints": frozenset({"list", "export"}),
-    "journal": frozenset({"stats", "check"}),
-    "runs": frozenset({"list", "show", "compare"}),
-    "token": frozenset({"list"}),
-}
-"""The verbs that change nothing, of the commands with verbs that do."""
+from ajet_swarm.common.text import did_you_mean
 
 
-_WITHOUT_DRY_RUN: Mapping[str, frozenset[str]] = {
-    "checkpoints": frozenset({"list"}),
-    "journal": frozenset({"stats", "check"}),
-    "runs": frozenset({"list", "show", "compare"}),
-    "token": frozenset({"list"}),
-}
-"""The verbs that change nothing and write no file, of the commands with verbs that do."""
+class Args(SimpleNamespace):
+    """The values of a command line, by the name of the option or argument."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
-def changes(command: str, verb: str = "") -> bool:
-    """Return whether a command can change something, files included: then it has `--dry-run`."""
-    if command in _WITHOUT_DRY_RUN:
-        return bool(verb) and verb not in _WITHOUT_DRY_RUN[command]
-    return command not in (READING - {"export"}) | {"reward-test", "web"}
+class OneOf(NamedTuple):
+    """Options that exclude each other."""
+
+    params: tuple[click.Parameter, ...]
+    required: bool
 
 
-def reading_words() -> list[str]:
-    """Return the commands that are allowed with `--read-only`, with their verbs."""
-    verbs = (f"{command} {verb}" for command, some in READING_VERBS.items() for verb in some)
-    return sorted([*READING, *verbs])
+Part = Union[click.Parameter, OneOf, "Parts", Callable[[str], "Part"]]
+"""A parameter, or several; a function gets the name of the verb's command in `core.commands`."""
+Parts = Sequence[Part]
+Handler = Callable[[Args], int]
 
 
-def complete_options(parser: argparse.ArgumentParser, command: str, verb: str = "") -> None:
-    """Add `--read-only`, `--json`, and `--dry-run` where something is changed.
+class Word(click.Choice[str]):
+    """A choice whose error suggests a similar value."""
 
-    An option that the command has already is left as it is.
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        known = did_you_mean(str(value), self.choices) or f"Choose from {', '.join(self.choices)}"
+        return f"there is no `{value}`. {known}"
+
+
+def option(name: str, metavar: str | None, about: str, **more: Any) -> click.Option:
+    """Return an option with a value; `choices` are its possible values, `dest` its attribute."""
+    names = [name, *filter(None, [more.pop("dest", None)])]
+    return click.Option(names, metavar=metavar, help=about, **_typed(more))
+
+
+def flag(name: str, about: str, **more: Any) -> click.Option:
+    """Return an option without a value."""
+    names = [name, *filter(None, [more.pop("dest", None)])]
+    return click.Option(names, is_flag=True, help=about, **more)
+
+
+def argument(name: str, about: str | None = None, **more: Any) -> click.Argument:
+    """Return a positional argument."""
+    if more.get("nargs") == -1 or not more.get("required", True):
+        more["metavar"] = f"[{more.get('metavar') or name.upper()}]"
+    if more.get("nargs") == -1:
+        more["metavar"] += "..."
+    return click.Argument([name], help=about, **_typed(more))
+
+
+def _typed(more: dict[str, Any]) -> dict[str, Any]:
+    if choices := more.pop("choices", None):
+        more["type"] = Word(choices)
+    elif more.get("type") is Path:
+        more["type"] = click.Path(path_type=Path)
+    return more
+
+
+def one_of(*params: click.Parameter, required: bool = False) -> OneOf:
+    """Return options of which at most one may be given, and one must be when `required`."""
+    return OneOf(params, required)
+
+
+def takes(
+    *parts: Part, notes: Sequence[str] = (), remainder: bool = False
+) -> Callable[[Handler], Handler]:
+    """Declare what a verb takes.
 
     Args:
-        parser: The parser of a command, or of a verb of it.
-        command: Name of the command.
-        verb: Name of the verb; empty for the command itself.
+        parts: Its options and arguments.
+        notes: Lines below the example in its help.
+        remainder: Pass the words after the first argument on, options included.
     """
-    default: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
-    known = parser._option_string_actions
-    parser.add_argument(
-        "--read-only",
-        action="store_true",
-        help="refuse if this could change the home or a server",
-        **default,
-    )
-    if command not in PROCESSES and "--json" not in known:
-        add_json(parser, "print the result as JSON", **default)
-    if changes(command, verb) and "--dry-run" not in known:
-        parser.add_argument(
-            "--dry-run",
-            action="store_true",
-            help="show what would be done, and change nothing",
-            **default,
-        )
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, choice in action.choices.items():
-                complete_options(choice, command, name)
+
+    def declared(run: Handler) -> Handler:
+        run.__dict__.update(parts=parts, notes=notes, remainder=remainder)
+        return run
+
+    return declared
 
 
-def refuse_writing(args: argparse.Namespace) -> None:
-    """Refuse a command that could change something when `--read-only` is given.
-
-    Raises:
-        UsageError: the command could change something.
-    """
-    if not (args.console_read_only or getattr(args, "read_only", False)):
-        return
-    reads = args.command in READING
-    if args.command in READING_VERBS:
-        reads = args.verb in READING_VERBS[args.command]
-    reads = reads or getattr(args, "dry_run", False)
-    if args.command is not None and not reads:
-        raise UsageError(
-            f"`{args.command}` is refused with --read-only: it could change the home or a server",
-            todo=f"Allowed with it: {', '.join(reading_words())}",
-        )
+def flat(parts: Parts, command: str) -> Iterator[click.Parameter | OneOf]:
+    """Yield single parameters, and options that exclude each other."""
+    for part in parts:
+        if isinstance(part, click.Parameter | OneOf):
+            yield part
+        elif callable(part):
+            yield from flat((part(command),), command)
+        else:
+            yield from flat(part, command)
 
 
-def add_note(parser: argparse.ArgumentParser, *lines: str) -> None:
-    """Add lines below the example in the help of a command."""
-    parser.epilog = "\n".join([parser.epilog or "", *lines])
-
-
-def add_verbs(
-    parser: argparse.ArgumentParser, verbs: Iterable[tuple[str, str]]
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Add the verbs of a command, each with `--home`; yield name and parser of each.
-
-    Args:
-        parser: The parser of the command.
-        verbs: Name and purpose of each verb.
-    """
-    parsers = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
-    for verb, about in verbs:
-        subparser = parsers.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        subparser.set_defaults(verb=verb)
-        add_home(subparser)
-        yield verb, subparser
-
-
-def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    """Add `--home`; after a command it overrides the one in front of the command."""
-    parser.add_argument(
-        "--home",
-        type=Path,
-        metavar="DIR",
-        default=default,
-        help="folder of settings, journal, logs and checkpoints (else AJET_CONSOLE_HOME)",
-    )
-
-
-def add_proxy_access(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add `--url` and `--token-file`, which choose the proxy."""
-    parser.add_argument(
-        "--url", metavar="URL", help="proxy to talk to; else the home's own", **default
-    )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="its control token; else the home's own",
-        **default,
-    )
-
-
-def add_swarm_url(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add `--swarm-url`: a swarm server to talk to directly, without a proxy."""
-    parser.add_argument(
+HOME = option(
+    "--home",
+    "DIR",
+    "folder of settings, journal, logs and checkpoints (else AJET_CONSOLE_HOME)",
+    type=Path,
+)
+READ_ONLY = flag("--read-only", "refuse if this could change the home or a server")
+JSON = flag("--json", "print the result as JSON")
+DRY_RUN = flag("--dry-run", "show what would be done, and change nothing")
+PROXY = (
+    option("--url", "URL", "proxy to talk to; else the home's own"),
+    option("--token-file", "FILE", "its control token; else the home's own", type=Path),
+)
+"""The proxy to talk to."""
+SWARM_URL = option(
+    "--swarm-url",
+    "[NAME=]URL",
+    "talk to this swarm server directly, without a proxy",
+    multiple=True,
+)
+SERVER = option("--server", "NAME", "swarm server; else the first")
+SERVERS = one_of(SERVER, flag("--all", "every swarm server"))
+RATER = option("--rater", "NAME", "name of the rater")
+REASON = option("--reason", "TEXT", "why")
+YES = flag("--yes", "do not ask; required without a terminal")
+WHERE = option(
+    "--where",
+    "FILTER",
+    "only groups that match; the syntax is that of the console's filter line",
+)
+COLUMNS = option(
+    "--columns",
+    "PART=COLUMN,...",
+    "columns with unusual names: query=text,reference=label; the parts are query, reference, id, "
+    "system, messages, turns, persona, goal, opening, weight, metadata",
+)
+THEME = option("--theme", None, "colours", choices=("dark", "light", "ansi"))
+BACKEND = (
+    option(
+        "--backend",
+        None,
+        "numpy: the shipped policy (default); torch: a model of any size on your own card",
+        choices=("numpy", "torch"),
+    ),
+    option(
+        "--model",
+        "MODEL",
+        "policy to train: `tiny`; with --backend torch a Hugging Face folder, .gguf file, a model "
+        "name, or `smollm2` (a download of 93 MB that asks first)",
+    ),
+)
+"""Options of the embedded engine, for the console and `engine`."""
+SERVING = (
+    option(
         "--swarm-url",
-        action="append",
-        metavar="[NAME=]URL",
-        help="talk to this swarm server directly, without a proxy",
-        **default,
-    )
+        "[NAME=]URL",
+        "swarm server, or `embedded`; repeatable (else AJET_SWARM_URL)",
+        multiple=True,
+    ),
+    option(
+        "--upstream",
+        "URL",
+        "observe mode: send requests to this OpenAI-compatible server, train nothing",
+    ),
+    option("--upstream-model", "NAME", "the upstream's model; else the first it lists"),
+    option("--upstream-key-file", "FILE", "file with the upstream's API key"),
+    option("--host", "ADDRESS", "address the fake vLLM listens on"),
+    option("--port", "N", "port of the fake vLLM; 0 takes any free one", type=int),
+    option("--api-key-file", "FILE", "file with the key that /v1 requires"),
+    option("--hooks", "DIR", "folder with your reward function"),
+    option("--rewards", "FILE", "rewards file with gates and weighted parts; else rewards.yaml"),
+    flag("--watch-only", "view only: claim nothing, start nothing, serve no /v1"),
+    option("--tls-cert", "FILE", "serve over TLS with this certificate (PEM)"),
+    option("--tls-key", "FILE", "the certificate's private key (PEM)"),
+)
+"""Options of the fake vLLM, for the console and `proxy`."""
 
 
-def add_server(parser: argparse._ActionsContainer, **default: Any) -> None:
-    """Add `--server`, which chooses one of several swarm servers."""
-    parser.add_argument("--server", metavar="NAME", help="swarm server; else the first", **default)
-
-
-def add_yes(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add `--yes`, which skips the confirmation."""
-    parser.add_argument(
-        "--yes", action="store_true", help="do not ask; required without a terminal", **default
-    )
-
-
-def add_json(parser: argparse.ArgumentParser, about: str = "print JSON", **default: Any) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help=about, **default)
+def given(args: Args, params: Sequence[click.Parameter]) -> list[str]:
+    """Return those of some options that have a value: `--swarm-url`."""
+    values = {param.opts[0]: getattr(args, param.name or "") for param in params}
+    return [name for name, value in values.items() if value not in (None, False, ())]

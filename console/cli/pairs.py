@@ -1,14 +1,13 @@
 """`progress-pair` and `progress-vote`: compare answers of before and now without knowing which."""
 
-import argparse
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.text import plain
-from console.cli.commands import add_common
+from console.cli.commands import EXIT
 from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
-from console.cli.options import add_server
+from console.cli.options import PROXY, SERVER, Args, argument, flag, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.session.rater_name import saved_name
@@ -18,28 +17,17 @@ from core.runtime.home import Home
 _CHOICES = next(arg.choices for arg in COMMANDS["progress.vote"].args if arg.name == "choice")
 
 
-def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `progress-pair`."""
-    add_common(parser, pair)
-    add_server(parser)
-    parser.add_argument("--rater", metavar="NAME", help="name of the rater; else that of the home")
-    parser.add_argument(
+@takes(
+    PROXY,
+    SERVER,
+    option("--rater", "NAME", "name of the rater; else that of the home"),
+    flag(
         "--newest",
-        action="store_true",
-        help="compare the newest look, though an earlier one has ratings; the counts begin again",
-    )
-
-
-def add_vote(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `progress-vote`."""
-    add_common(parser, vote)
-    parser.add_argument("pair_id", metavar="PAIR", help="id of the pair, from progress-pair")
-    parser.add_argument("choice", choices=_CHOICES, help="the better answer")
-    add_server(parser)
-    parser.add_argument("--rater", metavar="NAME", help="name of the rater; else that of the home")
-
-
-def pair(args: argparse.Namespace) -> int:
+        "compare the newest look, though an earlier one has ratings; the counts begin again",
+    ),
+    notes=(EXIT,),
+)
+def pair(args: Args) -> int:
     """Print the open pair of a rater.
 
     Raises:
@@ -61,7 +49,15 @@ def pair(args: argparse.Namespace) -> int:
     return 0
 
 
-def vote(args: argparse.Namespace) -> int:
+@takes(
+    PROXY,
+    argument("pair_id", "id of the pair, from progress-pair", metavar="PAIR"),
+    argument("choice", "the better answer", choices=_CHOICES),
+    SERVER,
+    option("--rater", "NAME", "name of the rater; else that of the home"),
+    notes=(EXIT,),
+)
+def vote(args: Args) -> int:
     """Send a vote; print which answer was which and the ratings so far.
 
     Raises:
@@ -81,12 +77,12 @@ def vote(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rater(args: argparse.Namespace, home: Home) -> str:
+def _rater(args: Args, home: Home) -> str:
     return args.rater if args.rater is not None else saved_name(home)
 
 
 async def _send(
-    args: argparse.Namespace, home: Home, name: str, values: Mapping[str, Any]
+    args: Args, home: Home, name: str, values: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
     """Return message and data of a command."""
     from proxy.control.client import ControlClient

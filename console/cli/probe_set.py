@@ -1,11 +1,10 @@
 """`probe-set`: write a probe set from the held-out rows of a dataset."""
 
-import argparse
 from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import say
-from console.cli.options import add_note
+from console.cli.options import Args, argument, option, takes
 from console.cli.output import output
 
 MOST = 64
@@ -14,27 +13,19 @@ HELD_OUT = 0.1
 """Share of the rows on the held-out side, as of `mock --split`."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=probe_set)
-    add_note(
-        parser,
-        "The held-out side is that of `mock --split`: train with `mock DATASET --split train`, and "
-        "set `probe.file` to the file. Rows with several user messages, a persona, tools or images "
-        "are left out.",
-    )
-    parser.add_argument("dataset", type=Path, metavar="DATASET", help="file or folder")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
-    parser.add_argument("--columns", metavar="PART=COLUMN", help="columns with unusual names")
-    parser.add_argument(
-        "--held-out", type=float, default=HELD_OUT, metavar="SHARE", help=f"share ({HELD_OUT:g})"
-    )
-    parser.add_argument(
-        "--most", type=int, default=MOST, metavar="N", help=f"maximum number of prompts ({MOST})"
-    )
-
-
-def probe_set(args: argparse.Namespace) -> int:
+@takes(
+    argument("dataset", "file or folder", type=Path),
+    option("--out", "FILE", "file to write", type=Path, required=True),
+    option("--columns", "PART=COLUMN", "columns with unusual names"),
+    option("--held-out", "SHARE", f"share ({HELD_OUT:g})", type=float, default=HELD_OUT),
+    option("--most", "N", f"maximum number of prompts ({MOST})", type=int, default=MOST),
+    notes=(
+        "The held-out side is that of `mock --split`: train with `mock DATASET --split train`, "
+        "and set `probe.file` to the file. Rows with several user messages, a persona, tools or "
+        "images are left out.",
+    ),
+)
+def probe_set(args: Args) -> int:
     """Write the file.
 
     Raises:

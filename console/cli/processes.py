@@ -1,27 +1,24 @@
 """Commands that run as processes: the console, `engine` and `proxy`."""
 
-import argparse
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import existing_home, open_home, say, settings_of
 from console.cli.engine.backend import (
-    TORCH_FLAGS,
+    TORCH,
     check_backend,
     check_device_present,
     engine_flags,
-    given_torch_flags,
     model_flags,
     torch_model,
 )
 from console.cli.engine.own_model import have_own_model, have_smollm2
-from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
+from console.cli.options import BACKEND, SERVING, Args, flag, given, option, takes
 from console.cli.output import output
-from console.cli.parser import top_name
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import SMOLLM2, EngineSettings, Settings
@@ -30,94 +27,25 @@ ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
 """Exit codes of a setup that was ended by a signal from outside."""
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine`."""
-    parser.set_defaults(handler=engine)
-    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on")
-    parser.add_argument("--port", type=int, metavar="N", help="port; 0 takes any free one")
-    for flag, options in {**BACKEND_FLAGS, **TORCH_FLAGS}.items():
-        parser.add_argument(flag, **options)
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="download the model without asking; required without a terminal",
-    )
-    parser.add_argument("--reset", action="store_true", help="start from the base weights")
-    parser.add_argument(
-        "--from",
-        dest="start_from",
-        metavar="NAME",
-        help="continue from this checkpoint; see `ajet-console checkpoints`",
-    )
-    parser.add_argument(
-        "--faithful",
-        action="store_true",
-        help="behave like the real AgentJet server, including its faults; for testing clients",
-    )
-    parser.add_argument(
-        "--strict-context",
-        action="store_true",
-        help="refuse a prompt longer than the context window instead of dropping its middle",
-    )
-    parser.add_argument(
-        "--allow-unauthenticated",
-        action="store_true",
-        help="listen on an address other machines can reach, although the protocol has no key",
-    )
-
-
-def add_proxy(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `proxy`."""
-    parser.set_defaults(handler=proxy)
-    for flag, options in PROXY_FLAGS.items():
-        parser.add_argument(flag, **options)
-    parser.add_argument(
-        "--api-key",
-        metavar="KEY",
-        help="the key itself; other users of this machine can read it, prefer --api-key-file",
-    )
-    parser.add_argument(
-        "--cors-origin",
-        action="append",
-        metavar="URL",
-        help="web page that may use /v1 from a browser; repeatable, `*` for any",
-    )
-    parser.add_argument(
-        "--next-port", action="store_true", help="take the next free port when the port is taken"
-    )
-    parser.add_argument(
-        "--engine-starts-by",
-        type=float,
-        default=0.0,
-        metavar="UNIX_SECONDS",
-        help="until then, requests are told that the embedded engine starts: the console starts it",
-    )
-
-
-def console(args: argparse.Namespace) -> int:
+def console(args: Args) -> int:
     """Run the console.
 
     Raises:
         HomeError: with `--read-only` the home must exist, because it is not created.
     """
     home = existing_home(args)
-    if not args.console_read_only or args.console_attach:
+    if not args.read_only or args.attach:
         home = open_home(args)
     elif not home.exists:
         raise missing_home(home)
-    flags = {flag: getattr(args, top_name(flag)) for flag in PROXY_FLAGS}
-    set_flags = frozenset(flag for flag, value in flags.items() if value not in (None, False))
-    settings = _proxy_settings(
-        home,
-        flags,
-        console__theme=args.console_theme,
-        **model_flags(args.console_backend, args.console_model),
-    )
-    if args.console_keys:
+    set_flags = given(args, SERVING)
+    flags = model_flags(args.backend, args.model)
+    settings = _proxy_settings(home, args, console__theme=args.theme, **flags)
+    if args.keys:
         from console.cli.keys import show_keys
 
         return show_keys(settings.console.keys)
-    attach: str | None = args.console_attach
+    attach: str | None = args.attach
     _check_attach(args, set_flags)
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
@@ -127,7 +55,7 @@ def console(args: argparse.Namespace) -> int:
             "the console needs a terminal",
             todo="Without a terminal, use `ajet-console engine`, `proxy`, `mock` and `status`",
         )
-    start_engine = not (args.console_no_engine or args.console_read_only or watch_only)
+    start_engine = not (args.no_engine or args.read_only or watch_only)
     if not _can_start(args, home, settings, own_engine=start_engine and not attach):
         return 1
     from console.app import SETUP_FOLLOWS, run_console
@@ -138,19 +66,17 @@ def console(args: argparse.Namespace) -> int:
             home=home,
             settings=settings,
             attach=attach.rstrip("/").removesuffix("/v1") if attach else None,
-            token_file=args.console_token_file,
-            next_port=args.console_port is None,
+            token_file=args.token_file,
+            next_port=args.port is None,
             start_engine=start_engine,
-            read_only=args.console_read_only,
-            proxy_flags=set_flags,
+            read_only=args.read_only,
+            proxy_flags=frozenset(set_flags),
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
 
 
-def _can_start(
-    args: argparse.Namespace, home: Home, settings: Settings, *, own_engine: bool
-) -> bool:
+def _can_start(args: Args, home: Home, settings: Settings, *, own_engine: bool) -> bool:
     """Return whether the embedded engine has its model, if the console starts it.
 
     Raises:
@@ -158,9 +84,9 @@ def _can_start(
         AjetError: a package of the torch backend is missing.
     """
     if own_engine and "embedded" in settings.servers().values():
-        check_backend(settings.engine, model=args.console_model, torch_flags={})
+        check_backend(settings.engine, model=args.model)
         return _have_model(home, settings.engine, False)
-    if args.console_model or args.console_backend:
+    if args.model or args.backend:
         raise UsageError(
             "--model and --backend apply to the embedded engine, which is not started here",
             todo="Leave them out; the job names the model of another server",
@@ -168,7 +94,7 @@ def _can_start(
     return True
 
 
-def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
+def _setup_and_console(args: Args, home: Home) -> int:
     """Run the setup on the console's terminal, then the console again, also after Ctrl+C."""
     from console.cli import main
     from console.cli.setup.dialog import read_line
@@ -180,13 +106,39 @@ def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
     return console(args)
 
 
-def engine(args: argparse.Namespace) -> int:
+@takes(
+    option("--host", "ADDRESS", "address to listen on"),
+    option("--port", "N", "port; 0 takes any free one", type=int),
+    BACKEND,
+    TORCH,
+    flag("--yes", "download the model without asking; required without a terminal"),
+    flag("--reset", "start from the base weights"),
+    option(
+        "--from",
+        "NAME",
+        "continue from this checkpoint; see `ajet-console checkpoints`",
+        dest="start_from",
+    ),
+    flag(
+        "--faithful",
+        "behave like the real AgentJet server, including its faults; for testing clients",
+    ),
+    flag(
+        "--strict-context",
+        "refuse a prompt longer than the context window instead of dropping its middle",
+    ),
+    flag(
+        "--allow-unauthenticated",
+        "listen on an address other machines can reach, although the protocol has no key",
+    ),
+)
+def engine(args: Args) -> int:
     """Run the embedded engine."""
     home = open_home(args)
     flags = engine_flags(args)
     settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
     own = settings.engine
-    check_backend(own, model=args.model, torch_flags=given_torch_flags(args))
+    check_backend(own, model=args.model, device=args.device or "", only_torch=given(args, TORCH))
     check_device_present(own, args.device or "")
     if not _have_model(home, own, args.yes):
         return 1
@@ -223,16 +175,37 @@ def engine(args: argparse.Namespace) -> int:
     )
 
 
-def proxy(args: argparse.Namespace) -> int:
+@takes(
+    SERVING,
+    option(
+        "--api-key",
+        "KEY",
+        "the key itself; other users of this machine can read it, prefer --api-key-file",
+    ),
+    option(
+        "--cors-origin",
+        "URL",
+        "web page that may use /v1 from a browser; repeatable, `*` for any",
+        multiple=True,
+    ),
+    flag("--next-port", "take the next free port when the port is taken"),
+    option(
+        "--engine-starts-by",
+        "UNIX_SECONDS",
+        "until then, requests are told that the embedded engine starts: the console starts it",
+        type=float,
+        default=0.0,
+    ),
+)
+def proxy(args: Args) -> int:
     """Run the fake vLLM without a console."""
     if args.api_key and args.api_key_file:
         raise UsageError("--api-key and --api-key-file exclude each other", todo="Give the file")
     home = open_home(args)
-    flags = {flag: getattr(args, flag.removeprefix("--").replace("-", "_")) for flag in PROXY_FLAGS}
     more: dict[str, Any] = {"proxy__api_key_file": ""} if args.api_key else {}
     settings = _proxy_settings(
         home,
-        flags,
+        args,
         proxy__api_key=args.api_key,
         proxy__cors_origins=",".join(args.cors_origin) if args.cors_origin else None,
         **more,
@@ -283,28 +256,28 @@ def _check_watchable(settings: Settings) -> None:
         )
 
 
-def _check_attach(args: argparse.Namespace, set_flags: frozenset[str]) -> None:
+def _check_attach(args: Args, set_flags: Sequence[str]) -> None:
     """Check the address to attach to, and that each option has an effect with it or without it.
 
     Raises:
         UsageError: it is no address, or an option is excluded or has no effect.
     """
-    attach: str | None = args.console_attach
+    attach: str | None = args.attach
     if attach and web_address(attach) is None:
         raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
-    if attach and args.console_watch_only:
+    if attach and args.watch_only:
         raise UsageError(
             "--attach and --watch-only exclude each other",
             todo="Attach with --read-only to watch a running proxy",
         )
     if attach is None:
-        if args.console_token_file is not None:
+        if args.token_file is not None:
             raise UsageError(
                 "--token-file applies only with --attach",
                 todo="Leave it out: a proxy of this home has its own token",
             )
         return
-    unused = [flag for flag in PROXY_FLAGS if flag in set_flags and flag != "--tls-cert"]
+    unused = [flag for flag in set_flags if flag != "--tls-cert"]
     if unused:
         verb = "applies" if len(unused) == 1 else "apply"
         raise UsageError(
@@ -321,25 +294,25 @@ def _file(path: str | None) -> str | None:
     return absolute_path(path) if path else None
 
 
-def _proxy_settings(home: Home, flags: Mapping[str, Any], **more: Any) -> Settings:
+def _proxy_settings(home: Home, args: Args, **more: Any) -> Settings:
     """Load the settings with the options of the fake vLLM.
 
     Args:
         home: Contains the settings file.
-        flags: Value of each option of `PROXY_FLAGS`.
+        args: The parsed command line.
         more: Further settings as for `settings_of`; they override those of the options.
     """
     own = {
-        "proxy__host": flags["--host"],
-        "proxy__port": flags["--port"],
-        "proxy__api_key_file": _file(flags["--api-key-file"]),
-        "proxy__tls_cert": _file(flags["--tls-cert"]),
-        "proxy__tls_key": _file(flags["--tls-key"]),
-        "proxy__watch_only": flags["--watch-only"] or None,
-        "upstream__url": _url(flags["--upstream"]),
-        "upstream__model": flags["--upstream-model"],
-        "upstream__key_file": _file(flags["--upstream-key-file"]),
-        "rewards__hooks": _file(flags["--hooks"]),
-        "rewards__file": _file(flags["--rewards"]),
+        "proxy__host": args.host,
+        "proxy__port": args.port,
+        "proxy__api_key_file": _file(args.api_key_file),
+        "proxy__tls_cert": _file(args.tls_cert),
+        "proxy__tls_key": _file(args.tls_key),
+        "proxy__watch_only": args.watch_only or None,
+        "upstream__url": _url(args.upstream),
+        "upstream__model": args.upstream_model,
+        "upstream__key_file": _file(args.upstream_key_file),
+        "rewards__hooks": _file(args.hooks),
+        "rewards__file": _file(args.rewards),
     }
-    return settings_of(home, flags["--swarm-url"], **{**own, **more})
+    return settings_of(home, args.swarm_url, **{**own, **more})

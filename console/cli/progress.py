@@ -1,6 +1,5 @@
 """`progress`: whether the policy is better than its baseline, as text, JSON and exit code."""
 
-import argparse
 import shlex
 from typing import Any
 
@@ -9,7 +8,7 @@ import msgspec
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
-from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.cli.options import PROXY, SERVER, Args, takes
 from console.models.json_view import progress_view
 from console.models.progress.pair_ratings import ratings_data
 from console.models.progress.parts import part_weights
@@ -25,22 +24,17 @@ _WIDTH = 100
 """Width of a text line, in cells."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=progress)
-    add_note(
-        parser,
+@takes(
+    SERVER,
+    PROXY,
+    notes=(
         "Exit code: 0 better, 3 not known (also: no probe set, no look yet), 4 worse, 1 nothing "
         "can be read, 2 wrong use. It is about the reward: right answers and parts of weight 0 "
-        "that are worse stand in the sentence after `worse:`. Without a running proxy it reads the "
-        "journal of the home.",
-    )
-    add_json(parser)
-    add_server(parser)
-    add_proxy_access(parser)
-
-
-def progress(args: argparse.Namespace) -> int:
+        "that are worse stand in the sentence after `worse:`. Without a running proxy it reads "
+        "the journal of the home.",
+    ),
+)
+def progress(args: Args) -> int:
     """Print the verdict about a server's policy.
 
     Returns:

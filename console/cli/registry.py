@@ -1,292 +1,405 @@
-"""The commands of the command line, in the groups of `--help`, with the module of each.
+"""The verbs of the command line, in the sections of `--help`, with the module of each.
 
-A command's module is imported when the command is parsed. Its `add(parser)` adds the arguments and
-sets `handler`. Most commands of `core.commands` take their arguments from that registry.
+A verb's module is imported when the verb is parsed: its function has the options beside it, see
+`console.cli.options`. Verbs of `core.commands` without a function of their own take their arguments
+from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.commands import COMMANDS
 
-_SPECIAL_NAMES: Mapping[str, str] = {
-    "mock.start": "mock",
-    "rating.mode": "mode",
-    "rating.accept_all": "accept-all",
-    "rating.abort_all": "abort-all",
-    "engine.save": "checkpoints save",
-    "engine.restore": "checkpoints restore",
-    "engine.prune": "checkpoints prune",
-    "journal.prune": "journal prune",
-    "run.name": "runs name",
-    "run.note": "runs note",
-    "run.pin": "runs pin",
-    "proxy.drain": "drain",
-    "engine.try": "try",
-    "engine.try_stop": "try-stop",
-}
-"""Registry commands whose command-line name does not follow the rule of `words_of`."""
-
-
-def words_of(command: str) -> str:
-    """Return the command-line name of a registry command.
-
-    `group.VERB` becomes VERB, any other command AREA-VERB; a few have special names.
-    """
-    area, _, verb = command.partition(".")
-    plain = verb if area == "group" else f"{area}-{verb}"
-    return _SPECIAL_NAMES.get(command, plain.replace("_", "-"))
-
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One command of the command line."""
+    """A verb.
+
+    Attributes:
+        name: The last word of its name: `list` of `runs list`.
+        target: `module:function` below `console.cli`.
+        about: One sentence without a full stop.
+        example: Arguments of the example in its help.
+        command: The command of `core.commands` that it sends; empty when it sends none.
+        reads: Whether it changes nothing: it is allowed with `--read-only`.
+        dry_run: Whether it has `--dry-run`.
+        json: Whether it has `--json`; not if it runs until it is ended, or prints a file for a
+            program.
+    """
 
     name: str
     target: str
-    """`module:function`; the function adds the arguments to the command's parser."""
     about: str
-    """One sentence without a full stop, for the list of commands and the command's own help."""
     example: str = ""
-    """Arguments of the example."""
     command: str = ""
-    """The command of `core.commands` that it sends; empty when it sends none."""
+    reads: bool = False
+    dry_run: bool = True
+    json: bool = True
 
 
-def _of(command: str, example: str = "", target: str = "console.cli.commands:add") -> Verb:
-    """Return the verb that sends a registry command."""
-    return Verb(words_of(command), target, COMMANDS[command].help, example, command)
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A group of verbs.
+
+    Attributes:
+        name: Its word: `runs`.
+        about: One sentence without a full stop.
+        verbs: The verbs.
+        default: The verb that runs when none is named; empty when one must be.
+    """
+
+    name: str
+    about: str
+    verbs: Sequence[Verb]
+    default: str = ""
 
 
-GROUPS: Mapping[str, Sequence[Verb]] = {
+def reads(name: str, target: str, about: str, example: str = "", *, json: bool = True) -> Verb:
+    """Return a verb that changes nothing."""
+    return Verb(name, target, about, example, reads=True, dry_run=False, json=json)
+
+
+def sends(name: str, command: str, example: str = "", target: str = "commands:send_plain") -> Verb:
+    """Return a verb that sends a command of the registry."""
+    return Verb(name, target, COMMANDS[command].help, example, command)
+
+
+SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
     "processes": (
         Verb(
             "setup",
-            "console.cli.setup.command:add",
+            "setup.command:setup",
             "Ask for application, dataset, rewards, engine and rating; write config.yaml; send one "
             "request",
             "rating=hold",
         ),
         Verb(
             "engine",
-            "console.cli.processes:add_engine",
+            "processes:engine",
             "Run the embedded engine: a swarm server that trains a small policy on this machine's "
             "CPU, or a model of your choice on its GPU",
             "--port 10086",
+            json=False,
         ),
         Verb(
             "proxy",
-            "console.cli.processes:add_proxy",
+            "processes:proxy",
             "Run the fake vLLM without a console",
             "--swarm-url http://gpu-box:10086 --port 8000",
+            json=False,
         ),
         Verb(
             "mock",
-            "console.cli.mock:add",
+            "mock:mock",
             "Replay a dataset through the application, as a user would",
             "questions.jsonl --concurrency 3 --passes 2 --seed 7",
+            "mock.start",
         ),
-        _of("mock.pause"),
-        _of("mock.resume"),
-        _of("mock.stop"),
-        _of("proxy.drain"),
+        sends("mock-pause", "mock.pause"),
+        sends("mock-resume", "mock.resume"),
+        sends("mock-stop", "mock.stop"),
+        sends("drain", "proxy.drain"),
         Verb(
             "web",
-            "console.cli.system.web:add",
+            "system.web:web",
             "Serve the console to browsers, by links that expire, for raters and viewers",
             "--link rater --name anna --expires 8h",
+            dry_run=False,
         ),
-        Verb(
+        reads(
             "mcp",
-            "console.cli.system.mcp:add",
+            "system.mcp:mcp",
             "Serve agents by MCP: tools that read the state, and with --role act send commands",
             "--role act",
+            json=False,
         ),
-        Verb(
+        reads(
             "service",
-            "console.cli.system.service:add",
+            "system.service:service",
             "Print a systemd user unit that runs the proxy or the embedded engine",
             "proxy --swarm-url http://gpu-box:10086 --port 8000",
+            json=False,
         ),
-        _of("proxy.restart", "--yes", "console.cli.restart:add"),
-        _of("engine.restart_process", "--yes", "console.cli.restart:add"),
+        sends("proxy-restart", "proxy.restart", "--yes", "restart:restart"),
+        sends("engine-restart-process", "engine.restart_process", "--yes", "restart:restart"),
     ),
     "what happens": (
-        Verb(
+        reads(
             "status",
-            "console.cli.status:add",
+            "status:status",
             "Show the proxy, the engines, the mock user and the groups that wait for a rating",
             "--json",
         ),
-        Verb(
+        reads(
             "watch",
-            "console.cli.watch:add",
+            "watch:watch",
             "Follow the events, one line each",
             "--json --filter dead:yes",
         ),
         Verb(
             "probe-set",
-            "console.cli.probe_set:add",
+            "probe_set:probe_set",
             "Write a probe set from the held-out rows of a dataset",
             "questions.jsonl --out probe.jsonl",
         ),
-        Verb(
+        reads(
             "progress",
-            "console.cli.progress:add",
+            "progress:progress",
             "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
             "better, 3 not known, 4 worse",
             "--json",
         ),
-        Verb(
+        Area(
             "runs",
-            "console.cli.engine.runs:add",
             "List the engine runs with job, rewards and verdict; show or compare them; name, note "
             "or pin one",
-            "compare 12 11",
+            (
+                reads("list", "engine.runs:listed", "List all runs, newest first"),
+                reads("show", "engine.runs:show", "Show job, steps, rewards, verdict, curve", "12"),
+                reads(
+                    "compare",
+                    "engine.runs:compared",
+                    "Compare two runs: curves over each other, what differs in job and rewards",
+                    "12 11",
+                ),
+                sends("name", "run.name", "12 'lower lr'"),
+                sends("note", "run.note", "12 'lower lr'"),
+                sends("pin", "run.pin", "12", "engine.runs:pin"),
+            ),
+            "list",
         ),
-        Verb(
+        reads(
             "replay",
-            "console.cli.replay:add",
+            "replay:replay",
             "Show a journal on the console's screens, without engine and proxy; nothing is written",
             "journal.db --speed 10",
         ),
-        Verb(
+        Area(
             "journal",
-            "console.cli.journal:add",
             "Show the journal's size, delete its oldest groups, or check it for damage",
-            "prune --days 30",
+            (
+                reads(
+                    "stats",
+                    "journal:stats",
+                    "Show events, groups, bytes and where the history starts",
+                ),
+                Verb(
+                    "prune",
+                    "journal:prune",
+                    "Show which of the oldest groups would be deleted, ask, and delete them; open "
+                    "groups stay, rated ones are deleted last",
+                    "--days 30",
+                    "journal.prune",
+                ),
+                reads(
+                    "check",
+                    "journal:check",
+                    "Read every page, event and message; exit code 1 when something is damaged",
+                ),
+            ),
+            "stats",
         ),
-        Verb(
+        reads(
             "doctor",
-            "console.cli.doctor:add",
+            "doctor:doctor",
             "Check Python, terminal, ports, home, servers, keys and hooks, and suggest fixes",
             "--swarm-url http://gpu-box:10086",
         ),
-        Verb(
+        reads(
             "completion",
-            "console.cli.system.completion:add",
+            "system.completion:completion",
             "Print the script with which bash, zsh or fish completes commands and options",
             "bash",
+            json=False,
         ),
-        Verb(
+        Area(
             "token",
-            "console.cli.system.token:add",
             "Create, list or revoke tokens with which others watch, rate or operate",
-            "add anna --role rater --expires 8h",
+            (
+                Verb(
+                    "add",
+                    "system.token:add",
+                    "Create a token and show it once",
+                    "anna --role rater --expires 8h",
+                ),
+                reads("list", "system.token:listed", "List the tokens with role and end"),
+                Verb("revoke", "system.token:revoke", "Make a token invalid at once", "anna"),
+            ),
+            "list",
         ),
-        _of("alert.dismiss", "lost:gpu", "console.cli.alerts:add"),
+        sends("alert-dismiss", "alert.dismiss", "lost:gpu", "alerts:dismiss"),
     ),
     "groups and ratings": (
-        _of("group.rate", "3f2a 3", "console.cli.votes:add_rate"),
-        Verb(
+        sends("rate", "group.rate", "3f2a 3", "votes:rate"),
+        reads(
             "raters",
-            "console.cli.data.raters:add",
+            "data.raters:raters",
             "Show who rates, the pace and agreement of each rater, and the disagreements to settle",
             "--json",
         ),
-        _of("group.settle", "3f2a 3", "console.cli.votes:add_later_vote"),
-        _of("group.repeat", "3f2a 3", "console.cli.votes:add_later_vote"),
-        _of("group.lease", "3f2a --seconds 60", "console.cli.votes:add_lease"),
-        _of("group.edit", "3f2a 1 --file better.txt", "console.cli.votes:add_edit"),
-        _of("group.unrate", "3f2a", "console.cli.groups:add"),
-        _of("group.accept", "--where 'state:awaiting reward>0.8'", "console.cli.groups:add"),
-        _of("group.abort", "--where 'state:awaiting reward<0.2' --yes", "console.cli.groups:add"),
-        _of("group.rescore", "--where state:awaiting", "console.cli.groups:add"),
-        _of("group.refill", "--where state:awaiting", "console.cli.groups:add"),
-        _of("group.rerun", "3f2a 41cc", "console.cli.groups:add"),
-        _of("group.pin", "3f2a", "console.cli.groups:add"),
-        _of("group.mark", "--where 'dead:yes text~paris'", "console.cli.groups:add"),
-        _of("group.note", "3f2a --text 'asks for two things'", "console.cli.groups:add"),
+        sends("settle", "group.settle", "3f2a 3", "votes:vote_later"),
+        sends("repeat", "group.repeat", "3f2a 3", "votes:vote_later"),
+        sends("lease", "group.lease", "3f2a --seconds 60", "votes:lease"),
+        sends("edit", "group.edit", "3f2a 1 --file better.txt", "votes:edit"),
+        sends("unrate", "group.unrate", "3f2a", "groups:unrate"),
+        sends("accept", "group.accept", "--where 'state:awaiting reward>0.8'", "groups:accept"),
+        sends("abort", "group.abort", "--where 'state:awaiting reward<0.2' --yes", "groups:abort"),
+        sends("rescore", "group.rescore", "--where state:awaiting", "groups:bare"),
+        sends("refill", "group.refill", "--where state:awaiting", "groups:bare"),
+        sends("rerun", "group.rerun", "3f2a 41cc", "groups:bare"),
+        sends("pin", "group.pin", "3f2a", "groups:bare"),
+        sends("mark", "group.mark", "--where 'dead:yes text~paris'", "groups:mark"),
+        sends("note", "group.note", "3f2a --text 'asks for two things'", "groups:note"),
         Verb(
             "export",
-            "console.cli.data.export:add",
+            "data.export:export",
             "Write ranked groups to a file: preference pairs, SFT, KTO, rankings, VERL, JSONL",
             "preference pairs.jsonl --where 'rated:yes' --split 0.9/0.1",
+            reads=True,
         ),
-        _of("rating.mode", "hold"),
-        _of("rating.accept_all", "--server gpu", "console.cli.waiting:add"),
-        _of("rating.abort_all", "--server gpu", "console.cli.waiting:add"),
+        sends("mode", "rating.mode", "hold"),
+        sends("accept-all", "rating.accept_all", "--server gpu", "waiting:accept_all"),
+        sends("abort-all", "rating.abort_all", "--server gpu", "waiting:abort_all"),
     ),
     "swarm servers": (
-        _of("engine.start", "--preset hand", "console.cli.engine.control:add_start"),
-        _of("engine.stop", "--all --yes", "console.cli.engine.control:add_stop"),
-        _of("engine.job", "--set lr=1e-4 --set batch=8", "console.cli.engine.jobs:add_job"),
-        _of("engine.apply", "--all --set lr=1e-4 --yes", "console.cli.engine.jobs:add_apply"),
-        _of("engine.cancel", "--server gpu", "console.cli.engine.control:add_plain"),
-        _of("engine.resume", "--all", "console.cli.engine.control:add_plain"),
-        _of("engine.reset", "--server gpu --yes", "console.cli.engine.control:add_reset"),
-        _of(
+        sends("engine-start", "engine.start", "--preset hand", "engine.control:start"),
+        sends("engine-stop", "engine.stop", "--all --yes", "engine.control:stop"),
+        sends("engine-job", "engine.job", "--set lr=1e-4 --set batch=8", "engine.jobs:job"),
+        sends("engine-apply", "engine.apply", "--all --set lr=1e-4 --yes", "engine.jobs:apply"),
+        sends("engine-cancel", "engine.cancel", "--server gpu", "engine.control:plain"),
+        sends("engine-resume", "engine.resume", "--all", "engine.control:plain"),
+        sends("engine-reset", "engine.reset", "--server gpu --yes", "engine.control:reset"),
+        sends(
+            "engine-abort-episode",
             "engine.abort_episode",
             "3f5bc3c9 --yes",
-            "console.cli.engine.control:add_abort_episode",
+            "engine.control:abort_episode",
         ),
-        Verb(
+        Area(
             "checkpoints",
-            "console.cli.engine.checkpoints:add",
             "List, save, restore, prune, export or import checkpoints of the embedded engine",
-            "save before-lunch",
+            (
+                reads("list", "engine.checkpoints:listed", "List all checkpoints, newest first"),
+                Verb(
+                    "save",
+                    "engine.checkpoints:save",
+                    "Save the current policy under a name",
+                    "before-lunch",
+                    "engine.save",
+                ),
+                Verb(
+                    "restore",
+                    "engine.checkpoints:restore",
+                    "Restore a checkpoint, or `base`; the engine must be OFFLINE",
+                    "before-lunch --yes",
+                    "engine.restore",
+                ),
+                Verb(
+                    "prune",
+                    "engine.checkpoints:prune",
+                    "Delete all named checkpoints but the newest",
+                    "3 --yes",
+                    "engine.prune",
+                ),
+                Verb(
+                    "export",
+                    "engine.checkpoints:export",
+                    "Write a checkpoint as a safetensors file, of the torch backend as a folder",
+                    "best best.safetensors --half",
+                    reads=True,
+                ),
+                Verb(
+                    "import",
+                    "engine.checkpoints:imported",
+                    "Import a safetensors file and continue from it; the engine must be OFFLINE",
+                    "theirs theirs.safetensors",
+                ),
+            ),
+            "list",
         ),
-        Verb(
+        reads(
             "tokens",
-            "console.cli.engine.checkpoints:add_tokens",
+            "engine.checkpoints:tokens",
             "Show each token of an episode: id, text, loss mask, log-probs when sampled and now",
             "3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
         ),
-        _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
-        _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
-        _of("progress.look", "--server gpu", "console.cli.engine.control:add_plain"),
-        _of("progress.trust", "--server gpu", "console.cli.engine.control:add_plain"),
-        _of("progress.rewind", "--yes", "console.cli.engine.rewind:add"),
-        _of("progress.pause", "--all", "console.cli.engine.control:add_plain"),
-        _of("progress.resume", "--all", "console.cli.engine.control:add_plain"),
-        _of("progress.pair", "--json", "console.cli.pairs:add_pair"),
-        _of("progress.vote", "5d1c0e9a7b42 left", "console.cli.pairs:add_vote"),
+        sends("try", "engine.try", "'Why is the sky blue?'", "engine.probe:try_prompt"),
+        sends("try-stop", "engine.try_stop", "", "engine.probe:stop"),
+        sends("progress-look", "progress.look", "--server gpu", "engine.control:plain"),
+        sends("progress-trust", "progress.trust", "--server gpu", "engine.control:plain"),
+        sends("progress-rewind", "progress.rewind", "--yes", "engine.rewind:rewind"),
+        sends("progress-pause", "progress.pause", "--all", "engine.control:plain"),
+        sends("progress-resume", "progress.resume", "--all", "engine.control:plain"),
+        sends("progress-pair", "progress.pair", "--json", "pairs:pair"),
+        sends("progress-vote", "progress.vote", "5d1c0e9a7b42 left", "pairs:vote"),
     ),
     "rewards": (
-        Verb(
+        reads(
             "rewards",
-            "console.cli.rewards.report:add",
+            "rewards.report:rewards",
             "Show the reward model: its parts over the last groups, and its last fault",
             "--last 500",
         ),
         Verb(
             "reward-test",
-            "console.cli.rewards.test:add",
+            "rewards.test:reward_test",
             "Score stored groups again and show what would change; nothing is sent",
             "--last 200 --rewards new.yaml",
+            dry_run=False,
         ),
-        _of("rewards.weight", "length 0.5"),
-        _of("rewards.gate", "refusal off"),
-        _of("rewards.enable", "relevance off"),
-        _of("rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
-        _of("rewards.whatif_stop"),
-        _of("rewards.apply", "length=0.1 diversity=0.6"),
+        sends("rewards-weight", "rewards.weight", "length 0.5"),
+        sends("rewards-gate", "rewards.gate", "refusal off"),
+        sends("rewards-enable", "rewards.enable", "relevance off"),
+        sends("rewards-whatif", "rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
+        sends("rewards-whatif-stop", "rewards.whatif_stop"),
+        sends("rewards-apply", "rewards.apply", "length=0.1 diversity=0.6"),
     ),
     "applications and scripts": (
-        Verb(
+        reads(
             "clients",
-            "console.cli.clients:add",
+            "clients:clients",
             "Print the settings with which a client uses the fake vLLM",
             "codex",
         ),
         Verb(
             "init",
-            "console.cli.folders.scaffold:add",
+            "folders.scaffold:init",
             "Write a folder that trains your agent or application",
             "blackbox my_agent --dataset sums.jsonl --repeats 4",
         ),
         Verb(
             "compat",
-            "console.cli.folders.compat:add",
+            "folders.compat:compat",
             "Write a package `ajet`, so that a script for AgentJet runs with unchanged imports",
             "./shim && PYTHONPATH=./shim python train.py",
         ),
         Verb(
+            "skills",
+            "folders.skills:skills",
+            "Write instructions with which coding agents use this program",
+            ".claude/skills",
+        ),
+        Verb(
             "debug-episode",
-            "console.cli.folders.debug_episode:add",
+            "folders.debug_episode:debug",
             "Run one episode of a folder and print its trace: calls, tokens, reward, traceback",
             "my_agent --item 3 --watch",
         ),
     ),
 }
-"""Title in `--help` -> its commands."""
+"""Title in `--help` -> its verbs."""
+
+
+def verbs() -> Iterator[tuple[str, Verb]]:
+    """Yield each verb with its whole name: `runs list`."""
+    for entries in SECTIONS.values():
+        for entry in entries:
+            if isinstance(entry, Verb):
+                yield entry.name, entry
+            else:
+                yield from ((f"{entry.name} {verb.name}", verb) for verb in entry.verbs)
+
+
+def reading_words() -> list[str]:
+    """Return the verbs that are allowed with `--read-only`."""
+    return sorted(name for name, verb in verbs() if verb.reads)

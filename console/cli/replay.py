@@ -1,6 +1,5 @@
 """`replay`: show a journal in the console, without engine and proxy."""
 
-import argparse
 import datetime as dt
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import say, say_json
-from console.cli.options import THEMES, add_note
+from console.cli.options import THEME, Args, argument, flag, option, takes
 from core.runtime.home import Home, default_root
 from core.settings import load
 
@@ -19,44 +18,36 @@ if TYPE_CHECKING:
 _JOURNAL = "journal.db"
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=replay)
-    add_note(
-        parser,
-        "Keys: , pause  . step  < > slower, faster  Ctrl+B beginning  Ctrl+E end.",
-    )
-    parser.add_argument(
+@takes(
+    argument(
         "journal",
-        nargs="?",
-        metavar="JOURNAL",
-        help="a journal file, a home, or a run of this home's journal; else this home's journal",
-    )
-    parser.add_argument("--run", metavar="RUN", help="show only this run; `last` is the newest")
-    parser.add_argument(
+        "a journal file, a home, or a run of this home's journal; else this home's journal",
+        required=False,
+    ),
+    option("--run", "RUN", "show only this run; `last` is the newest"),
+    option(
         "--history",
+        "N",
+        "show only engine run N, as `ajet-console runs` lists it, as of its end",
         type=int,
-        metavar="N",
-        help="show only engine run N, as `ajet-console runs` lists it, as of its end",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--span",
-        metavar="FIRST-LAST",
-        help="show only the events with these numbers (`first_seq`, `last_seq` of `runs --json`)",
-    )
-    parser.add_argument(
+        "FIRST-LAST",
+        "show only the events with these numbers (`first_seq`, `last_seq` of `runs --json`)",
+    ),
+    option(
         "--speed",
+        "X",
+        "play it X times as fast as recorded; without --speed, show the end",
         type=float,
-        metavar="X",
-        help="play it X times as fast as recorded; without --speed, show the end",
-    )
-    parser.add_argument("--screen", metavar="NAME", help="first screen to show")
-    parser.add_argument("--theme", choices=THEMES, help="colours")
-    parser.add_argument("--list", action="store_true", help="list the runs in the journal")
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
-def replay(args: argparse.Namespace) -> int:
+    ),
+    option("--screen", "NAME", "first screen to show"),
+    THEME,
+    flag("--list", "list the runs in the journal"),
+    notes=("Keys: , pause  . step  < > slower, faster  Ctrl+B beginning  Ctrl+E end.",),
+)
+def replay(args: Args) -> int:
     """Show a journal, or list its runs.
 
     Raises:
@@ -179,7 +170,7 @@ def journal_and_run(named: str | None, run: str | None, home: Home) -> tuple[Pat
     return path, run or ""
 
 
-def _list(args: argparse.Namespace, file: "JournalFile") -> int:
+def _list(args: Args, file: "JournalFile") -> int:
     runs = file.runs()
     if args.json:
         say_json(

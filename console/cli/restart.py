@@ -1,10 +1,9 @@
 """`proxy-restart` and `engine-restart-process`: restart a process of this home."""
 
-import argparse
 import asyncio
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.commands import add_common
+from console.cli.commands import EXIT
 from console.cli.common import (
     NotRunning,
     cert_of,
@@ -14,20 +13,15 @@ from console.cli.common import (
     say_json,
     settings_of,
 )
-from console.cli.options import add_yes
+from console.cli.options import YES, Args, takes
 from console.cli.output import output
 from core.commands import COMMANDS
 from core.runtime.home import Home, running
 from core.state import State
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of both commands."""
-    add_common(parser, restart, proxy=False)
-    add_yes(parser)
-
-
-def restart(args: argparse.Namespace) -> int:
+@takes(YES, notes=(EXIT,))
+def restart(args: Args) -> int:
     """Stop a process of this home and start it again with the same command line.
 
     Raises:

@@ -1,6 +1,5 @@
 """`status`: the proxy, the engines, the mock user and waiting ratings, as text or JSON."""
 
-import argparse
 import asyncio
 import time
 from typing import Any
@@ -9,7 +8,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
 from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
-from console.cli.options import add_json, add_proxy_access, add_swarm_url
+from console.cli.options import PROXY, SWARM_URL, Args, takes
 from console.models.json_view import group_view, json_view
 from console.text.contact import address_of
 from core.events.causes import TooFewAnswers
@@ -21,15 +20,8 @@ SHORT = 5
 """Number of the newest groups with too few candidates that are listed with their causes."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=status)
-    add_json(parser)
-    add_swarm_url(parser)
-    add_proxy_access(parser)
-
-
-def status(args: argparse.Namespace) -> int:
+@takes(SWARM_URL, PROXY)
+def status(args: Args) -> int:
     """Print the status of all processes.
 
     Raises:
@@ -48,7 +40,7 @@ def status(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
+async def _gather(args: Args, home: Home) -> dict[str, Any]:
     settings = settings_of(home, args.swarm_url)
     url = "" if args.swarm_url and not args.url else proxy_url(args, home)
     state: State | None = None

@@ -1,30 +1,18 @@
 """`accept-all` and `abort-all`: seal or abort all groups that wait for a rating."""
 
-import argparse
 import asyncio
 import sys
 
-from console.cli.commands import add_common, send
+from console.cli.commands import ABORT_REASON, EXIT, about, send
 from console.cli.common import confirm, count, existing_home, say, snapshot
-from console.cli.options import add_yes
-from core.commands import COMMANDS
+from console.cli.options import PROXY, YES, Args, flag, option, takes
 from core.commands.plan_groups import abort_all_consequences, missing_votes
-from core.commands.table import ABORT_REASONS
+
+SERVER = option("--server", "NAME", about("rating.accept_all", "server"))
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of both commands."""
-    command = COMMANDS[parser.get_default("order_name")]
-    add_common(parser, abort_all if command.danger else accept_all)
-    parser.add_argument("--server", metavar="NAME", help=command.args[0].help)
-    if command.danger:
-        parser.add_argument("--reason", metavar="TEXT", help=f"such as: {', '.join(ABORT_REASONS)}")
-        add_yes(parser)
-    else:
-        parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
-
-
-def accept_all(args: argparse.Namespace) -> int:
+@takes(SERVER, flag("--yes", "do not ask on a terminal"), PROXY, notes=(EXIT,))
+def accept_all(args: Args) -> int:
     """Seal all waiting groups; on a terminal, show their number and ask first."""
     home = existing_home(args)
     if not args.yes and sys.stdin.isatty():
@@ -45,7 +33,8 @@ def accept_all(args: argparse.Namespace) -> int:
     return send(args, home, "rating.accept_all", {"server": args.server})
 
 
-def abort_all(args: argparse.Namespace) -> int:
+@takes(SERVER, ABORT_REASON, YES, PROXY, notes=(EXIT,))
+def abort_all(args: Args) -> int:
     """Abort all waiting groups without a rating; show their number and ask first."""
     home = existing_home(args)
     if not args.yes:

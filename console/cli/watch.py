@@ -6,7 +6,6 @@ stored in the journal, and `{"kind": "lost", "cause"}` when the proxy does not a
 printed twice: after an interruption, the output continues with the next one.
 """
 
-import argparse
 import asyncio
 import contextlib
 import datetime as dt
@@ -21,7 +20,8 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
-from console.cli.options import add_note, add_proxy_access
+from console.cli.options import PROXY, Args, flag, option, takes
+from console.cli.output import output
 from console.models.advice import advice_context
 from console.models.json_view import json_view
 from console.session.open_ratings import current_alerts
@@ -44,47 +44,29 @@ FIRST_DELAY = 0.25
 LAST_DELAY = 5.0
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=watch)
-    add_note(
-        parser,
+@takes(
+    flag("--full", "with --json: first the whole state with all groups"),
+    option(
+        "--filter",
+        "FILTER",
+        "only groups that match; the syntax is that of the console's filter line",
+    ),
+    option("--kind", "EVENT", "only events of this kind; repeatable", multiple=True),
+    option(
+        "--until",
+        "EVENT[:WORD]",
+        "end after the first event of this kind (with WORD as the value of a field)",
+    ),
+    option("--timeout", "S", "give up after S seconds", type=float),
+    option("--after", "SEQ", "continue after this event, without a snapshot first", type=int),
+    PROXY,
+    notes=(
         "         ajet-console watch --until engine_changed:ROLLING --timeout 60",
         "Exit code: 0 the event of --until came or the output was closed, 1 no proxy or --timeout "
         "has passed, 2 wrong use, 130 interrupted.",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="JSON lines: a summary of the state first, then each event as stored in the journal",
-    )
-    parser.add_argument(
-        "--full", action="store_true", help="with --json: first the whole state with all groups"
-    )
-    parser.add_argument(
-        "--filter",
-        metavar="FILTER",
-        help="only groups that match; the syntax is that of the console's filter line",
-    )
-    parser.add_argument(
-        "--kind", action="append", metavar="EVENT", help="only events of this kind; repeatable"
-    )
-    parser.add_argument(
-        "--until",
-        metavar="EVENT[:WORD]",
-        help="end after the first event of this kind (with WORD as the value of a field)",
-    )
-    parser.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
-    parser.add_argument(
-        "--after",
-        type=int,
-        metavar="SEQ",
-        help="continue after this event, without a snapshot first",
-    )
-    add_proxy_access(parser)
-
-
-def watch(args: argparse.Namespace) -> int:
+    ),
+)
+def watch(args: Args) -> int:
     """Follow the feed until interrupted, or until the event of `--until`.
 
     Returns:
@@ -94,13 +76,14 @@ def watch(args: argparse.Namespace) -> int:
         UsageError: the filter, an event's name or the timeout is invalid.
         AjetError: there is no proxy, or it refuses.
     """
+    output().stream = True
     if args.timeout is not None and not args.timeout >= 0:
         raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give 0 or more seconds")
     event_filter = EventFilter(args.filter, args.kind or (), args.until)
     home = existing_home(args)
     keys = changed_keys(home)
-    output = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
-    follower = Follower(event_filter, output, args.after)
+    lines = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
+    follower = Follower(event_filter, lines, args.after)
     try:
         asyncio.run(_bounded(follower, args, home))
     except TimeoutError:
@@ -109,7 +92,7 @@ def watch(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _bounded(follower: "Follower", args: argparse.Namespace, home: Home) -> None:
+async def _bounded(follower: "Follower", args: Args, home: Home) -> None:
     async with asyncio.timeout(args.timeout):
         await follower.run(args, home)
 
@@ -312,7 +295,7 @@ class Follower:
         self._loss_reported = False
         self._delay = FIRST_DELAY
 
-    async def run(self, args: argparse.Namespace, home: Home) -> None:
+    async def run(self, args: Args, home: Home) -> None:
         """Follow until the event of `--until`."""
         from proxy.control.client import ControlClient
 

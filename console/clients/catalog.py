@@ -1,4 +1,4 @@
-"""What to write where, so that a client asks the fake vLLM: one table, printed and documented."""
+"""What to write where, so that a client asks the fake vLLM: one table, which `clients` prints."""
 
 from console.clients.programs import PROGRAMS
 from console.clients.snippets import Client, Snippet, client

@@ -58,14 +58,3 @@ def fill(
     output = str(min(LONGEST_OUTPUT, context // 2))
     text = text.replace("%CONTEXT%", str(context)).replace("%OUTPUT%", output)
     return text.replace("%BASE%", base).replace("%KEY%", key).replace("%MODEL%", model)
-
-
-def markdown(one: Client) -> str:
-    """Return a client's part of the document, with default values."""
-    lines = [f"### {one.title}", "", f"`{one.name}`: {one.api}."]
-    if one.note:
-        lines[-1] += f" {one.note}"
-    for each in one.snippets:
-        lines += ["", *([f"In `{each.file}`:", ""] if each.file else [])]
-        lines += [f"```{each.language}", fill(each.text), "```"]
-    return "\n".join(lines)

@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from core.roles import AccessRole
+if TYPE_CHECKING:
+    from core.roles import AccessRole
 
 Kind = Literal["text", "int", "float", "flag", "ints", "floats", "texts"]
 Answer = str | tuple[str, dict[str, Any]]
@@ -36,6 +37,6 @@ class Command:
     args: tuple[Arg, ...] = ()
     danger: bool = False
     """Whether it destroys something; the console then asks for confirmation and names the loss."""
-    role: AccessRole = "operator"
+    role: "AccessRole" = "operator"
     """Role that it needs."""
     where: Literal["proxy", "console"] = "proxy"

@@ -325,7 +325,7 @@ def rows_in(path: Path) -> Iterator[tuple[str, Row]]:
 def _ours(rowid: int, row: Row) -> tuple[str, Row] | None:
     """Return the table of a row, and the row; None if it is not one of ours."""
     match row:
-        case (None, float() | int(), int() | None, int(), int() | None, str() | bytes()):
+        case (None, float() | int(), int() | None, str(), int() | None, str() | bytes()):
             rest = row[5].encode() if isinstance(row[5], str) else unpacked(row[5], row[4])
             msgspec.json.decode(b'{"":0' + rest)
             return "rows", (rowid, *row[1:])

@@ -17,7 +17,6 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import (
-    EVENT_KINDS,
     DisagreementSettled,
     Event,
     GroupClosed,
@@ -35,9 +34,10 @@ from core.whole_file import make_private
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 6
+SCHEMA = 7
 """A journal of another schema is refused."""
-PAGE = 8192
+PAGE = 4096
+"""Bytes of a page: a damaged one takes its rows with it, some twenty."""
 SIBLINGS = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database."""
 SNAPSHOT_SPACING = 20_000
@@ -48,20 +48,14 @@ REMARKS = (GroupEdited, GroupMarked, GroupNoted)
 WITHDRAWN = (RatingUndone, VoteWithdrawn)
 
 
-KIND_IDS = {
-    kind: zlib.crc32(str(kind.__struct_config__.tag).encode()) >> 17 for kind in EVENT_KINDS
-}
-"""Numbers of the kinds of events in `rows`: by their names, so that a lost table loses none."""
+def name_of(kind: type[Event]) -> str:
+    """Return the name of an event class in `rows`."""
+    return str(kind.__struct_config__.tag)
 
 
 def kinds(*classes: type[Event]) -> str:
-    """Return the numbers of event classes as a list in SQL."""
-    return ", ".join(str(KIND_IDS[kind]) for kind in classes)
-
-
-_KINDS = "insert or ignore into kinds values " + ", ".join(
-    f"({number}, '{kind.__struct_config__.tag}')" for kind, number in KIND_IDS.items()
-)
+    """Return the names of event classes as a list in SQL."""
+    return ", ".join(f"'{name_of(kind)}'" for kind in classes)
 
 
 _REST = "iif({0}.size is null, {0}.data, sqlar_uncompress({0}.data, {0}.size))"
@@ -69,7 +63,7 @@ _REST = "iif({0}.size is null, {0}.data, sqlar_uncompress({0}.data, {0}.size))"
 _TABLES = f"""
 create table meta(key text primary key, value text not null);
 create table rows(
-    seq integer primary key, at real not null, opened_seq integer, kind integer not null,
+    seq integer primary key, at real not null, opened_seq integer, kind text not null,
     size integer, data not null);
 create index rows_of_group on rows(opened_seq);
 create table groups(
@@ -82,18 +76,15 @@ create table messages(
 create index messages_by_hash on messages(hash);
 create index messages_by_parent on messages(parent);
 create table snapshots(seq integer primary key, version integer not null, state blob not null);
-create table kinds(id integer primary key, kind text not null);
-{_KINDS};
 create view events as
-    select seq, at, group_id, kinds.kind,
-        '{{"kind":"' || coalesce(kinds.kind, rows.kind) || '","seq":' || seq || ',"at":' || at
+    select seq, at, group_id, kind,
+        '{{"kind":"' || kind || '","seq":' || seq || ',"at":' || at
         || iif(rows.opened_seq is null or rows.opened_seq = seq, '',
             ',"run_id":' || json_quote(coalesce(run_id, ''))
             || ',"server":' || json_quote(coalesce(server, ''))
             || ',"group_id":' || json_quote(coalesce(group_id, 'lost-' || rows.opened_seq)))
         || {_REST.format("rows")} as json
-    from rows left join kinds on kinds.id = rows.kind
-        left join groups on groups.opened_seq = rows.opened_seq;
+    from rows left join groups on groups.opened_seq = rows.opened_seq;
 create trigger group_opened after insert on rows when new.kind in ({kinds(GroupOpened)}) begin
     insert or ignore into groups select
         new.opened_seq, json_extract(json, '$.group_id'),
@@ -265,8 +256,6 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         JournalError: It is of another version.
     """
     known = check_version(db, path)
-    if known and db.execute("select count(*) from kinds").fetchone()[0] < len(KIND_IDS):
-        db.execute(_KINDS)
     if not db.execute("pragma page_count").fetchone()[0]:  # these must precede the first table
         db.execute(f"pragma page_size={PAGE}")
         db.execute("pragma auto_vacuum=incremental")

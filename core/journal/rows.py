@@ -5,7 +5,7 @@ import sqlite3
 import msgspec
 
 from core.events import Event, GroupEvent, GroupOpened, encode
-from core.journal.file import KIND_IDS, packed
+from core.journal.file import name_of, packed
 from core.journal.messages import MessageWriter
 
 SHORT = 56
@@ -13,7 +13,7 @@ SHORT = 56
 CACHE = 10_000
 """Number of groups in the writer's memory; others are looked up in the file."""
 
-Row = tuple[int, float, int | None, int, int | None, str | bytes]
+Row = tuple[int, float, int | None, str, int | None, str | bytes]
 """Columns of `rows`."""
 
 _encode = msgspec.json.encode
@@ -51,7 +51,7 @@ class RowWriter:
                 data = data if opens else data.removeprefix(group[1])
         small = packed(data) if len(data) >= SHORT else data
         size, stored = (None, data.decode()) if small is data else (len(data), small)
-        return event.seq, event.at, opened, KIND_IDS[type(event)], size, stored
+        return event.seq, event.at, opened, name_of(type(event)), size, stored
 
     def refresh(self) -> None:
         """Note that rows were added or deleted otherwise."""

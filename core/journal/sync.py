@@ -27,7 +27,7 @@ SLOW = 2.0
 HOPELESS = 10.0
 """Seconds after which the waiters of an unfinished sync get an error."""
 CHANGES = 1_000
-"""Changed rows after which the log is copied into the file: 5 to 20 MB."""
+"""Changed rows after which the log is copied into the file."""
 
 to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """Syncs a file descriptor; not all systems have `fdatasync`."""

@@ -41,6 +41,7 @@ class ProxySettings(_Section, frozen=True):
     """The fake vLLM."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Port = 8000
     """0 takes any free port."""
     api_key: str = ""
@@ -145,6 +146,7 @@ class RatingSettings(_Section, frozen=True):
     """Rating by hand."""
 
     mode: Literal["off", "answer_first", "hold"] = "off"
+    """Whether groups wait for your vote, and whether their users do; see docs/guide/rating.md."""
     window: Annotated[float, msgspec.Meta(ge=0)] = 3.0
     """Seconds in which a scored group can be rated in mode off while a console is connected."""
     fallback: Literal["accept", "abort"] = "accept"
@@ -211,7 +213,9 @@ class EngineSettings(_Section, frozen=True):
     """The embedded engine."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Port = 10086
+    """0 takes any free port."""
     backend: Literal["numpy", "torch"] = "numpy"
     """What computes: numpy for the shipped policy, torch for a model of any size on your own card
     (docs/guide/own-gpu.md)."""
@@ -283,6 +287,7 @@ class ConsoleSettings(_Section, frozen=True):
     """The terminal console."""
 
     theme: Literal["dark", "light", "ansi"] = "dark"
+    """Colours; `ansi` takes those of the terminal."""
     application: str = ""
     """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.fair_queue import Origin
+from core.dialects.errors import ApiError
 from core.events import GroupOpened, RequestJoined, RequestRefused, RequestReplayed
 from core.events.alerts import params_of
 from proxy.admission.conversations import Conversations
@@ -32,7 +33,7 @@ from proxy.groups.answer import AnswerWaiter
 from proxy.groups.gate import check_servable
 from proxy.groups.run import EpisodeEvents, GroupTask, Run, RunEnded, Slots, Votes
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import ApiError, ProxyStopping
+from proxy.http.errors import ProxyStopping
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
 
 if TYPE_CHECKING:

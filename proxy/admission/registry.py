@@ -8,6 +8,7 @@ from functools import partial
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.fair_queue import Origin, item_to_displace
+from core.dialects.errors import ApiError
 from core.events import (
     ConsoleAttached,
     ConsoleDetached,
@@ -24,7 +25,7 @@ from proxy.groups.recovery import Recovery
 from proxy.groups.run import Run, RunEnded
 from proxy.groups.score import rescoring
 from proxy.groups.seal import Sealing
-from proxy.http.errors import ApiError, ProxyStopping, overloaded
+from proxy.http.errors import ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
 
 DEFAULT_MODEL = "ajet"

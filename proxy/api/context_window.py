@@ -11,12 +11,13 @@ import msgspec
 from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
+from core.dialects.errors import ApiError
+from core.dialects.fields import bad_value
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
-from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import model_of
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import overloaded
 from proxy.http.exchange import parse
 from proxy.upstream.bare_prompts import PROMPT
 

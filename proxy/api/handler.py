@@ -16,6 +16,9 @@ from starlette.types import Receive, Scope, Send
 from ajet_swarm.api.chat import LONG
 from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import Chance
+from core.dialects.errors import ApiError
+from core.dialects.request import PublicAnswer, public_answer
+from core.dialects.writer import Writer
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
 from proxy.api.metrics import RequestMetrics
@@ -26,11 +29,10 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
-from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
-from proxy.dialects.writer import Writer
+from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.connection_use import ConnectionUses
-from proxy.http.errors import ApiError, EngineOffline, overloaded
+from proxy.http.errors import EngineOffline, overloaded
 from proxy.http.exchange import (
     STREAM_HEADERS,
     error_response,

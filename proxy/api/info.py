@@ -14,16 +14,16 @@ from starlette.responses import Response
 
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.runtime import Runtime
+from core.dialects.errors import ApiError
 from core.version import version
 from proxy.admission.registry import Groups, no_model
 from proxy.api.context_window import ask, check_reachable, count_tokens
 from proxy.api.metrics import CONTENT_TYPE, RequestMetrics
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
-from proxy.dialects.messages.request import count_body, read_count, refusal_body
+from proxy.dialects.messages import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import check_tokenize, model_of, upstream_error
-from proxy.http.errors import ApiError
 from proxy.http.exchange import error_response, json_response, parse, read_body, while_connected
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ from prometheus_client.registry import Collector
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
+from core.dialects.request import PublicAnswer
 from core.events import EpisodeAborted, EpisodesEnded, Event, GroupClosed, GroupSealed
 from core.state import State
 from core.state.common import Dirty
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext
-from proxy.dialects.request import PublicAnswer
 from proxy.servers.observe import STATE
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from ajet_swarm.api.outcomes import ChatAnswer, answer_of
+from core.dialects.fields import bad_value
 from proxy.admission.limits import RequestCount
 from proxy.admission.registry import Groups
-from proxy.dialects.fields import bad_value
 from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 

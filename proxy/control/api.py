@@ -19,6 +19,7 @@ from starlette.routing import Route
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from core.bus import Subscription
+from core.dialects.errors import ApiError
 from core.events import (
     AnyEvent,
     ConsoleAttached,
@@ -40,7 +41,6 @@ from proxy.control.permissions import Clients, UnknownClient, require_own_consol
 from proxy.control.rewind import rewind_plan
 from proxy.control.snapshot import curves, groups, integer, snapshot
 from proxy.dataset_rows import Row
-from proxy.http.errors import ApiError
 from proxy.servers.extensions import tokens
 from proxy.servers.slots import read_details
 

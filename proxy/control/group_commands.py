@@ -10,6 +10,7 @@ from ajet_swarm.runtime import Chance
 from core.commands.plan import refusal
 from core.commands.plan_groups import LEASE_SECONDS, unrated
 from core.commands.refusal import NotNow
+from core.dialects.errors import ApiError
 from core.events import (
     GroupEdited,
     GroupLeased,
@@ -33,7 +34,7 @@ from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.groups.rating import RatingCommands, rewards_of, vote_of
 from proxy.groups.run import RunEnded, find_open
 from proxy.groups.score import request_refill, rescore
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import overloaded
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""

@@ -13,13 +13,14 @@ import msgspec
 
 from core.commands.refusal import NotNow
 from core.commands.spec import Handler
+from core.dialects.errors import ApiError
+from core.dialects.request import public_answer
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands, await_answer, own_request
-from proxy.dialects.request import ChatRequest, public_answer
+from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
-from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
 

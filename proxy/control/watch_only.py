@@ -18,6 +18,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request, Streamed, Transport
 from ajet_swarm.http.interface import Response as SwarmResponse
 from core.commands.plan import WATCH_ONLY_TODO
+from core.dialects.errors import ApiError
 from core.runtime.home import Home
 from core.settings import Settings
 from core.version import version
@@ -25,7 +26,6 @@ from proxy.context import ProxyContext
 from proxy.control.dispatch import CommandHandler
 from proxy.control.record_commands import RecordCommands
 from proxy.http.app import ProxyApp
-from proxy.http.errors import ApiError
 from proxy.http.exchange import json_response
 from proxy.servers.slots import SlotsReader
 from proxy.servers.watch import ServerWatch

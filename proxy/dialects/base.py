@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from core.dialects.errors import ApiError
+from core.dialects.writer import Writer
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.writer import Writer
-from proxy.http.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)

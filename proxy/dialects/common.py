@@ -14,11 +14,11 @@ import msgspec
 from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
+from core.dialects.errors import ApiError, invalid
+from core.dialects.fields import required
 from proxy.dialects.agent_notes import own_words
-from proxy.dialects.fields import required
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import session_of
-from proxy.http.errors import ApiError, invalid
 from proxy.http.json_limits import check_fields, check_values
 
 TRAIN_HEADER = "x-ajet-train"

@@ -1,69 +1,40 @@
-"""One request and one answer in the form that all dialects share. No I/O.
+"""One request of a user, in the form that all dialects share. No I/O."""
 
-The form is that of a chat completion, the API of swarm servers: a dialect parses its own requests
-into a `ChatRequest` and writes a `PublicAnswer` in its own format.
-"""
-
-import hashlib
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.text import content_text
-from ajet_swarm.runtime import SYSTEM, Chance
+from core.dialects.request import DialectRequest
 from proxy.http.connection_use import ConnectionUse
 
 _encode = msgspec.json.Encoder().encode
 
-MOST_PIECES = 8
-"""Deltas per text, at most, when a complete answer is sent as a stream."""
-MIN_PIECE_CHARS = 16
-"""Characters per delta, at least."""
-_COMBINING_VOWELS = "\u0e33\u0eb3"
-"""Thai and Lao vowels: letters by Unicode category, but displayed as part of the letter before."""
 
+class ChatRequest(DialectRequest, kw_only=True, frozen=True):
+    """One user request in any dialect.
 
-class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """One user request in any dialect."""
+    The `request_id` is the client's own `X-Request-Id`, else 16 hex digits. The `body` goes
+    upstream: no stream, one answer, in training the run's temperature, unknown fields unchanged.
+    """
 
-    dialect: str = "chat"
-    """Name of the dialect of the request and its response."""
-    request_id: str
-    """The client's own `X-Request-Id`, else 16 hex digits."""
-    body: dict[str, Any]
-    """The chat completion that is sent upstream: no stream, one answer, in training the run's
-    temperature. Unknown fields are passed on unchanged."""
-    messages: list[dict[str, Any]]
-    """The conversation in the form of chat completions, as in `body`."""
     query: str
     """Text of the last user message."""
     model: str
     """The requested model name; may be empty."""
     stream: bool
-    include_usage: bool = False
-    continuous_usage: bool = False
-    prompt_tokens: int = 0
-    """Estimated prompt tokens, reported in running usage until the upstream has counted them."""
-    n: int = 1
-    """Choices the client requested: the n best candidates, the winner first."""
     train: bool = True
     """False: answer from one candidate, do not train on it."""
     helper: str = ""
     """Name of the rule that classified it as a helper call (a title, a summary); empty if none."""
     session: str = ""
     """The session the client names; empty when it names none."""
-    key: str
-    """Equal for a retry of the request: same sender, same bytes."""
     address: str = ""
     """The client's address."""
     connection: ConnectionUse = msgspec.field(default_factory=lambda: ConnectionUse(None))
     """Its connection; without one it may not overtake."""
     headers: Mapping[str, str]
     """The request's headers; names in lower case."""
-    extra: Any = None
-    """Data for the dialect's own writer, such as fields that the response repeats."""
     shown: list[dict[str, Any]] | None = None
     """`messages` with a label in place of each image; None when they hold no image."""
     parts: tuple["ChatRequest", ...] = ()
@@ -81,205 +52,3 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     def encoded(self, index: int = 0) -> bytes:
         """Return `body_of` as JSON bytes."""
         return _encode(self.body_of(index))
-
-
-class PublicAnswer(msgspec.Struct, frozen=True):
-    """The parts of an upstream's completion that a client receives."""
-
-    content: str | None
-    reasoning: str | None
-    tool_calls: list[dict[str, Any]]
-    """Each `{"id", "type": "function", "function": {"name", "arguments": str}}`, all keys set."""
-    finish_reason: str
-    """stop, length, tool_calls, or any other reason of the upstream."""
-    stop_reason: Any
-    logprobs: Any
-    token_ids: Any
-    usage: dict[str, Any]
-    """Keys: `prompt_tokens`, `completion_tokens`, `total_tokens`, `prompt_tokens_details`,
-    `completion_tokens_details`."""
-    prompt_token_ids: Any = None
-    prompt_logprobs: Any = None
-    prompt_text: Any = None
-
-
-def public_answer(completion: Mapping[str, Any], chance: Chance = SYSTEM.chance) -> PublicAnswer:
-    """Extract the public parts of a completion that has a choice with a message.
-
-    Args:
-        completion: The completion.
-        chance: Source of the ids of tool calls if neither they nor the completion have one.
-    """
-    choice = completion["choices"][0]
-    message = choice["message"]
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    calls = message.get("tool_calls")
-    return PublicAnswer(
-        content=valid_text(content_text(message.get("content"))) or None,
-        reasoning=valid_text(content_text(reasoning)) or None,
-        tool_calls=(
-            _calls(calls, completion.get("id") or chance.token(8))
-            if isinstance(calls, list)
-            else []
-        ),
-        finish_reason=str(choice.get("finish_reason") or "stop"),
-        stop_reason=choice.get("stop_reason"),
-        logprobs=choice.get("logprobs"),
-        token_ids=choice.get("token_ids"),
-        usage=_usage(completion.get("usage"), bool(reasoning)),
-        prompt_token_ids=completion.get("prompt_token_ids"),
-        prompt_logprobs=completion.get("prompt_logprobs"),
-        prompt_text=completion.get("prompt_text"),
-    )
-
-
-def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
-    """Return the tool calls with unique ids; the same completion always gives the same ids."""
-    result: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for call in calls:
-        if not isinstance(call, dict):
-            continue
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        arguments = function.get("arguments")
-        if not isinstance(arguments, str):
-            arguments = _encode(arguments if arguments is not None else {}).decode()
-        call_id = call.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in seen:
-            call_id = new_call_id(completion_id, len(result))
-        seen.add(call_id)
-        public_function = {
-            "name": valid_text(str(function.get("name") or "")),
-            "arguments": valid_text(arguments) if arguments.strip() else "{}",
-        }
-        result.append({"id": call_id, "type": "function", "function": public_function})
-    return result
-
-
-def new_call_id(*seeds: Any) -> str:
-    """Return a tool call id in vLLM's form: a hash of `seeds`."""
-    data = "\0".join(map(str, seeds)).encode(errors="replace")
-    return f"chatcmpl-tool-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
-
-
-def _usage(reported: Any, has_reasoning: bool) -> dict[str, Any]:
-    reported = reported if isinstance(reported, dict) else {}
-    prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-    details = reported.get("completion_tokens_details")
-    if not isinstance(details, dict):  # with reasoning the number is unknown
-        details = None if has_reasoning else {"reasoning_tokens": 0}
-    return _usage_fields(
-        prompt if isinstance(prompt, int) else 0,
-        completion if isinstance(completion, int) else 0,
-        reported.get("prompt_tokens_details"),
-        details,
-    )
-
-
-def _usage_fields(
-    prompt: int, completion: int, prompt_details: Any = None, completion_details: Any = None
-) -> dict[str, Any]:
-    return {
-        "prompt_tokens": prompt,
-        "total_tokens": prompt + completion,
-        "completion_tokens": completion,
-        "prompt_tokens_details": prompt_details,
-        "completion_tokens_details": completion_details,
-    }
-
-
-def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
-    """Return the usage of an answer with several choices: prompts once, completions summed.
-
-    Args:
-        winners: One per choice; choices of the same prompt are adjacent.
-        each: Choices per prompt; 0 when all have the same prompt.
-    """
-    if not winners:
-        return _usage(None, False)
-    if len(winners) == 1:
-        return winners[0].usage
-    usages = [winner.usage for winner in winners]
-    completion = sum(usage["completion_tokens"] for usage in usages)
-    if each and len(winners) > each:
-        return _usage_fields(sum(usage["prompt_tokens"] for usage in usages[::each]), completion)
-    counts = [
-        (usage["completion_tokens_details"] or {}).get("reasoning_tokens") for usage in usages
-    ]
-    reasoning = [count for count in counts if isinstance(count, int)]
-    return _usage_fields(
-        usages[0]["prompt_tokens"],
-        completion,
-        usages[0]["prompt_tokens_details"],
-        {"reasoning_tokens": sum(reasoning)} if len(reasoning) == len(usages) else None,
-    )
-
-
-def deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
-
-    The first delta of a tool call has its index, id, type and name, the next ones its arguments.
-    """
-    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
-        for piece in pieces(text or ""):
-            yield {kind: piece}
-    yield from call_deltas(answer)
-
-
-def call_deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split the tool calls of an answer into the deltas of a chat stream."""
-    for index, call in enumerate(answer.tool_calls):
-        yield call_start_delta(index, call["id"], call["function"]["name"])
-        for piece in pieces(call["function"]["arguments"]):
-            yield call_arguments_delta(index, piece)
-
-
-def call_start_delta(index: int, call_id: str, function_name: str) -> dict[str, Any]:
-    """Return the delta with a call's id and function name, without arguments."""
-    call = {"id": call_id, "type": "function", "index": index, "function": {"name": function_name}}
-    return {"content": None, "tool_calls": [call]}
-
-
-def call_arguments_delta(index: int, arguments: str) -> dict[str, Any]:
-    """Return a delta with a part of a call's arguments."""
-    call = {"index": index, "function": {"arguments": arguments}}
-    return {"content": None, "tool_calls": [call]}
-
-
-# --- text ---------------------------------------------------------------------------------------
-
-
-def pieces(text: str) -> Iterator[str]:
-    """Split `text` into at most `MOST_PIECES` parts; keep displayed characters whole."""
-    size = max(MIN_PIECE_CHARS, -(-len(text) // MOST_PIECES))
-    start = 0
-    while start < len(text):
-        end = start + size
-        while end < len(text) and same_character(text[end - 1], text[end]):
-            end += 1
-        yield text[start:end]
-        start = end
-
-
-def same_character(left: str, right: str) -> bool:
-    """Return whether two adjacent code points form one displayed character.
-
-    This covers combining marks, joiners, skin tones, flags, and a line end of two characters.
-    """
-    if right < "\u0300":
-        return left == "\r" and right == "\n"
-    if left == "\u200d" or right == "\u200d" or "\U0001f3fb" <= right <= "\U0001f3ff":
-        return True
-    if "\U0001f1e6" <= right <= "\U0001f1ff" and "\U0001f1e6" <= left <= "\U0001f1ff":
-        return True
-    return right in _COMBINING_VOWELS or unicodedata.category(right) in ("Mn", "Me", "Mc", "Cf")
-
-
-def valid_text(text: str) -> str:
-    """Return `text` in encodable form: surrogate pairs joined, lone surrogates as U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

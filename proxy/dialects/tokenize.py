@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.outcomes import read_json
+from core.dialects.errors import ApiError, bad_request, invalid
+from core.dialects.fields import integer, typed
+from core.dialects.validation import Messages
 from proxy.dialects.common import decode
-from proxy.dialects.fields import integer, typed
-from proxy.dialects.validation import Messages
-from proxy.http.errors import ApiError, bad_request, invalid, overloaded
+from proxy.http.errors import overloaded
 
 
 class _ModelField(msgspec.Struct):

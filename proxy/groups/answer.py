@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ajet_swarm.api.outcomes import ChatAnswer
-from proxy.http.errors import ApiError, ProxyStopping
+from core.dialects.errors import ApiError
+from proxy.http.errors import ProxyStopping
 
 
 class FinalAnswer(msgspec.Struct, frozen=True):

@@ -20,13 +20,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ajet_swarm.common.text import one_line
+from core.dialects.errors import ApiError, bad_request
 from core.events.alerts import params_of
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.request import ChatRequest
 from proxy.groups.run import Run
-from proxy.http.errors import ApiError, bad_request
 from proxy.servers.facts import CONTENDED_AFTER, ROLLING_POST, ServerFacts
 
 MOST_CHOICES = 16

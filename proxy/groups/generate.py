@@ -11,13 +11,14 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text, one_line
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from core.dialects.errors import ApiError
 from core.events import AnsweredCandidate, CandidateFailed
 from core.events.causes import NoAnswers, TooFewAnswers
 from proxy.groups.claim import REFILL_WAIT, refill_slot
 from proxy.groups.run import Candidate, Run, Slots
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import overloaded
 from proxy.servers.facts import ROLLING, has_lost_all
 from proxy.upstream.errors import refusal_of
 

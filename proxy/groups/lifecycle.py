@@ -11,6 +11,7 @@ from collections import Counter, defaultdict, deque
 
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
+from core.dialects.errors import ApiError
 from core.events import GroupClosed
 from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
@@ -32,7 +33,7 @@ from proxy.groups.score import score
 from proxy.groups.seal import Sealing, sealed
 from proxy.groups.seal_policy import Drop, Seal
 from proxy.groups.submit import ACCEPTED, release, submit
-from proxy.http.errors import ApiError, ProxyStopping
+from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, has_lost_all
 

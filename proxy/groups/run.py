@@ -30,6 +30,7 @@ from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.bus import Bus
 from core.commands.refusal import NotNow
+from core.dialects.errors import ApiError
 from core.events import (
     AnsweredCandidate,
     AnswerReturned,
@@ -45,7 +46,7 @@ from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer, GroupAnswer
-from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
+from proxy.http.errors import BUSY, AnswerTimedOut
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
 

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from core.dialects.errors import ApiError
 from core.settings import Settings
 from core.version import version
-from proxy.http.errors import ApiError
 from proxy.http.exchange import error_response, json_response
 from proxy.http.middleware import Access, Bodies, Faults, origins_of
 

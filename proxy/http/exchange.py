@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.http.errors import ApiError
+from core.dialects.errors import ApiError
 
 T = TypeVar("T")
 

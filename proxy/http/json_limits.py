@@ -7,7 +7,7 @@ a list of a million small values would block the event loop wherever it is trave
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.http.errors import ApiError, bad_request
+from core.dialects.errors import ApiError, bad_request
 
 MOST_VALUES = 100_000
 """Maximum number of JSON values in a body; 2,000 messages of an agent are about 50,000."""

@@ -20,9 +20,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ajet_swarm.common.text import one_line, plain
+from core.dialects.errors import ApiError
 from core.runtime.sockets import is_loopback
 from core.settings import ProxySettings
-from proxy.http.errors import ApiError
 from proxy.http.exchange import error_response, json_response
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from core.dialects.errors import ApiError, reason_phrase
 from core.settings import ProxySettings
-from proxy.http.errors import ApiError, overloaded, reason_phrase
+from proxy.http.errors import overloaded
 from proxy.http.exchange import error_response
 
 log = logging.getLogger(__name__)

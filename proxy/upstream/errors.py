@@ -14,8 +14,8 @@ from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import one_line, plain
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from ajet_swarm.runtime import Chance
+from core.dialects.errors import ApiError, reason_phrase
 from core.openai.errors import error_fields, hide
-from proxy.http.errors import ApiError, reason_phrase
 
 RETRY_AFTER = 5
 """Seconds, if the upstream does not give any."""

@@ -1,6 +1,6 @@
 """Checklist 1 to 11: headers, chunks, signs of life, connections. From raw bytes.
 
-`docs/contributing/conformance.md` names the tests of the items that have no test here.
+`tests/data/conformance.yaml` names the tests of the items that have no test here.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """A dry run of every verb against the real processes says what it would do, and does nothing."""
 
-import argparse
 import hashlib
 import json
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from console.cli import main
-from console.cli.parser import build_parser
+from tests.support.commands.tree import flags, verbs
 from tests.support.stack import Stack, loop_up, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -72,15 +71,6 @@ def command_lines(group: str, rows: Path, folder: Path) -> dict[str, list[str]]:
     }
 
 
-def verbs_with_a_dry_run(parser: argparse.ArgumentParser, above: str = "") -> set[str]:
-    found = {above} if "--dry-run" in parser._option_string_actions else set()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, choice in action.choices.items():
-                found |= verbs_with_a_dry_run(choice, f"{above} {name}".strip())
-    return found
-
-
 def home_files(home: Path) -> dict[str, str]:
     """Each file of a home that a verb could change, with its digest."""
     left_out = ("logs", "run", "mock", "looks")
@@ -116,7 +106,7 @@ def test_no_dry_run_changes_anything(
             "a group waits", lambda: (found := stack.state()).waiting() and found, every=0.05
         )
         lines = command_lines(state.waiting()[0].group_id, rows, folder)
-        known = verbs_with_a_dry_run(build_parser())
+        known = {verb for verb, command in verbs().items() if "--dry-run" in flags(command)}
         assert set(lines) <= known
         capsys.readouterr()
         before = (home_files(stack.home.root), orders(stack), stack.status()["engine_status"])

@@ -33,16 +33,18 @@ def all_ended(processes: list[psutil.Process]) -> bool:
 
 
 RISE = 0.12
-"""What the held-out measure must gain; the least seen was 0.18, after 3 updates."""
+"""What the held-out measure must gain. With these numbers of updates the gain is six standard
+deviations more: math 0.36 after 5 (deviation 0.04), persona 0.52 after 8 (0.06). It depends on the
+updates, not on how many groups each has, which differs with the machine's load."""
 
 
 @pytest.mark.parametrize(
     ("name", "measure", "updates", "questions"),
     [
-        ("math", "share of right answers", 3, 16),
-        ("persona", "liveliness, 0 to 1", 4, 16),
-        pytest.param("math", "share of right answers", 5, 24, marks=pytest.mark.soak),
-        pytest.param("persona", "liveliness, 0 to 1", 5, 24, marks=pytest.mark.soak),
+        ("math", "share of right answers", 5, 16),
+        ("persona", "liveliness, 0 to 1", 8, 16),
+        pytest.param("math", "share of right answers", 10, 64, marks=pytest.mark.soak),
+        pytest.param("persona", "liveliness, 0 to 1", 10, 64, marks=pytest.mark.soak),
     ],
 )
 def test_a_tutorial_learns_and_terminates(

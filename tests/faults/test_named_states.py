@@ -19,8 +19,8 @@ from console.session.group_facts import verdict
 from console.text.sections import Room
 from console.views.engine import server_panel
 from console.widgets.status_bar import bar_line
+from core.dialects.errors import ApiError
 from core.state import Server
-from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
 from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, RelayState, far_swarm

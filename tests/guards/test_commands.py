@@ -1,101 +1,52 @@
 """The command line has every command of the console, and the guide names them."""
 
-import argparse
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-from console.cli.options import reading_words
-from console.cli.parser import build_parser
-from console.cli.registry import words_of
+from console.cli import registry
+from console.cli.registry import reading_words
 from core.commands import COMMANDS
+from tests.support.commands.tree import flags, groups, verbs
 
-_GUIDES = Path(__file__).parents[2] / "docs" / "guide"
-GUIDE = (_GUIDES / "commands.md").read_text()
-WATCHING = (_GUIDES / "watching.md").read_text()
-_ROW = re.compile(r"^\| `([a-z][a-z -]*)` \|(.*)\|$", re.MULTILINE)
-_CODE = re.compile(r"`([^`]+)`")
-ROWS = {name: rest for name, rest in _ROW.findall(GUIDE)}
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "commands.md").read_text()
 
 
-def _verbs(
-    parser: argparse.ArgumentParser, above: str = ""
-) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, one in action.choices.items():
-                whole = f"{above} {name}".strip()
-                yield whole, one
-                yield from _verbs(one, whole)
-
-
-def _flags(parser: argparse.ArgumentParser) -> set[str]:
-    return {flag for action in parser._actions for flag in action.option_strings}
-
-
-VERBS = dict(_verbs(build_parser()))
+VERBS = verbs()
+NAMES = {verb.command: name for name, verb in registry.verbs() if verb.command}
 
 
 def test_every_command_of_the_registry_has_a_headless_form() -> None:
     for command in COMMANDS:
-        words = words_of(command)
-        assert words in VERBS, f"{command}: there is no `ajet-console {words}`"
-        assert command in ROWS.get(words, ""), f"docs/guide/commands.md does not name {command}"
+        assert command in NAMES, f"{command}: no verb sends it"
 
 
 def test_the_guide_names_every_verb_and_no_other() -> None:
-    assert set(ROWS) == set(VERBS)
-
-
-def test_the_guide_says_which_verbs_give_data() -> None:
-    for verb in VERBS:
-        flags = _flags(VERBS[verb])
-        for flag in ("--json", "--dry-run"):
-            assert (f"`{flag}`" in ROWS[verb]) == (flag in flags), (verb, flag)
+    table = GUIDE.partition("## Verbs")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([^`]+)`", table)) == {*VERBS, *groups()}
 
 
 WITHOUT_JSON = {"completion", "engine", "mcp", "proxy", "service"}
 """Verbs without `--json`: processes that run until they are ended, and files for a program."""
 WITHOUT_DRY_RUN = {
     "web",
-    "checkpoints", "checkpoints list", "clients", "completion", "doctor", "journal",
-    "journal check", "journal stats", "mcp", "progress", "raters", "replay", "reward-test",
-    "rewards", "runs", "runs compare", "runs list", "runs show", "service", "status", "token",
-    "token list", "tokens", "watch",
+    "checkpoints list", "clients", "completion", "doctor", "journal check", "journal stats", "mcp",
+    "progress", "raters", "replay", "reward-test", "rewards", "runs compare", "runs list",
+    "runs show", "service", "status", "token list", "tokens", "watch",
 }  # fmt: skip
-"""Verbs that change nothing, and commands whose verbs have the option."""
+"""Verbs that change nothing."""
 
 
 def test_every_verb_gives_json_and_every_changing_verb_has_a_dry_run() -> None:
-    flags = {verb: _flags(parser) for verb, parser in VERBS.items()}
-    assert {verb for verb in VERBS if "--json" not in flags[verb]} == WITHOUT_JSON
-    assert {verb for verb in VERBS if "--dry-run" not in flags[verb]} == WITHOUT_DRY_RUN
+    known = {verb: flags(command) for verb, command in VERBS.items()}
+    assert {verb for verb in VERBS if "--json" not in known[verb]} == WITHOUT_JSON
+    assert {verb for verb in VERBS if "--dry-run" not in known[verb]} == WITHOUT_DRY_RUN
     for command in COMMANDS:  # each of them changes something
-        assert "--dry-run" in flags[words_of(command)], command
+        assert "--dry-run" in known[NAMES[command]], command
 
 
-def test_the_guide_names_what_is_allowed_with_read_only() -> None:
-    allowed = WATCHING.partition("refuses everything\nexcept ")[2].partition(". ")[0]
-    assert sorted(_CODE.findall(allowed)) == reading_words()
+def test_the_words_allowed_with_read_only_are_verbs() -> None:
     assert set(reading_words()) <= set(VERBS)
 
 
 def test_every_verb_has_the_option_read_only() -> None:
-    assert not [name for name, one in VERBS.items() if "--read-only" not in _flags(one)]
-
-
-def test_the_guide_names_every_verb_with_the_option_all() -> None:
-    abouts = {
-        name: action.help or ""
-        for name, parser in VERBS.items()
-        for action in parser._actions
-        if "--all" in action.option_strings and action.help != argparse.SUPPRESS
-    }
-    parallel = {name for name, about in abouts.items() if about == "every swarm server"}
-    in_turn = {name for name, about in abouts.items() if "one after the other" in about}
-    in_turn -= {"checkpoints"}
-    text = GUIDE.partition("`--all` selects all servers.")[2].partition("\n\n")[0]
-    for title, verbs in (("In parallel:", parallel), ("One after the other:", in_turn)):
-        assert set(_CODE.findall(text.partition(title)[2].partition(".")[0])) == verbs
-    others = {one.removesuffix(" --all") for one in _CODE.findall(text) if one.endswith(" --all")}
-    assert others == {name for name, about in abouts.items() if "swarm server" not in about}
+    assert not [name for name, verb in VERBS.items() if "--read-only" not in flags(verb)]

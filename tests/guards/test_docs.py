@@ -1,16 +1,16 @@
 """Whatever the guides point at is there: files, headings, verbs, settings, targets, modules."""
 
-import argparse
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import click
 import msgspec
 import yaml
 
-from console.cli.parser import build_parser
+from console.cli.tree import NAME, Tree, build
 from core.commands import COMMANDS
 from core.settings import Settings
 from docs import reference
@@ -24,6 +24,7 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         ROOT / "README.md",
         *ROOT.glob("examples/*/README.md"),
+        *ROOT.glob("console/skills/*/SKILL.md"),
         *GENERATED,
     }
 )
@@ -71,39 +72,36 @@ def wrong_links(page: Path) -> Iterator[str]:
             yield f"{target}: there is no such heading"
 
 
-def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
-
-
 def wrong_verbs(line: str) -> Iterator[str]:
     for value in re.findall(r"(?<![\w/.-])ajet-console((?: +[^\s|&;)#]+)*)", line):
-        parser, words = build_parser_once(), value.split()
+        command: click.Command = tree_once()
+        context = click.Context(command, info_name=NAME)
+        words = value.split()
         while words:
             word = words.pop(0)
-            verbs = subparsers(parser)
             if not word.isascii():  # a drawing
                 break
             if word.startswith("-"):
-                action = parser._option_string_actions.get(word.partition("=")[0])
-                if action is None and not word.startswith("-" * 3):
+                name = word.partition("=")[0]
+                known = {
+                    flag: param for param in command.get_params(context) for flag in param.opts
+                }
+                if name not in known and not word.startswith("-" * 3):
                     yield f"ajet-console{value}: there is no flag {word}"
-                if words and action is not None and action.nargs is None and "=" not in word:
+                if words and name in known and "=" not in word and not known[name].is_flag:
                     words.pop(0)
-            elif not verbs:
+            elif not isinstance(command, click.Group):
                 break
-            elif re.fullmatch(r"[a-z][a-z-]*", word) and word not in verbs:
+            elif (inner := command.get_command(context, word)) is not None:
+                command, context = inner, click.Context(inner, info_name=word, parent=context)
+            elif re.fullmatch(r"[a-z][a-z-]*", word):
                 yield f"ajet-console{value}: there is no verb {word}"
                 break
-            elif word in verbs:
-                parser = verbs[word]
 
 
 @cache
-def build_parser_once() -> argparse.ArgumentParser:
-    return build_parser()
+def tree_once() -> Tree:
+    return build()
 
 
 def wrong_commands(page: Path) -> Iterator[str]:

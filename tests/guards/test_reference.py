@@ -9,7 +9,7 @@ import pytest
 
 import ajet_swarm
 from ajet_swarm import compat
-from docs import reference
+from docs import reference, settings
 from docs.reference import ROOT, Writer
 from docs.sources import Entry, Function, Library
 
@@ -113,3 +113,9 @@ def raised(node: ast.AST) -> Iterator[str]:
 )
 def test_a_docstring_is_read(doc: str, text: str, sections: dict[str, dict[str, str]]) -> None:
     assert reference.split(doc) == (text, sections)
+
+
+def test_the_page_of_settings_is_that_of_the_code() -> None:
+    assert settings.PAGE.read_text() == settings.make(), "run `make reference`"
+    rows = [line for line in settings.make().splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == []

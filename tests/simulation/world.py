@@ -23,6 +23,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from core.bus import Bus
+from core.dialects.errors import ApiError
 from core.events import ConsoleAttached, GroupRated, ProxyStarted, ProxyStopped
 from core.journal.file import JournalError
 from core.journal.writer import Journal
@@ -34,7 +35,6 @@ from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.groups.recovery import alert_waited, mode_at_start
-from proxy.http.errors import ApiError
 from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch
 from tests.simulation.journal import JournalFile, SimulatedJournal

@@ -31,7 +31,7 @@ from engine.training import threads
 ROOT = Path(__file__).resolve().parents[2]
 _PRELOADED = (
     "console.cli.registry",
-    "console.cli.parser",
+    "console.cli.tree",
     "engine.main",
     "proxy.main",
     "proxy.http.protocol",

@@ -1,6 +1,5 @@
 """`export`: write ranked groups to a file that a trainer reads."""
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import count, existing_home, say, say_json, settings_of
-from console.cli.options import add_json, add_note
+from console.cli.options import Args, argument, flag, option, takes
 from console.cli.output import output
 
 if TYPE_CHECKING:
@@ -18,43 +17,32 @@ QUIET = 1.0
 """Seconds before the first report of progress."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=export)
-    add_note(
-        parser,
+@takes(
+    argument("format", "name of the format", required=False),
+    argument("out", "file or folder to write", required=False),
+    option(
+        "--where",
+        "FILTER",
+        "only groups that match; the syntax is that of the console's filter line",
+        default="",
+    ),
+    option(
+        "--split",
+        "SHARES",
+        "several files by a hash of the prompt: 0.9/0.1 (train, test) or 0.8/0.1/0.1",
+    ),
+    option("--only", None, "only what a person rated or corrected", choices=("human",)),
+    flag("--names", "name raters; else pseudonyms"),
+    flag("--no-redact", "keep keys, tokens, passwords and e-mail addresses"),
+    flag("--force", "replace existing files"),
+    option("--journal", "FILE", "journal to read; else the home's own", type=Path),
+    flag("--list", "list the formats"),
+    notes=(
         "OUT is a file, beside which a dataset card is written, or a folder for the file and its",
         "README.md. `ajet-console export --list` names the formats. See docs/guide/export.md.",
-    )
-    parser.add_argument("format", nargs="?", metavar="FORMAT", help="name of the format")
-    parser.add_argument("out", nargs="?", metavar="OUT", help="file or folder to write")
-    parser.add_argument(
-        "--where",
-        metavar="FILTER",
-        default="",
-        help="only groups that match; the syntax is that of the console's filter line",
-    )
-    parser.add_argument(
-        "--split",
-        metavar="SHARES",
-        help="several files by a hash of the prompt: 0.9/0.1 (train, test) or 0.8/0.1/0.1",
-    )
-    parser.add_argument("--only", choices=("human",), help="only what a person rated or corrected")
-    parser.add_argument("--names", action="store_true", help="name raters; else pseudonyms")
-    parser.add_argument(
-        "--no-redact",
-        action="store_true",
-        help="keep keys, tokens, passwords and e-mail addresses",
-    )
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-    parser.add_argument(
-        "--journal", type=Path, metavar="FILE", help="journal to read; else the home's own"
-    )
-    parser.add_argument("--list", action="store_true", help="list the formats")
-    add_json(parser)
-
-
-def export(args: argparse.Namespace) -> int:
+    ),
+)
+def export(args: Args) -> int:
     """Write the export, or list the formats.
 
     Raises:
@@ -130,7 +118,7 @@ class _ProgressLine:
         sys.stderr.flush()
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list(args: Args) -> int:
     from ajet_swarm.common.errors import AjetError
     from console.export.format import BUILT_IN, find_format, format_names
 
@@ -154,7 +142,7 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace, report: "ExportReport") -> None:
+def _print(args: Args, report: "ExportReport") -> None:
     from console.export.card import damage_text, redacted_text
 
     if report.damaged:

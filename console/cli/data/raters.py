@@ -1,6 +1,5 @@
 """`raters`: who rates, at what pace, with which agreement, and the disagreements to settle."""
 
-import argparse
 import asyncio
 import time
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import Any
 import msgspec
 
 from console.cli.common import existing_home, say, say_json, snapshot
-from console.cli.options import add_json, add_proxy_access
+from console.cli.options import PROXY, Args, takes
 from console.screens.rate.raters.model import (
     RaterAgreement,
     RaterRow,
@@ -26,14 +25,8 @@ _WIDTH = 118
 """Width of a text line, in cells."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=raters)
-    add_json(parser)
-    add_proxy_access(parser)
-
-
-def raters(args: argparse.Namespace) -> int:
+@takes(PROXY)
+def raters(args: Args) -> int:
     """Print the raters, their agreement and their disagreements.
 
     Raises:

@@ -1,40 +1,27 @@
 """The options that choose the embedded engine's backend and model, for `engine` and the console."""
 
-import argparse
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli.options import Args, flag, option
 from core.runtime.home import Home
 from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
-TORCH_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "--device": {"metavar": "NAME", "help": "torch: cuda, cuda:1, mps or cpu; else the fastest"},
-    "--dtype": {
-        "choices": ("bfloat16", "float32"),
-        "help": "torch: number format of the weights",
-    },
-    "--lora": {
-        "type": int,
-        "metavar": "RANK",
-        "help": "torch: rank of LoRA; else the job's, else 16",
-    },
-    "--full": {"action": "store_true", "help": "torch: train all weights instead of LoRA"},
-    "--context": {
-        "type": int,
-        "metavar": "N",
-        "help": "torch: window in tokens; else the job's, else 4096",
-    },
-    "--max-memory": {
-        "type": float,
-        "metavar": "GB",
-        "help": "torch: device memory to use at most; else what is free",
-    },
-}
-"""Options of the torch backend -> keyword arguments of `add_argument`; for `engine` alone."""
+TORCH = (
+    option("--device", "NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
+    option("--dtype", None, "torch: number format of the weights", choices=("bfloat16", "float32")),
+    option("--lora", "RANK", "torch: rank of LoRA; else the job's, else 16", type=int),
+    flag("--full", "torch: train all weights instead of LoRA"),
+    option("--context", "N", "torch: window in tokens; else the job's, else 4096", type=int),
+    option(
+        "--max-memory", "GB", "torch: device memory to use at most; else what is free", type=float
+    ),
+)
+"""Options of the torch backend, for `engine` alone."""
 
 
-def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
+def engine_flags(args: Args) -> dict[str, Any]:
     """Return the settings that the options of `engine` set; None where one is absent.
 
     Raises:
@@ -45,11 +32,11 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
             "--full and --lora exclude each other",
             todo="LoRA trains an addition to the weights, --full all weights: give one",
         )
-    for flag in ("lora", "context", "max_memory"):
-        value = getattr(args, flag)
+    for name in ("lora", "context", "max_memory"):
+        value = getattr(args, name)
         if value is not None and not value > 0:
             raise UsageError(
-                "must be above 0", f"--{flag.replace('_', '-')} {value}", "Give a number above 0"
+                "must be above 0", f"--{name.replace('_', '-')} {value}", "Give a number above 0"
             )
     return model_flags(args.backend, args.model)
 
@@ -71,24 +58,25 @@ def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:
 
 
 def check_backend(
-    engine: EngineSettings, *, model: str | None, torch_flags: Mapping[str, Any]
+    engine: EngineSettings, *, model: str | None, device: str = "", only_torch: Sequence[str] = ()
 ) -> None:
     """Check the options against the backend that is used.
 
     Args:
         engine: The merged settings.
         model: Value of `--model`; None when it was not given.
-        torch_flags: Options of the torch backend -> value; None when one was not given.
+        device: Value of `--device`.
+        only_torch: Options of the torch backend that are given.
 
     Raises:
         UsageError: an option of torch without torch, `--model tiny` with it, or no such device.
         AjetError: a package of the torch backend is missing; says how to install it.
     """
     if engine.backend != "torch":
-        used = [flag for flag, value in torch_flags.items() if value not in (None, False)]
-        if used:
+        if only_torch:
             raise UsageError(
-                f"{', '.join(used)}: only the torch backend has this", todo="Add --backend torch"
+                f"{', '.join(only_torch)}: only the torch backend has this",
+                todo="Add --backend torch",
             )
         return
     if model == SHIPPED_MODEL:
@@ -100,13 +88,8 @@ def check_backend(
     from engine.torch.names import check_device, is_gguf
     from engine.torch.packages import require
 
-    check_device(torch_flags.get("--device") or "")
+    check_device(device)
     require(gguf=engine.model == SMOLLM2 or is_gguf(engine.model))
-
-
-def given_torch_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the torch backend -> value on the command line."""
-    return {flag: getattr(args, flag[2:].replace("-", "_")) for flag in TORCH_FLAGS}
 
 
 def torch_model(home: Home, engine: EngineSettings) -> str:

@@ -1,8 +1,7 @@
 """`checkpoints` and `tokens`: checkpoints and token logs, read from the embedded engine."""
 
-import argparse
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from console.backend.swarm_report import addresses, choose, no_engine
 from console.cli.common import existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.engine.model_export import ModelExport
-from console.cli.options import add_server, add_swarm_url, add_verbs, add_yes
+from console.cli.options import SERVER, SWARM_URL, YES, Args, argument, flag, one_of, takes
 from console.cli.output import output
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
@@ -30,19 +29,6 @@ LONGEST_NAME = 64
 
 _NO_ROUTE = "this server has no checkpoints and tokens: it is not the embedded engine"
 
-_VERBS = (
-    ("list", "list all checkpoints, newest first; the default verb"),
-    ("save", "save the current policy under a name"),
-    ("restore", "restore a checkpoint, or `base`; the engine must be OFFLINE"),
-    ("prune", "delete all named checkpoints but the newest"),
-    ("export", "write a checkpoint as a safetensors file, of the torch backend as a folder"),
-    ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
-)
-_OF_ONE_SERVER = ("export", "import")
-"""Verbs that refuse `--all`."""
-_ASKING = ("restore", "prune")
-"""Verbs that ask, and so need `--yes` without a terminal."""
-
 
 class EngineRefused(AjetError):
     """The engine refuses; the message is its own."""
@@ -52,100 +38,127 @@ class _NoRoute(EngineRefused):
     """The server does not have the route."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the verbs of `checkpoints` and their arguments."""
-    parser.set_defaults(handler=checkpoints, verb="list")
-    _add_common(parser)
-    for verb, subparser in add_verbs(parser, _VERBS):
-        _add_common(subparser, verb, default=argparse.SUPPRESS)
-        if verb in ("save", "restore", "import"):
-            subparser.add_argument("name", metavar="NAME")
-        if verb == "export":
-            subparser.add_argument(
-                "name", metavar="NAME|STEP", help="a checkpoint, or its global step"
-            )
-        if verb == "import":
-            subparser.add_argument("file", type=Path, metavar="FILE")
-        if verb == "export":
-            subparser.add_argument(
-                "file",
-                type=Path,
-                metavar="FILE|DIR",
-                help="new file; a new folder with the torch backend",
-            )
-            subparser.add_argument("--half", action="store_true", help="float16: half the size")
-            subparser.add_argument(
-                "--merge",
-                action="store_true",
-                help="torch backend: the whole model instead of the adapter; needs its base here",
-            )
-        if verb == "prune":
-            subparser.add_argument(
-                "keep", type=int, metavar="KEEP", help="number of checkpoints to keep"
-            )
+EVERY = one_of(SERVER, flag("--all", "every swarm server, one after the other"))
+NAME = argument("name")
 
 
-def add_tokens(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `tokens`."""
-    parser.set_defaults(handler=tokens)
-    parser.add_argument("episode", metavar="EPISODE", help="uuid of the episode")
-    parser.add_argument("--all", action="store_true", help="show the prompt's tokens as well")
-    add_server(parser)
-    add_swarm_url(parser)
+@takes(EVERY, SWARM_URL)
+def listed(args: Args) -> int:
+    """List the checkpoints."""
+    return _each(args, lambda engine: _list(engine, args))
 
 
-def _add_common(parser: argparse.ArgumentParser, verb: str = "", **default: Any) -> None:
-    """Add the options that `checkpoints` accepts before and after its verb.
+@takes(NAME, EVERY, SWARM_URL)
+def save(args: Args) -> int:
+    """Save the policy."""
 
-    The help of a verb omits those that it refuses or does not need.
+    def act(engine: "_Engine") -> None:
+        row = engine.request("POST", "/ajetc/checkpoints", json={"name": args.name})
+        _report(args, engine, f"saved {row['name']} at step {row['step']}", **row)
+
+    return _each(args, act, f"save {_checked(args)}")
+
+
+@takes(NAME, EVERY, YES, SWARM_URL)
+def restore(args: Args) -> int:
+    """Restore a checkpoint after a question."""
+
+    def act(engine: "_Engine") -> None:
+        row = engine.request("POST", "/ajetc/restore", json={"name": args.name})
+        done = f"restored {row['name']}, step {row['step']}; start the engine to continue from it"
+        _report(args, engine, done, **row)
+
+    return _each(args, act, f"restore {_checked(args)}", asks={"name": args.name})
+
+
+@takes(argument("keep", "number of checkpoints to keep", type=int), EVERY, YES, SWARM_URL)
+def prune(args: Args) -> int:
+    """Delete checkpoints after a question."""
+    if args.keep < 0:
+        raise UsageError(f"KEEP cannot be {args.keep}", "checkpoints prune", "Give 0 or more")
+
+    def act(engine: "_Engine") -> None:
+        deleted = engine.request("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
+        done = f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete"
+        _report(args, engine, done, deleted=deleted)
+
+    return _each(args, act, f"prune, keeping {args.keep},", asks={"keep": args.keep})
+
+
+@takes(
+    argument("name", "a checkpoint, or its global step", metavar="NAME|STEP"),
+    argument(
+        "file", "new file; a new folder with the torch backend", type=Path, metavar="FILE|DIR"
+    ),
+    flag("--half", "float16: half the size"),
+    flag("--merge", "torch backend: the whole model instead of the adapter; needs its base here"),
+    SERVER,
+    SWARM_URL,
+)
+def export(args: Args) -> int:
+    """Write a checkpoint to a file or folder."""
+    return _each(args, lambda engine: _export(engine, args), f"export {_checked(args)}")
+
+
+@takes(NAME, argument("file", type=Path), SERVER, SWARM_URL)
+def imported(args: Args) -> int:
+    """Import a checkpoint."""
+    return _each(args, lambda engine: _import(engine, args), f"import {_checked(args)}")
+
+
+def _each(
+    args: Args,
+    act: "Callable[[_Engine], None]",
+    planned: str = "",
+    asks: Mapping[str, Any] | None = None,
+) -> int:
+    """Act on the engines that the command line chooses, one after the other.
 
     Args:
-        parser: The parser of the command, or of a verb.
-        verb: The verb; empty for the command.
-        default: For a verb `default=argparse.SUPPRESS`; otherwise the verb's default would
-            overwrite the option in front of it.
+        args: The parsed command line.
+        act: What is done on each.
+        planned: What a dry run says; empty for a verb that only reads.
+        asks: Arguments of the command, where the operator is asked first.
+
+    Raises:
+        AjetError: the only engine refuses or does not answer.
     """
-    every = "every swarm server, one after the other"
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help=argparse.SUPPRESS if verb in _OF_ONE_SERVER else every,
-        **default,
-    )
-    if verb in ("", *_ASKING):
-        add_yes(parser, **default)
-    else:
-        parser.add_argument("--yes", action="store_true", help=argparse.SUPPRESS, **default)
-    add_server(parser, **default)
-    add_swarm_url(parser, **default)
-
-
-def checkpoints(args: argparse.Namespace) -> int:
-    """Run the verb of `args.verb`: list, save, restore, prune, export or import."""
-    _check_values(args)
     home = existing_home(args)
     known = _servers(args, home)
     every = getattr(args, "all", False)
-    chosen = known.items() if every else [choose(known, args)]
+    chosen = known.items() if every else [choose(known, args.server)]
     engines = [_Engine(*server, None if args.swarm_url else home) for server in chosen]
-    verb: str = args.verb
-    if every and (args.server or verb in _OF_ONE_SERVER):
-        raise UsageError("--all is not possible here", "checkpoints", "Choose one server")
-    if verb in _ASKING and not args.yes and not _agreed(args, home, engines):
+    if asks is not None and not args.yes and not _agreed(args, home, engines, asks):
         return 1
-    if output().dry_run and args.verb != "list":
+    if output().dry_run:
         for engine in engines:
             engine.request("GET", "/ajetc/checkpoints")
-            named = f" {args.name}" if hasattr(args, "name") else f", keeping {args.keep},"
-            say(output().plan(f"would {verb}{named} on {engine.name} ({engine.url})"))
+            say(output().plan(f"would {planned} on {engine.name} ({engine.url})"))
         return 0
     if not every:
-        _run_verb(engines[0], verb, args)
+        act(engines[0])
         return 0
-    return max([_run_one(engine, verb, args) for engine in engines], default=0)
+    failed = False
+    for engine in engines:
+        say(f"{one_line(engine.name, 40)}  {engine.url}")
+        try:
+            act(engine)
+        except AjetError as error:
+            failed = True
+            if args.json:
+                say_json({"server": engine.name, "ok": False, "message": str(error)})
+            say(f"FAILED  {one_line(str(error), 300)}")
+    return int(failed)
 
 
-def _servers(args: argparse.Namespace, home: Home) -> dict[str, str]:
+def _report(args: Args, engine: "_Engine", line: str, **fields: Any) -> None:
+    """Print what was done on an engine."""
+    if args.json:
+        say_json({"server": engine.name, "url": engine.url, **fields})
+    say(line)
+
+
+def _servers(args: Args, home: Home) -> dict[str, str]:
     """Return the URL of each server: from the flags, the running proxy or the settings."""
     if args.swarm_url:
         return addresses(settings_of(home, args.swarm_url), home)
@@ -154,21 +167,20 @@ def _servers(args: argparse.Namespace, home: Home) -> dict[str, str]:
     return addresses(settings, home)
 
 
-def _check_values(args: argparse.Namespace) -> None:
-    """Refuse an impossible number or name before asking the engine or the operator."""
-    if getattr(args, "keep", 0) < 0:
-        raise UsageError(f"KEEP cannot be {args.keep}", "checkpoints prune", "Give 0 or more")
-    name: str | None = getattr(args, "name", None)
-    if name is None:
-        return
+def _checked(args: Args) -> str:
+    """Return the name of a checkpoint; refuse an impossible one before the engine is asked."""
+    name: str = args.name
     if not name.strip():
-        raise UsageError("the name is empty", f"checkpoints {args.verb}", "Name the checkpoint")
+        raise UsageError("the name is empty", args.words, "Name the checkpoint")
     if len(name) > LONGEST_NAME:
         what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
-        raise UsageError(what, f"checkpoints {args.verb}", "Give a shorter one")
+        raise UsageError(what, args.words, "Give a shorter one")
+    return name
 
 
-def _agreed(args: argparse.Namespace, home: Home, engines: "Sequence[_Engine]") -> bool:
+def _agreed(
+    args: Args, home: Home, engines: "Sequence[_Engine]", values: Mapping[str, Any]
+) -> bool:
     """Ask once for all engines, showing what a restore or a prune loses on each.
 
     Raises:
@@ -187,51 +199,13 @@ def _agreed(args: argparse.Namespace, home: Home, engines: "Sequence[_Engine]") 
             servers[engine.name] = Server(name=engine.name, url=engine.url, lost=str(error))
     targets = [Target(engine.name, engine.url) for engine in engines]
     aim = Aim(home, "", targets, State(servers=servers))
-    values = {"name": args.name} if args.verb == "restore" else {"keep": args.keep}
-    return agreed(args, aim, f"engine.{args.verb}", **values)
+    return agreed(args, aim, args.order_name, **values)
 
 
-def _run_one(engine: "_Engine", verb: str, args: argparse.Namespace) -> int:
-    """Run the verb on one of several servers, print its name, and return its exit code."""
-    say(f"{one_line(engine.name, 40)}  {engine.url}")
-    try:
-        _run_verb(engine, verb, args)
-    except AjetError as error:
-        if args.json:
-            say_json({"server": engine.name, "ok": False, "message": str(error)})
-        say(f"FAILED  {one_line(str(error), 300)}")
-        return 1
-    return 0
-
-
-def _run_verb(engine: "_Engine", verb: str, args: argparse.Namespace) -> None:
-    def data(**fields: Any) -> None:
-        if args.json:
-            say_json({"server": engine.name, "url": engine.url, **fields})
-
-    if verb == "list":
-        data(checkpoints=_list(engine))
-    elif verb == "save":
-        row = engine.request("POST", "/ajetc/checkpoints", json={"name": args.name})
-        data(**row)
-        say(f"saved {row['name']} at step {row['step']}")
-    elif verb == "restore":
-        row = engine.request("POST", "/ajetc/restore", json={"name": args.name})
-        data(**row)
-        say(f"restored {row['name']}, step {row['step']}; start the engine to continue from it")
-    elif verb == "prune":
-        deleted = engine.request("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
-        data(deleted=deleted)
-        say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
-    elif verb == "export":
-        _export(engine, args)
-    else:
-        _import(engine, args)
-
-
-def _list(engine: "_Engine") -> list[dict[str, Any]]:
-    """Print the checkpoints, and return them."""
+def _list(engine: "_Engine", args: Args) -> None:
     rows: list[dict[str, Any]] = engine.request("GET", "/ajetc/checkpoints")
+    if args.json:
+        say_json({"server": engine.name, "url": engine.url, "checkpoints": rows})
     if not rows:
         say("no checkpoint yet: the first policy update saves the first one")
     for row in rows:
@@ -240,10 +214,9 @@ def _list(engine: "_Engine") -> list[dict[str, Any]]:
         name = one_line(str(row["name"]), 64)
         step = "damaged" if row["damaged"] else f"step {row['step']}"
         say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
-    return rows
 
 
-def _export(engine: "_Engine", args: argparse.Namespace) -> None:
+def _export(engine: "_Engine", args: Args) -> None:
     target: Path = args.file
     model = engine.find("/ajetc/checkpoints/model")
     name = _name_of(engine, args.name)
@@ -280,7 +253,7 @@ def _name_of(engine: "_Engine", name: str) -> str:
     return str(same[0]["name"]) if same else step_name
 
 
-def _import(engine: "_Engine", args: argparse.Namespace) -> None:
+def _import(engine: "_Engine", args: Args) -> None:
     source: Path = args.file
     try:
         data = source.read_bytes()
@@ -290,10 +263,16 @@ def _import(engine: "_Engine", args: argparse.Namespace) -> None:
     say(f"the policy continues from {source} as {row['name']}; start the engine")
 
 
-def tokens(args: argparse.Namespace) -> int:
+@takes(
+    argument("episode", "uuid of the episode"),
+    flag("--all", "show the prompt's tokens as well"),
+    SERVER,
+    SWARM_URL,
+)
+def tokens(args: Args) -> int:
     """Print each token of an episode."""
     home = existing_home(args)
-    chosen = choose(_servers(args, home), args)
+    chosen = choose(_servers(args, home), args.server)
     engine = _Engine(*chosen, None if args.swarm_url else home)
     token_log = engine.request("GET", f"/ajetc/tokens/{args.episode}")
     if args.json:

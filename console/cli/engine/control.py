@@ -1,61 +1,35 @@
 """`engine-start`, `engine-stop` and the other engine commands except those about the job."""
 
-import argparse
 import asyncio
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean, one_line
+from console.cli.commands import about
 from console.cli.common import (
-    cert_of,
     confirm,
+    connected,
     existing_home,
     need_proxy,
-    token_of,
 )
-from console.cli.engine.job_source import add_job_source, add_wait
-from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
-from console.cli.options import add_swarm_url, add_yes
+from console.cli.engine.job_source import JOB_SOURCE, NO_WAIT
+from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
+from console.cli.options import (
+    PROXY,
+    REASON,
+    SERVER,
+    SERVERS,
+    SWARM_URL,
+    YES,
+    Args,
+    argument,
+    takes,
+)
 from core.commands import COMMANDS
 from core.control_payloads import DETAILS_CAP
 
 
-def add_start(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-start`."""
-    add_targets(parser, start)
-    add_swarm_url(parser)
-    add_yes(parser)
-    add_job_source(parser)
-    add_wait(parser)
-
-
-def add_stop(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-stop`."""
-    add_targets(parser, stop)
-    add_swarm_url(parser)
-    add_yes(parser)
-
-
-def add_plain(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-cancel` and `engine-resume`."""
-    add_targets(parser, plain)
-
-
-def add_reset(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-reset`."""
-    add_targets(parser, confirmed)
-    add_yes(parser)
-
-
-def add_abort_episode(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-abort-episode`."""
-    add_targets(parser, confirmed, every=False)
-    about = COMMANDS["engine.abort_episode"].args[0].help
-    parser.add_argument("episode", metavar="EPISODE", help=about)
-    parser.add_argument("--reason", metavar="TEXT", help="why")
-    add_yes(parser)
-
-
-def start(args: argparse.Namespace) -> int:
+@takes(SERVERS, JOB_SOURCE, NO_WAIT, YES, SWARM_URL, PROXY, notes=(RESULT,))
+def start(args: Args) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
     from console.cli.engine.job_source import job_args, requested_job
@@ -78,7 +52,8 @@ def start(args: argparse.Namespace) -> int:
     return each(args, aim, one)
 
 
-def stop(args: argparse.Namespace) -> int:
+@takes(SERVERS, YES, SWARM_URL, PROXY, notes=(RESULT,))
+def stop(args: Args) -> int:
     """Stop the engine after showing what is lost."""
     from console.cli.engine.direct import stop_directly
 
@@ -94,38 +69,48 @@ def stop(args: argparse.Namespace) -> int:
     return each(args, aim, one)
 
 
-def plain(args: argparse.Namespace) -> int:
+@takes(SERVERS, PROXY, notes=(RESULT,))
+def plain(args: Args) -> int:
     """Send a command that needs a proxy but no confirmation."""
     aim = aimed(args, proxy=need_proxy(args, existing_home(args)))
     return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
-def confirmed(args: argparse.Namespace) -> int:
-    """Send a command that needs a proxy and, because it destroys something, a confirmation."""
-    proxy = need_proxy(args, existing_home(args))
-    aim = aimed(args, with_state=not args.yes, proxy=proxy)
-    if args.order_name == "engine.abort_episode":
-        if not args.yes:
-            asyncio.run(_check_episode(args, aim))
-        loss = "the episode, also for the client that claimed it"
-        yes = confirm(f"Abort an episode {args.episode}", loss, args.yes)
-    else:
-        yes = agreed(args, aim, args.order_name)
-    if not yes:
+@takes(SERVERS, YES, PROXY, notes=(RESULT,))
+def reset(args: Args) -> int:
+    """Send a command that destroys something after showing what is lost."""
+    aim = aimed(args, with_state=not args.yes, proxy=need_proxy(args, existing_home(args)))
+    if not agreed(args, aim, args.order_name):
         return 1
     return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
-async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
+@takes(
+    argument("episode", about("engine.abort_episode", "episode")),
+    REASON,
+    SERVER,
+    YES,
+    PROXY,
+    notes=(RESULT,),
+)
+def abort_episode(args: Args) -> int:
+    """Abort an episode after a question."""
+    aim = aimed(args, with_state=not args.yes, proxy=need_proxy(args, existing_home(args)))
+    if not args.yes:
+        asyncio.run(_check_episode(args, aim))
+    loss = "the episode, also for the client that claimed it"
+    if not confirm(f"Abort an episode {args.episode}", loss, args.yes):
+        return 1
+    return each(args, aim, lambda target: _send_plain(args, aim, target))
+
+
+async def _check_episode(args: Args, aim: Aim) -> None:
     """Check that the episode exists, before asking the operator.
 
     Raises:
         AjetError: no claimed episode has this id, or several do.
     """
-    from proxy.control.client import ControlClient
-
-    home = aim.home
-    async with ControlClient(aim.proxy, token_of(args, home), cert=cert_of(home)) as client:
+    async with connected(args) as client:
         details = await client.server_details(aim.targets[0].name)
     uuids = [episode.uuid for episode in details.episodes]
     matches = [uuid for uuid in uuids if uuid.startswith(args.episode)]
@@ -136,7 +121,7 @@ async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
     raise AjetError(f"{what} with `{one_line(args.episode, 60)}`", todo=todo)
 
 
-async def _send_plain(args: argparse.Namespace, aim: Aim, target: Target) -> str:
+async def _send_plain(args: Args, aim: Aim, target: Target) -> str:
     known = {arg.name for arg in COMMANDS[args.order_name].args} - {"server"}
     values = {name: getattr(args, name, None) for name in known}
     return await send(args, aim, args.order_name, {**values, "server": target.name or None})

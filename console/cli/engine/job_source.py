@@ -1,6 +1,5 @@
 """The job that a command sends: from a file, a preset or single fields, or the saved job."""
 
-import argparse
 import contextlib
 import os
 import sys
@@ -10,35 +9,30 @@ from typing import NoReturn
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import cert_of, settings_of, token_of
 from console.cli.engine.target import Aim, Target
+from console.cli.options import Args, flag, one_of, option
 from core.commands.table import PRESETS
 from core.control_payloads import JobInfo
 
 CAP = 1_000_000
 
 
-def add_wait(parser: argparse.ArgumentParser) -> None:
-    """Add the option of the commands that start an engine."""
-    parser.add_argument("--no-wait", action="store_true", help="do not wait until the engine rolls")
-
-
-def add_job_source(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a job."""
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--file", type=Path, metavar="FILE", help="the job as YAML; - is standard input"
-    )
-    source.add_argument("--preset", choices=PRESETS, help="a shipped job, or the one last sent")
-    parser.add_argument(
+NO_WAIT = flag("--no-wait", "do not wait until the engine rolls")
+JOB_SOURCE = (
+    one_of(
+        option("--file", "FILE", "the job as YAML; - is standard input", type=Path),
+        option("--preset", None, "a shipped job, or the one last sent", choices=PRESETS),
+    ),
+    option(
         "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change one field: model, gpus, nodes, batch, repeats, lr, epochs, kl, temperature, "
-        "rule, prompt, response, turn, window",
-    )
+        "FIELD=VALUE",
+        "change one field: model, gpus, nodes, batch, repeats, lr, epochs, kl, temperature, rule, "
+        "prompt, response, turn, window",
+        multiple=True,
+    ),
+)
 
 
-async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[str, str | None]:
+async def job_args(args: Args, aim: Aim, target: Target) -> dict[str, str | None]:
     """Return the arguments of the command that starts a server: the job and its model.
 
     Raises:
@@ -55,9 +49,7 @@ def remote_model() -> str:
     return os.environ.get("REMOTE_MODEL_PATH", "")
 
 
-async def requested_job(
-    args: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
-) -> str:
+async def requested_job(args: Args, aim: Aim, target: Target, *, needed: bool = False) -> str:
     """Return the job that the flags choose for one server, as YAML.
 
     Args:
@@ -90,9 +82,7 @@ def _unmasked(aim: Aim, target: Target, text: str) -> str:
     return JobStore.beside(aim.home.journal).restored(target.name, text)
 
 
-async def base_job(
-    args: argparse.Namespace, aim: Aim, target: Target, needed: bool
-) -> tuple[str, str]:
+async def base_job(args: Args, aim: Aim, target: Target, needed: bool) -> tuple[str, str]:
     """Return the job before single fields are changed, and where it comes from."""
     if aim.proxy:
         info = await job_info(args, aim, target)
@@ -139,7 +129,7 @@ def _last_sent(aim: Aim, target: Target) -> str:
     return ""  # there is no journal, or it cannot be read
 
 
-async def job_info(args: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:
+async def job_info(args: Args, aim: Aim, target: Target) -> JobInfo:
     """Return the proxy's information about the jobs of a server."""
     from proxy.control.client import ControlClient
 

@@ -1,13 +1,12 @@
 """`engine-job` and `engine-apply`: show or save an engine's job, and restart the engine with it."""
 
-import argparse
 import asyncio
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import say, say_json, settings_of
 from console.cli.engine.job_source import (
-    add_job_source,
-    add_wait,
+    JOB_SOURCE,
+    NO_WAIT,
     base_job,
     job_args,
     job_info,
@@ -15,34 +14,24 @@ from console.cli.engine.job_source import (
     requested_job,
 )
 from console.cli.engine.steps import send_with_steps
-from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
-from console.cli.options import add_swarm_url, add_yes
+from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
+from console.cli.options import PROXY, SERVERS, SWARM_URL, YES, Args, flag, one_of, takes
 from console.cli.output import output
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-job`."""
-    add_targets(parser, job)
-    add_swarm_url(parser)
-    add_job_source(parser)
-    show = parser.add_mutually_exclusive_group()
-    show.add_argument("--check", action="store_true", help="check the job, save nothing")
-    show.add_argument(
-        "--diff", action="store_true", help="show the differences from the server's running job"
-    )
-    show.add_argument("--running", action="store_true", help="show the server's running job")
-
-
-def add_apply(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `engine-apply`."""
-    add_targets(parser, apply)
-    add_swarm_url(parser)
-    add_yes(parser)
-    add_job_source(parser)
-    add_wait(parser)
-
-
-def job(args: argparse.Namespace) -> int:
+@takes(
+    SERVERS,
+    JOB_SOURCE,
+    SWARM_URL,
+    PROXY,
+    one_of(
+        flag("--check", "check the job, save nothing"),
+        flag("--diff", "show the differences from the server's running job"),
+        flag("--running", "show the server's running job"),
+    ),
+    notes=(RESULT,),
+)
+def job(args: Args) -> int:
     """Show, check or save the job of a server."""
     aim = aimed(args)
     if args.diff or args.running:
@@ -68,7 +57,8 @@ def job(args: argparse.Namespace) -> int:
     return each(args, aim, one)
 
 
-def apply(args: argparse.Namespace) -> int:
+@takes(SERVERS, JOB_SOURCE, NO_WAIT, YES, SWARM_URL, PROXY, notes=(RESULT,))
+def apply(args: Args) -> int:
     """Stop the engine, send the job and start again, after showing what is lost."""
     from console.cli.engine.start import show_first_jobs
 
@@ -92,7 +82,7 @@ def apply(args: argparse.Namespace) -> int:
 # --- which job -----------------------------------------------------------------------------------
 
 
-async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
+async def _check_for_server(args: Args, aim: Aim, target: Target, text: str) -> str:
     """Check a job and describe the result, with the keys that are added for an AgentJet server.
 
     Raises:
@@ -128,7 +118,7 @@ def _check(target: Target, text: str, *, embedded: bool) -> str:
 # --- show ----------------------------------------------------------------------------------------
 
 
-def _show(args: argparse.Namespace, aim: Aim) -> int:
+def _show(args: Args, aim: Aim) -> int:
     """Print the job that a start would use."""
     from ajet_swarm.protocol.job_secrets import masked
 
@@ -143,7 +133,7 @@ def _show(args: argparse.Namespace, aim: Aim) -> int:
     return 0
 
 
-def _show_running(args: argparse.Namespace, aim: Aim) -> int:
+def _show_running(args: Args, aim: Aim) -> int:
     """Print the server's running job, or its differences from the job of the next start."""
     from console.models.job_form import change_words, difference
 

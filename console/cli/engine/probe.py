@@ -1,6 +1,5 @@
 """`try` and `try-stop`: send the policy one prompt, without training on it."""
 
-import argparse
 import asyncio
 import secrets
 import sys
@@ -8,14 +7,14 @@ import time
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
-from console.cli.commands import send
+from console.cli.commands import about, send
 from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
-from console.cli.options import add_json, add_proxy_access, add_server
+from console.cli.options import PROXY, SERVER, Args, argument, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
-from core.commands import COMMANDS, validate
+from core.commands import validate
 from core.state import Probe, State
 from proxy.control.client import ControlClient
 
@@ -30,36 +29,20 @@ LAST = 3
 """Number of earlier answers shown after the new one."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `try`."""
-    parser.set_defaults(handler=try_prompt)
-    parser.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
-    add_server(parser)
-    parser.add_argument(
-        "--last", type=int, default=LAST, metavar="N", help=f"show N earlier answers ({LAST})"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="cancel after S seconds (600)"
-    )
-    add_json(parser)
-    add_proxy_access(parser)
-
-
-def add_stop(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `try-stop`."""
-    parser.set_defaults(handler=stop)
-    about = COMMANDS["engine.try_stop"].args[0].help
-    parser.add_argument("try_id", nargs="?", metavar="TRY", help=about)
-    add_json(parser)
-    add_proxy_access(parser)
-
-
-def stop(args: argparse.Namespace) -> int:
+@takes(argument("try_id", about("engine.try_stop", "try_id"), required=False, metavar="TRY"), PROXY)
+def stop(args: Args) -> int:
     """Cancel a try."""
     return send(args, existing_home(args), "engine.try_stop", {"try_id": args.try_id})
 
 
-def try_prompt(args: argparse.Namespace) -> int:
+@takes(
+    argument("prompt", "the prompt; - reads standard input"),
+    SERVER,
+    option("--last", "N", f"show N earlier answers ({LAST})", type=int, default=LAST),
+    option("--timeout", "S", "cancel after S seconds (600)", type=float, default=600.0),
+    PROXY,
+)
+def try_prompt(args: Args) -> int:
     """Send the prompt, wait, and show the answer with earlier ones.
 
     Returns:
@@ -77,7 +60,7 @@ def try_prompt(args: argparse.Namespace) -> int:
     return asyncio.run(_try(args, prompt))
 
 
-async def _try(args: argparse.Namespace, prompt: str) -> int:
+async def _try(args: Args, prompt: str) -> int:
     home = existing_home(args)
     try_id = secrets.token_hex(4)
     values = validate("engine.try", {"prompt": prompt, "server": args.server, "try_id": try_id})
@@ -147,7 +130,7 @@ async def _wait_finished(client: ControlClient, try_id: str, *, quiet: bool) -> 
         pause = min(1.0, pause * 1.3)
 
 
-def _show(args: argparse.Namespace, state: State, probe: Probe) -> None:
+def _show(args: Args, state: State, probe: Probe) -> None:
     shown = compared(state, probe.try_id, 1 + args.last)
     if args.json:
         say_json({"try": probe, "last": shown[1:]})

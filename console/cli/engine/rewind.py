@@ -1,15 +1,14 @@
 """`progress-rewind`: back to the weights of the best verified step."""
 
-import argparse
 import asyncio
 import sys
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from console.cli.commands import about
 from console.cli.common import cert_of, existing_home, need_proxy, token_of
-from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
-from console.cli.options import add_yes
-from core.commands import COMMANDS
+from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
+from console.cli.options import PROXY, SERVER, YES, Args, option, takes
 from core.control_payloads import RewindPlan
 
 COMMAND = "progress.rewind"
@@ -17,15 +16,14 @@ _TEXT = 1000
 """Maximum length of one line of a plan."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `progress-rewind`."""
-    add_targets(parser, rewind, every=False)
-    about = {arg.name: arg.help for arg in COMMANDS[COMMAND].args}
-    parser.add_argument("--path", metavar="PATH", default="", help=about["path"])
-    add_yes(parser)
-
-
-def rewind(args: argparse.Namespace) -> int:
+@takes(
+    option("--path", "PATH", about(COMMAND, "path"), default=""),
+    SERVER,
+    YES,
+    PROXY,
+    notes=(RESULT,),
+)
+def rewind(args: Args) -> int:
     """Show what the rewind restores and loses, ask, and rewind."""
     aim = aimed(args, with_state=True, proxy=need_proxy(args, existing_home(args)))
     plan = asyncio.run(_plan(args, aim))
@@ -44,7 +42,7 @@ def rewind(args: argparse.Namespace) -> int:
     return each(args, aim, one)
 
 
-async def _plan(args: argparse.Namespace, aim: Aim) -> RewindPlan:
+async def _plan(args: Args, aim: Aim) -> RewindPlan:
     from proxy.control.client import ControlClient
 
     async with ControlClient(aim.proxy, token_of(args, aim.home), cert=cert_of(aim.home)) as client:

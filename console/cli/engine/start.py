@@ -1,6 +1,5 @@
 """The confirmation before the first start of an AgentJet server: it shows the job to send."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, say, snapshot
 from console.cli.engine.target import Aim, Target
+from console.cli.options import Args
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class FirstStart:
     """The job as it will be sent, with its secrets masked."""
 
 
-def agreed_to_start(args: argparse.Namespace, aim: Aim) -> bool:
+def agreed_to_start(args: Args, aim: Aim) -> bool:
     """Show the job for each AgentJet server that never got one from here, and ask once.
 
     Without a proxy, the earlier jobs of a server are unknown: its job is always shown.
@@ -37,7 +37,7 @@ def agreed_to_start(args: argparse.Namespace, aim: Aim) -> bool:
     return False
 
 
-def show_first_jobs(args: argparse.Namespace, aim: Aim, *, keeps: bool = True) -> str:
+def show_first_jobs(args: Args, aim: Aim, *, keeps: bool = True) -> str:
     """Print the first job of each AgentJet server as it will be sent.
 
     The job of the embedded engine is not shown.
@@ -63,14 +63,12 @@ def show_first_jobs(args: argparse.Namespace, aim: Aim, *, keeps: bool = True) -
     return ", ".join(one_line(start.target.name, 40) for start in first)
 
 
-async def _first_starts(args: argparse.Namespace, aim: Aim, keeps: bool) -> Sequence[FirstStart]:
+async def _first_starts(args: Args, aim: Aim, keeps: bool) -> Sequence[FirstStart]:
     starts = [await _first_start(args, aim, target, keeps) for target in aim.targets]
     return [start for start in starts if start is not None]
 
 
-async def _first_start(
-    args: argparse.Namespace, aim: Aim, target: Target, keeps: bool
-) -> FirstStart | None:
+async def _first_start(args: Args, aim: Aim, target: Target, keeps: bool) -> FirstStart | None:
     from console.cli.engine.job_source import job_info, requested_job
     from console.models.job_form import for_server, masked
 

@@ -1,6 +1,5 @@
 """Commands of the proxy that take several steps: print each step, cancel on an interrupt."""
 
-import argparse
 import asyncio
 import contextlib
 import sys
@@ -10,6 +9,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.cli.common import cert_of, token_of
 from console.cli.engine.target import Aim, Target, send
+from console.cli.options import Args
 from console.cli.output import output
 from core.events import WorkChanged
 
@@ -24,7 +24,7 @@ LEFT_LIMIT = 30.0
 
 
 async def send_with_steps(
-    args: argparse.Namespace, aim: Aim, target: Target, name: str, values: dict[str, str | None]
+    args: Args, aim: Aim, target: Target, name: str, values: dict[str, str | None]
 ) -> str:
     """Send a command, print its steps, and wait until the engine rolls; an interrupt cancels it.
 

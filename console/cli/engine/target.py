@@ -1,6 +1,5 @@
 """The swarm servers that a command is sent to: their choice, their URLs, and what each loses."""
 
-import argparse
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from console.cli.common import (
     snapshot,
     token_of,
 )
-from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.cli.options import Args
 from core.commands import COMMANDS
 from core.commands.plan import plan
 from core.events.server import PoolChanged
@@ -30,29 +29,6 @@ from core.runtime.home import Home
 from core.state import Server, State
 
 RESULT = "One result line per server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
-
-
-def add_targets(
-    parser: argparse.ArgumentParser,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    every: bool = True,
-) -> None:
-    """Add the options of all engine commands: `--json`, the servers and the proxy.
-
-    Args:
-        parser: The command's parser.
-        run: Carries out the command and returns the exit code.
-        every: Whether the command can be sent to all servers at once.
-    """
-    parser.set_defaults(handler=run)
-    add_note(parser, RESULT)
-    add_json(parser, "print the results as JSON")
-    which = parser.add_mutually_exclusive_group()
-    add_server(which)
-    if every:
-        which.add_argument("--all", action="store_true", help="every swarm server")
-    add_proxy_access(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +58,7 @@ class Aim:
 Action = Callable[[Target], Awaitable[str]]
 
 
-def aimed(args: argparse.Namespace, *, with_state: bool = False, proxy: str | None = None) -> Aim:
+def aimed(args: Args, *, with_state: bool = False, proxy: str | None = None) -> Aim:
     """Return the servers that the command line chooses, and how they are reached.
 
     Args:
@@ -110,16 +86,16 @@ def aimed(args: argparse.Namespace, *, with_state: bool = False, proxy: str | No
         raise AjetError("the proxy knows no swarm server", proxy)
     if every:
         return Aim(home, proxy, [Target(*item) for item in known.items()], state)
-    return Aim(home, proxy, [Target(*choose(known, args))], state)
+    return Aim(home, proxy, [Target(*choose(known, args.server))], state)
 
 
-async def send(args: argparse.Namespace, aim: Aim, name: str, values: dict[str, Any]) -> str:
+async def send(args: Args, aim: Aim, name: str, values: dict[str, Any]) -> str:
     """Send a command to the proxy and return its message."""
     home = aim.home
     return await send_command(aim.proxy, token_of(args, home), name, values, cert_of(home))
 
 
-def each(args: argparse.Namespace, aim: Aim, action: Action) -> int:
+def each(args: Args, aim: Aim, action: Action) -> int:
     """Run the action for all servers at once and print each result.
 
     Returns:
@@ -157,9 +133,7 @@ async def _every(action: Action, targets: Sequence[Target]) -> list[tuple[str, b
     return [task.result() for task in running]
 
 
-def agreed(
-    args: argparse.Namespace, aim: Aim, command: str, act: str = "", /, **values: Any
-) -> bool:
+def agreed(args: Args, aim: Aim, command: str, act: str = "", /, **values: Any) -> bool:
     """Ask once for all servers, showing what a command loses on each.
 
     Args:

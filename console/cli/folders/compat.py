@@ -1,6 +1,5 @@
 """`compat`: write a package `ajet`, so that AgentJet scripts run with unchanged imports."""
 
-import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,28 +9,21 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.compat_paths import MODULES
 from console.cli.common import say, say_json
-from console.cli.options import add_note
+from console.cli.options import Args, argument, takes
 from console.cli.output import output
 
 MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
 """A line in every file this command writes; a file without it was written by something else."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=compat)
-    add_note(
-        parser,
+@takes(
+    argument("folder", "the package goes into DIR/ajet; created when missing", metavar="DIR"),
+    notes=(
         "Run the script with the Python that ajet-console is installed in. The command never "
         "replaces a package `ajet` that it did not write, and refuses where AgentJet is installed.",
-    )
-    parser.add_argument(
-        "folder", metavar="DIR", help="the package goes into DIR/ajet; created when missing"
-    )
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
-
-
-def compat(args: argparse.Namespace) -> int:
+    ),
+)
+def compat(args: Args) -> int:
     """Write the package, and print how to run a script with it."""
     if not args.folder.strip():
         raise UsageError("no folder is named", "compat", "Give one, such as `compat ./shim`")

@@ -1,6 +1,5 @@
 """`debug-episode`: run one episode of a folder with its full trace, also after each change."""
 
-import argparse
 import asyncio
 import os
 import re
@@ -21,7 +20,7 @@ from console.backend.swarm_report import addresses
 from console.cli.common import open_home, say, say_json, settings_of
 from console.cli.effective import effective
 from console.cli.folders.watch import MOST, FolderWatch
-from console.cli.options import add_note
+from console.cli.options import Args, argument, flag, option, takes
 from console.cli.output import output
 from core.runtime.home import Home, running
 from core.settings import Settings
@@ -34,36 +33,27 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*)"', re.MULTILINE)
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=debug)
-    add_note(
-        parser,
-        "The episode is not trained on. Without a server, the command starts the embedded engine "
-        "and leaves it running.",
-        "Exit code: 0 the episode has a reward, 1 it has none, 2 wrong use.",
-    )
-    parser.add_argument(
+@takes(
+    argument(
         "folder",
-        nargs="?",
+        "folder of the agent; the current one when left out",
+        required=False,
         type=Path,
         default=Path(),
         metavar="DIR",
-        help="folder of the agent; the current one when left out",
-    )
-    parser.add_argument(
-        "--item", default="0", metavar="N", help="index in the dataset, or id of the item (0)"
-    )
-    parser.add_argument("--swarm-url", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
-    parser.add_argument("--train", action="store_true", help="train on the episode")
-    parser.add_argument("--watch", action="store_true", help="run again after each file change")
-    parser.add_argument("--json", action="store_true", help="print the trace as JSON")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="end it after S seconds (600)"
-    )
-
-
-def debug(args: argparse.Namespace) -> int:
+    ),
+    option("--item", "N", "index in the dataset, or id of the item (0)", default="0"),
+    option("--swarm-url", "URL", "swarm server (else AJET_SWARM_URL)"),
+    flag("--train", "train on the episode"),
+    flag("--watch", "run again after each file change"),
+    option("--timeout", "S", "end it after S seconds (600)", type=float, default=600.0),
+    notes=(
+        "The episode is not trained on. Without a server, the command starts the embedded engine "
+        "and leaves it running.",
+        "Exit code: 0 the episode has a reward, 1 it has none, 2 wrong use.",
+    ),
+)
+def debug(args: Args) -> int:
     """Run the episode in a new process each time, so that changed modules are imported again."""
     folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
@@ -94,7 +84,7 @@ def debug(args: argparse.Namespace) -> int:
             time.sleep(POLL_SECONDS)
 
 
-def _run(args: argparse.Namespace, folder: Path, url: str) -> int:
+def _run(args: Args, folder: Path, url: str) -> int:
     command = [sys.executable, "-P", "-m", "ajet_swarm.debug", str(folder), "--item", args.item]
     command += ["--swarm-url", url]
     command += [flag for flag in ("--train", "--json") if getattr(args, flag[2:])]
@@ -143,7 +133,7 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
-def _server(args: argparse.Namespace, home: Home, folder: Path) -> str:
+def _server(args: Args, home: Home, folder: Path) -> str:
     """Return the server's URL; start the embedded engine when it is needed and does not run."""
     settings = settings_of(home, [args.swarm_url]) if args.swarm_url else effective(args, home)
     name, url = next(iter(addresses(settings, home).items()))

@@ -1,6 +1,5 @@
 """`init`: write a folder that trains an agent or an application, from templates."""
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import server_root, web_address
 from console.cli.common import say, say_json
-from console.cli.options import add_note
+from console.cli.options import Args, argument, flag, option, takes
 from console.cli.output import output
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
@@ -44,29 +43,26 @@ KINDS = {
 """Kind of folder -> its description."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=init)
-    add_note(
-        parser,
+@takes(
+    argument(
+        "kind", "; ".join(f"{kind}: {text}" for kind, text in KINDS.items()), choices=tuple(KINDS)
+    ),
+    argument("folder", "the folder; created when missing", type=Path, metavar="DIR"),
+    option("--server", "URL", "swarm server (else AJET_SWARM_URL)"),
+    option("--model", None, "model to train (else REMOTE_MODEL_PATH)"),
+    option("--repeats", "N", "episodes per task (4)", type=int),
+    option("--batch", "N", "tasks per policy update (8)", type=int),
+    option("--gpus", "N", "GPUs of each node of the server (8)", type=int),
+    option("--dataset", "FILE", "JSONL, Parquet or Hugging Face folder"),
+    flag("--yes", "do not ask, take the defaults"),
+    flag("--force", "replace existing files"),
+    notes=(
         "         ajet-console init passive my_app --server http://gpu-box:10086",
         "On a terminal, the command asks for missing values; otherwise it takes the defaults. "
         "Existing files are kept, unless --force is given.",
-    )
-    about = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
-    parser.add_argument("kind", choices=tuple(KINDS), help=about)
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder; created when missing")
-    parser.add_argument("--server", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
-    parser.add_argument("--model", help="model to train (else REMOTE_MODEL_PATH)")
-    parser.add_argument("--repeats", type=int, metavar="N", help="episodes per task (4)")
-    parser.add_argument("--batch", type=int, metavar="N", help="tasks per policy update (8)")
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node of the server (8)")
-    parser.add_argument("--dataset", metavar="FILE", help="JSONL, Parquet or Hugging Face folder")
-    parser.add_argument("--yes", action="store_true", help="do not ask, take the defaults")
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-
-
-def init(args: argparse.Namespace) -> int:
+    ),
+)
+def init(args: Args) -> int:
     """Write the folder."""
     folder: Path = args.folder.expanduser()
     if folder.exists() and not folder.is_dir():
@@ -158,7 +154,7 @@ def _readme(kind: str) -> str:
 # --- the choices ---------------------------------------------------------------------------------
 
 
-def _choices(args: argparse.Namespace, folder: Path) -> Choices:
+def _choices(args: Args, folder: Path) -> Choices:
     ask = not args.yes and sys.stdin.isatty()
     server = args.server or _ask(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
     model = args.model or _ask(ask, "model to train", os.environ.get("REMOTE_MODEL_PATH") or MODEL)

@@ -13,10 +13,6 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plain
 
-PROCESSES = frozenset({"engine", "proxy", "mcp", "completion", "service"})
-"""Verbs without an envelope: they run until they are ended, ask, or print a file for a program."""
-STREAMS = frozenset({"watch"})
-"""Verbs that print one JSON value per line; an error is the last line, in form of an envelope."""
 ANSWERS = frozenset({0, 3, 4})
 """Exit codes of a command that did what it was asked; 3 and 4 are verdicts of `progress`."""
 
@@ -44,13 +40,10 @@ class Output:
 
         Args:
             verb: The command, and its verb: "runs list".
-            json: Whether it has `--json`.
-            dry_run: Whether it has `--dry-run`.
+            json: Whether `--json` is given.
+            dry_run: Whether `--dry-run` is given.
         """
-        name = verb.partition(" ")[0]
-        self.verb, self.dry_run = verb, dry_run
-        self.envelope = json and name not in PROCESSES
-        self.stream = name in STREAMS
+        self.verb, self.dry_run, self.envelope = verb, dry_run, json
 
     def say(self, text: str) -> None:
         """Print a line; in an envelope it becomes a part of `text`."""

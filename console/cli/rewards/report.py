@@ -1,12 +1,11 @@
 """`rewards`: show the reward source, its parts over the last groups, and its last fault."""
 
-import argparse
 import asyncio
 import time
 from typing import Any
 
 from console.cli.common import existing_home, say, say_json, snapshot
-from console.cli.options import add_json, add_proxy_access
+from console.cli.options import PROXY, Args, option, takes
 from console.models.reward_figures import Digests, RewardFigures, figures
 from console.screens.rate.raters.text import part_lines
 from console.text.lines import Line, line_text
@@ -20,17 +19,10 @@ _WIDTH = 118
 """Width of a text line, in cells."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=rewards)
-    add_json(parser)
-    parser.add_argument(
-        "--last", type=int, default=100, metavar="N", help="number of the last groups to use (100)"
-    )
-    add_proxy_access(parser)
-
-
-def rewards(args: argparse.Namespace) -> int:
+@takes(
+    option("--last", "N", "number of the last groups to use (100)", type=int, default=100), PROXY
+)
+def rewards(args: Args) -> int:
     """Print the reward source and its figures.
 
     Raises:

@@ -1,17 +1,18 @@
 """`reward-test`: score stored groups or a file with new rewards, before using them in training."""
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click import IntRange
+
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
-from console.cli.options import add_note
+from console.cli.options import Args, flag, one_of, option, takes
 from console.text.causes import SHOWN_AS_ZERO, held_down
 from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
@@ -28,64 +29,33 @@ SHOWN = 40
 _QUERY = 40
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=reward_test)
-    add_note(
-        parser,
+@takes(
+    one_of(
+        option("--last", "K", "the newest K groups of the journal (100)", type=IntRange(1)),
+        option("--one", "GROUP", "one group; show each answer with its parts"),
+        option(
+            "--file",
+            "FILE",
+            "JSON lines with query, answers and optionally reference, messages, rewards",
+            type=Path,
+        ),
+    ),
+    one_of(
+        option("--rewards", "FILE", "rewards file to test", type=Path),
+        option("--hooks", "DIR", "folder of hooks to test", type=Path),
+    ),
+    option("--weight", "PART=W", "change the weight of a part; repeatable", multiple=True),
+    flag("--pdb", "with --one: score in this process, under the debugger"),
+    flag("--yes", "do not ask before judges are called; required without a terminal"),
+    flag("--all", "print a line for every group"),
+    notes=(
         "         ajet-console reward-test --weight length=0.1 --weight diversity=0.6",
         "         ajet-console reward-test --one 3f2a --hooks ./my_hooks --pdb",
-        "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, "
-        "2 wrong use.",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--last", type=whole_number, metavar="K", help="the newest K groups of the journal (100)"
-    )
-    what.add_argument("--one", metavar="GROUP", help="one group; show each answer with its parts")
-    what.add_argument(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help="JSON lines with query, answers and optionally reference, messages, rewards",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--rewards", type=Path, metavar="FILE", help="rewards file to test")
-    how.add_argument("--hooks", type=Path, metavar="DIR", help="folder of hooks to test")
-    parser.add_argument(
-        "--weight",
-        action="append",
-        metavar="PART=W",
-        help="change the weight of a part; repeatable",
-    )
-    parser.add_argument(
-        "--pdb", action="store_true", help="with --one: score in this process, under the debugger"
-    )
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help="do not ask before judges are called; required without a terminal",
-    )
-    parser.add_argument("--all", action="store_true", help="print a line for every group")
-    parser.add_argument("--json", action="store_true", help="print all groups as JSON")
-
-
-def whole_number(text: str) -> int:
-    """Parse a whole number of 1 or more.
-
-    Raises:
-        ArgumentTypeError: the text is something else.
-    """
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a whole number: {one_line(text, 40)!r}") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError("give 1 or more")
-    return number
-
-
-def reward_test(args: argparse.Namespace) -> int:
+        "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, 2 "
+        "wrong use.",
+    ),
+)
+def reward_test(args: Args) -> int:
     """Score groups again and print the differences; change nothing.
 
     Raises:
@@ -139,7 +109,7 @@ def _confirmed(
     return confirm(act, "", yes=False)
 
 
-def _cases(args: argparse.Namespace, home: "Home") -> "tuple[list[Case], list[UsageError]]":
+def _cases(args: Args, home: "Home") -> "tuple[list[Case], list[UsageError]]":
     """Return the groups to score, and the faults of invalid lines of a file."""
     from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
 
@@ -175,7 +145,7 @@ async def _run(
 # --- output -------------------------------------------------------------------------------------
 
 
-def _print(args: argparse.Namespace, results: "list[Rescored]", used: "Rescorer") -> int:
+def _print(args: Args, results: "list[Rescored]", used: "Rescorer") -> int:
     from proxy.rewards.rescore.results import summary_of
 
     summary = summary_of(results, used.version)

@@ -1,6 +1,5 @@
 """The command `setup`: ask, write, show what to paste, send one request."""
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import confirm, existing_home, say, say_json, settings_of
-from console.cli.options import add_json, add_note
+from console.cli.options import Args, argument, flag, one_of, option, takes
 from console.cli.output import output
 from console.cli.restart import losses
 from console.cli.setup import config, servers, trial
@@ -33,34 +32,25 @@ QUERY = "Why is the sky blue?"
 """The request of a home without a dataset."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=setup)
-    add_note(
-        parser,
+@takes(
+    argument("answer", "the answer to a question", nargs=-1, metavar="KEY=VALUE"),
+    option("--answers", "FILE", "file with answers, a line `KEY: VALUE` each", type=Path),
+    flag("--no-request", "write the settings only"),
+    flag("--no-check", "do not ask servers and judges whether they answer"),
+    flag("--start", "start an AgentJet server that is OFFLINE with its job"),
+    flag("--restart", "restart a proxy that runs with other settings"),
+    one_of(
+        flag("--leave", "leave the proxy and the engine running"),
+        flag("--stop", "stop them without a question"),
+    ),
+    notes=(
         "         ajet-console setup rating=hold          change one answer",
         "         ajet-console setup --answers FILE --json --no-request",
         "On a terminal it asks for what is missing; elsewhere each question needs an answer.",
         f"Questions: {', '.join(BY_ID)}. See docs/guide/setup.md.",
-    )
-    parser.add_argument("answer", nargs="*", metavar="KEY=VALUE", help="the answer to a question")
-    parser.add_argument(
-        "--answers", type=Path, metavar="FILE", help="file with answers, a line `KEY: VALUE` each"
-    )
-    end = parser.add_mutually_exclusive_group()
-    for group, flag, text in (
-        (parser, "--no-request", "write the settings only"),
-        (parser, "--no-check", "do not ask servers and judges whether they answer"),
-        (parser, "--start", "start an AgentJet server that is OFFLINE with its job"),
-        (parser, "--restart", "restart a proxy that runs with other settings"),
-        (end, "--leave", "leave the proxy and the engine running"),
-        (end, "--stop", "stop them without a question"),
-    ):
-        group.add_argument(flag, action="store_true", help=text)
-    add_json(parser, "print the result as JSON and ask nothing")
-
-
-def setup(args: argparse.Namespace) -> int:
+    ),
+)
+def setup(args: Args) -> int:
     """Run the setup.
 
     Raises:
@@ -104,7 +94,7 @@ def _signals_interrupt() -> Iterator[list[int]]:
         yield received
 
 
-def _answers_of(args: argparse.Namespace) -> dict[str, str]:
+def _answers_of(args: Args) -> dict[str, str]:
     """Return the answers of the file and of the command line, by the id of their question."""
     answers: list[tuple[str, str, str]] = []
     if args.answers is not None:
@@ -142,7 +132,7 @@ class Setup:
         written: Whether the answers were written.
     """
 
-    def __init__(self, args: argparse.Namespace, home: Home, asks: bool) -> None:
+    def __init__(self, args: Args, home: Home, asks: bool) -> None:
         self._args = args
         self._home = home
         self._asks = asks
@@ -292,8 +282,8 @@ class Setup:
         """Show what the application needs; leave what was started running, or stop it."""
         application = dialog.answers.get("application", "")
         if application and (not self.situation.configured or "application" in dialog.changed):
-            from console.cli import parse
             from console.cli.clients import clients
+            from console.cli.tree import parse
 
             say(f"\nPaste into {find(application)[0].title}:")
             clients(parse(["clients", application, "--home", str(self._home.root)]))

@@ -1,10 +1,12 @@
 """`completion`: the script with which a shell completes the commands and their options."""
 
-import argparse
 import os
 
+from click.shell_completion import get_completion_class, shell_complete
+
 from console.cli.common import say
-from console.cli.parser import VerbParser
+from console.cli.options import Args, argument, takes
+from console.cli.tree import NAME, build
 
 SHELLS = {
     "bash": 'eval "$(ajet-console completion bash)"    in ~/.bashrc',
@@ -12,37 +14,22 @@ SHELLS = {
     "fish": "ajet-console completion fish | source     in ~/.config/fish/config.fish",
 }
 """Shell -> the line that loads its script, and the file for that line."""
+VARIABLE = "_AJET_CONSOLE_COMPLETE"
+"""Variable with which the script asks for completions."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=completion)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    lines = "\n".join(f"  {line}" for line in SHELLS.values())
-    parser.epilog = f"{parser.epilog}\n\nTo load it in every new shell:\n{lines}"
-
-
-def completion(args: argparse.Namespace) -> int:
+@takes(
+    argument("shell", ", ".join(SHELLS), choices=tuple(SHELLS), metavar="SHELL"),
+    notes=("To load it in every new shell:", *(f"  {line}" for line in SHELLS.values())),
+)
+def completion(args: Args) -> int:
     """Print the script of the shell."""
-    from argcomplete.shell_integration import shellcode
-
-    say(shellcode(["ajet-console"], shell=args.shell).strip())
+    shell = get_completion_class(args.shell)
+    assert shell is not None
+    say(shell(build(), {}, NAME, VARIABLE).source().strip())
     return 0
 
 
-def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell that asks for completions, and end the process.
-
-    argcomplete reads the names and the arguments of all parsers before it parses: the parsers of
-    all commands are created, and that of the command in the line gets its arguments.
-    """
-    import argcomplete
-
-    words = os.environ["COMP_LINE"].split()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name in tuple(action.choices):
-                verb = action.choices[name]
-                if name in words and isinstance(verb, VerbParser):
-                    verb.load()
-    argcomplete.autocomplete(parser)
+def complete() -> int:
+    """Answer a shell that asks for completions."""
+    return shell_complete(build(), {}, NAME, VARIABLE, os.environ[VARIABLE])

@@ -1,6 +1,5 @@
 """`mcp`: the MCP server, with which agents read the state of a proxy and send commands."""
 
-import argparse
 import asyncio
 import os
 import signal
@@ -12,35 +11,31 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import cert_of, existing_home, need_proxy, settings_of, token_of
-from console.cli.options import add_note, add_proxy_access
+from console.cli.options import PROXY, Args, flag, option, takes
 
 if TYPE_CHECKING:
     from console.mcp.tools import Control
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=mcp)
-    add_note(
-        parser,
-        "An MCP client starts it and talks to it over standard input and output. It needs the "
-        "extra `mcp`: pip install 'ajet-console[mcp]'.",
-    )
-    parser.add_argument(
+@takes(
+    option(
         "--role",
+        None,
+        "read offers tools that read (the default), act also those that change something",
         choices=("read", "act"),
         default="read",
-        help="read offers tools that read (the default), act also those that change something",
-    )
-    parser.add_argument(
+    ),
+    flag(
         "--content",
-        action="store_true",
-        help="show texts of users and models, marked as untrusted; without it no tool shows any",
-    )
-    add_proxy_access(parser)
-
-
-def mcp(args: argparse.Namespace) -> int:
+        "show texts of users and models, marked as untrusted; without it no tool shows any",
+    ),
+    PROXY,
+    notes=(
+        "An MCP client starts it and talks to it over standard input and output. It needs the "
+        "extra `mcp`: pip install 'ajet-console[mcp]'.",
+    ),
+)
+def mcp(args: Args) -> int:
     """Serve until standard input ends.
 
     Raises:
@@ -58,7 +53,7 @@ def mcp(args: argparse.Namespace) -> int:
 
     setup()
     home = existing_home(args)
-    acts = args.role == "act" and not (args.read_only or args.console_read_only)
+    acts = args.role == "act" and not args.read_only
     own = acts and home.exists and not (args.url or args.token_file)
 
     @asynccontextmanager

@@ -1,6 +1,5 @@
 """`service`: a systemd user unit that runs the proxy or the embedded engine."""
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import existing_home, say
+from console.cli.options import Args, argument, takes
 
 PROCESSES = {
     "proxy": "fake vLLM of ajet-console",
@@ -35,40 +35,36 @@ WantedBy=default.target
 """
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=service)
-    parser.add_argument("process", choices=PROCESSES, metavar="PROCESS", help="proxy or engine")
-    parser.add_argument(
+@takes(
+    argument("process", "proxy or engine", choices=tuple(PROCESSES), metavar="PROCESS"),
+    argument(
         "arguments",
-        nargs=argparse.REMAINDER,
+        "arguments of the process, as after `ajet-console PROCESS`",
+        nargs=-1,
         metavar="...",
-        help="arguments of the process, as after `ajet-console PROCESS`",
-    )
-    parser.epilog = (
-        f"{parser.epilog}\n\nTo install the unit:\n"
-        "  ajet-console service proxy > ~/.config/systemd/user/ajet-proxy.service\n"
-        "  systemctl --user daemon-reload\n"
-        "  systemctl --user enable --now ajet-proxy\n"
-        "  loginctl enable-linger        # it also runs while you are logged out"
-    )
-
-
-def service(args: argparse.Namespace) -> int:
+    ),
+    notes=(
+        "To install the unit:",
+        "  ajet-console service proxy > ~/.config/systemd/user/ajet-proxy.service",
+        "  systemctl --user daemon-reload",
+        "  systemctl --user enable --now ajet-proxy",
+        "  loginctl enable-linger        # it also runs while you are logged out",
+    ),
+    remainder=True,
+)
+def service(args: Args) -> int:
     """Print the unit.
 
     Raises:
         UsageError: an argument contains a line break, or keeps the process from starting.
-        SystemExit: the process does not take these arguments.
+        click.UsageError: the process does not take these arguments.
     """
-    from console.cli.parser import build_parser
+    from console.cli.tree import parse
 
-    arguments = [argument for argument in args.arguments if argument != "--"]
-    parsed = build_parser(lazy=True).parse_args([args.process, *arguments])
-    for option in ("read_only", "dry_run"):
-        if getattr(parsed, option, False):
-            flag = f"--{option.replace('_', '-')}"
-            raise UsageError(f"a unit with {flag} would start nothing", flag, "Leave it out")
+    arguments = [word for word in args.arguments if word != "--"]
+    parsed = parse([args.process, *arguments])
+    if parsed.dry_run:
+        raise UsageError("a unit with --dry-run would start nothing", "--dry-run", "Leave it out")
     home = str(existing_home(args).root.absolute())
     named = any(argument == "--home" or argument.startswith("--home=") for argument in arguments)
     start = [args.process]

@@ -1,6 +1,5 @@
 """`token`: tokens of the control API for others, each with a name and a role."""
 
-import argparse
 import os
 import time
 from datetime import datetime
@@ -9,81 +8,72 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import existing_home, say, say_json
-from console.cli.options import add_json, add_verbs
+from console.cli.options import Args, argument, option, takes
 from console.cli.output import output
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home
 
-_VERBS = (
-    ("add", "create a token and show it once"),
-    ("list", "list the tokens with role and end; the default verb"),
-    ("revoke", "make a token invalid at once"),
-)
+NAME = argument("name", "name of its user, as votes show it")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the verbs and their arguments."""
-    parser.set_defaults(handler=token, verb="list")
-    add_json(parser)
-    for verb, subparser in add_verbs(parser, _VERBS):
-        add_json(subparser, default=argparse.SUPPRESS)
-        if verb != "list":
-            subparser.add_argument(
-                "name", metavar="NAME", help="name of its user, as votes show it"
-            )
-        if verb == "add":
-            subparser.add_argument(
-                "--role",
-                choices=ROLES,
-                required=True,
-                help="viewer sees all, rater also votes, operator may do everything",
-            )
-            subparser.add_argument(
-                "--expires", metavar="TIME", help="end of its validity: 30m, 8h, 7d"
-            )
-            subparser.add_argument(
-                "--out", type=Path, metavar="FILE", help="write it to a new file"
-            )
-
-
-def token(args: argparse.Namespace) -> int:
-    """Run the verb of `args.verb`.
-
-    Raises:
-        AjetError: the name is invalid, in use or unknown, or a file cannot be written.
-    """
-    home = existing_home(args)
-    if args.verb == "add":
-        return _add(args, AccessTokens(home if output().dry_run else Home.open(home.root)))
-    tokens = AccessTokens(home)
-    if args.verb == "revoke":
-        revoked = tokens.revoke(args.name, dry=output().dry_run)
-        if output().dry_run:
-            say(output().plan(f"would revoke the token of {revoked.name} ({revoked.role})"))
-        elif args.json:
-            say_json({"revoked": revoked.name, "role": revoked.role})
-        else:
-            say(f"The token of {revoked.name} ({revoked.role}) is revoked")
-        return 0
-    known = tokens.read()
+@takes()
+def listed(args: Args) -> int:
+    """List the tokens."""
+    known = AccessTokens(existing_home(args)).read()
     if args.json:
-        say_json({"tokens": [_data(other) for other in known]})
+        say_json({"tokens": [_data(token) for token in known]})
     elif not known:
         say("No named tokens: `ajet-console token add NAME --role rater` creates one")
     else:
-        width = max(len(other.name) for other in known)
-        for candidate in known:
-            say(f"{candidate.name:{width}}  {candidate.role:8}  {_end(candidate)}")
+        width = max(len(token.name) for token in known)
+        for token in known:
+            say(f"{token.name:{width}}  {token.role:8}  {_end(token)}")
     return 0
 
 
-def _add(args: argparse.Namespace, tokens: AccessTokens) -> int:
+@takes(NAME)
+def revoke(args: Args) -> int:
+    """Make a token invalid.
+
+    Raises:
+        AjetError: there is no such token.
+    """
+    revoked = AccessTokens(existing_home(args)).revoke(args.name, dry=args.dry_run)
+    if args.dry_run:
+        say(output().plan(f"would revoke the token of {revoked.name} ({revoked.role})"))
+    elif args.json:
+        say_json({"revoked": revoked.name, "role": revoked.role})
+    else:
+        say(f"The token of {revoked.name} ({revoked.role}) is revoked")
+    return 0
+
+
+@takes(
+    NAME,
+    option(
+        "--role",
+        None,
+        "viewer sees all, rater also votes, operator may do everything",
+        choices=ROLES,
+        required=True,
+    ),
+    option("--expires", "TIME", "end of its validity: 30m, 8h, 7d"),
+    option("--out", "FILE", "write it to a new file", type=Path),
+)
+def add(args: Args) -> int:
+    """Create a token.
+
+    Raises:
+        AjetError: the name is invalid or in use, or the file cannot be written.
+    """
+    home = existing_home(args)
+    tokens = AccessTokens(home if args.dry_run else Home.open(home.root))
     seconds = None if args.expires is None else lifetime(args.expires)
     if args.out is not None and args.out.expanduser().exists():
         raise UsageError("this file exists already", str(args.out), "Name a new one with --out")
-    text = tokens.add(args.name, args.role, seconds, dry=output().dry_run)
-    if output().dry_run:
+    text = tokens.add(args.name, args.role, seconds, dry=args.dry_run)
+    if args.dry_run:
         say(output().plan(f"would create a token of {args.name}, {args.role}"))
         return 0
     created = next(candidate for candidate in tokens.read() if candidate.name == args.name)
@@ -114,18 +104,18 @@ def _write(path: Path, text: str) -> None:
         file.write(text + "\n")
 
 
-def _end(one: AccessToken) -> str:
-    if one.expires is None:
+def _end(token: AccessToken) -> str:
+    if token.expires is None:
         return "valid until it is revoked"
-    date = datetime.fromtimestamp(one.expires).strftime("%Y-%m-%d %H:%M")
-    return f"expired {date}" if one.expired(time.time()) else f"valid until {date}"
+    date = datetime.fromtimestamp(token.expires).strftime("%Y-%m-%d %H:%M")
+    return f"expired {date}" if token.expired(time.time()) else f"valid until {date}"
 
 
-def _data(one: AccessToken) -> dict[str, Any]:
+def _data(token: AccessToken) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "role": one.role,
-        "created": one.created,
-        "expires": one.expires,
-        "expired": one.expired(time.time()),
+        "name": token.name,
+        "role": token.role,
+        "created": token.created,
+        "expires": token.expires,
+        "expired": token.expired(time.time()),
     }

@@ -1,6 +1,5 @@
 """`web`: the console in a browser, and the links that open it."""
 
-import argparse
 import asyncio
 import contextlib
 import re
@@ -24,7 +23,7 @@ from console.cli.common import (
     say_json,
     settings_of,
 )
-from console.cli.options import add_json
+from console.cli.options import Args, flag, option, takes
 from console.cli.output import output
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home, Role, RunInfo, running
@@ -41,30 +40,22 @@ _SAFE_PATH = re.compile(f"/?({_PART}(/{_PART})*/?)?")
 """A path without dot segments and without signs of addresses and routes."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.set_defaults(handler=web)
-    add_json(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, metavar="PORT", help=f"{PORT}, or the next free one")
-    parser.add_argument("--link", choices=_LINK_ROLES, help="print a link for this role")
-    parser.add_argument("--name", metavar="NAME", help="name of the link's user, as votes show it")
-    parser.add_argument(
-        "--expires", metavar="TIME", default="8h", help="end of the link: 30m, 8h, 7d"
-    )
-    parser.add_argument("--renew", action="store_true", help="replace the link of that name")
-    parser.add_argument("--list", action="store_true", help="list the open consoles")
-    parser.add_argument("--most", type=int, default=10, metavar="N", help="most consoles at once")
-    parser.add_argument("--base-path", default="", metavar="PATH", help="serve it at /PATH/")
-    parser.add_argument("--public-url", default="", metavar="URL", help="its address elsewhere")
-    parser.add_argument("--tls-cert", default="", metavar="FILE", help="certificate chain (PEM)")
-    parser.add_argument("--tls-key", default="", metavar="FILE", help="its private key (PEM)")
-    parser.add_argument(
-        "--plain-http", action="store_true", help="listen elsewhere without TLS: links are readable"
-    )
-
-
-def web(args: argparse.Namespace) -> int:
+@takes(
+    option("--host", None, "address to listen on", default="127.0.0.1"),
+    option("--port", "PORT", f"{PORT}, or the next free one", type=int),
+    option("--link", None, "print a link for this role", choices=_LINK_ROLES),
+    option("--name", "NAME", "name of the link's user, as votes show it"),
+    option("--expires", "TIME", "end of the link: 30m, 8h, 7d", default="8h"),
+    flag("--renew", "replace the link of that name"),
+    flag("--list", "list the open consoles"),
+    option("--most", "N", "most consoles at once", type=int, default=10),
+    option("--base-path", "PATH", "serve it at /PATH/", default=""),
+    option("--public-url", "URL", "its address elsewhere", default=""),
+    option("--tls-cert", "FILE", "certificate chain (PEM)", default=""),
+    option("--tls-key", "FILE", "its private key (PEM)", default=""),
+    flag("--plain-http", "listen elsewhere without TLS: links are readable"),
+)
+def web(args: Args) -> int:
     """Serve consoles, or print a link or the open consoles of the server that runs.
 
     Raises:
@@ -98,7 +89,7 @@ def web(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -> None:
+async def _serve(args: Args, home: Home, role: Role, valid: str) -> None:
     from console.web.consoles import BrowserConsoles, remove_leftovers
     from console.web.handshake import Addresses, Handshake
     from console.web.server import WebOptions, WebServer
@@ -150,14 +141,14 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -
             loop.remove_signal_handler(signal_)
 
 
-def _attachment(args: argparse.Namespace, home: Home) -> Any:
+def _attachment(args: Args, home: Home) -> Any:
     from console.web.consoles import Attachment
 
     theme = settings_of(home).console.theme
     return Attachment(need_proxy(args, home), cert_of(home), theme)
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Args) -> None:
     secure = tls_requested(args.tls_cert, args.tls_key)
     if not is_loopback(args.host) and not secure and not args.plain_http:
         raise UsageError(
@@ -187,7 +178,7 @@ def _base_path(text: str) -> str:
     return f"/{path}" if path else ""
 
 
-def _check_link(args: argparse.Namespace, home: Home) -> str:
+def _check_link(args: Args, home: Home) -> str:
     """Check what a link is made of; return a sentence when it exists already.
 
     Raises:
@@ -207,12 +198,12 @@ def _check_link(args: argparse.Namespace, home: Home) -> str:
     return ""
 
 
-def _same_name(args: argparse.Namespace, tokens: AccessTokens) -> AccessToken | None:
+def _same_name(args: Args, tokens: AccessTokens) -> AccessToken | None:
     names = (token for token in tokens.read() if token.name.lower() == args.name.lower())
     return next((name for name in names if not name.expired(time.time())), None)
 
 
-def _add_token(args: argparse.Namespace, tokens: AccessTokens, *, dry: bool = False) -> str:
+def _add_token(args: Args, tokens: AccessTokens, *, dry: bool = False) -> str:
     """Add the token of a link; with --renew in place of another link of that name."""
     same, seconds = _same_name(args, tokens), lifetime(args.expires)
     is_link = same is not None and same.role in _LINK_ROLES
@@ -227,7 +218,7 @@ def _add_token(args: argparse.Namespace, tokens: AccessTokens, *, dry: bool = Fa
         raise UsageError(error.what, f"--name {args.name}", todo) from error
 
 
-def _print_link(args: argparse.Namespace, home: Home, info: RunInfo) -> None:
+def _print_link(args: Args, home: Home, info: RunInfo) -> None:
     token = _add_token(args, AccessTokens(home))
     link = f"{info.extra.get('link', info.url)}/?k={token}"
     if args.json:

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from core.dialects.errors import ApiError
+from core.dialects.logprobs import Entry, requested_tokens, walk
+from core.dialects.request import PublicAnswer, usage_of
+from core.dialects.writer import Writer
 from core.version import version
-from proxy.dialects.logprobs import Entry, requested_tokens, walk
-from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
-from proxy.dialects.writer import Writer
-from proxy.http.errors import ApiError
+from proxy.dialects.request import ChatRequest
 
 _encode = msgspec.json.Encoder().encode
 

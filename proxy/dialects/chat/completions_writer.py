@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from core.dialects.logprobs import Entry, alternatives, requested_tokens, token_bytes
+from core.dialects.request import PublicAnswer, usage_of
 from proxy.dialects.chat.chunks import ChunkWriter, whole_body
-from proxy.dialects.logprobs import Entry, alternatives, requested_tokens, token_bytes
-from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
+from proxy.dialects.request import ChatRequest
 
 LOWEST = -9999.0
 """Replaces a log probability of minus infinity, which JSON cannot represent."""

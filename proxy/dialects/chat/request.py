@@ -2,13 +2,8 @@
 
 from typing import Any
 
-from core.openai.forms import text_part
-from proxy.dialects.base import Dialect
-from proxy.dialects.chat.writer import ChatWriter
-from proxy.dialects.common import RequestReader, choice_fields, refusal_body
-from proxy.dialects.fields import bad_value, typed
-from proxy.dialects.request import ChatRequest
-from proxy.dialects.validation import (
+from core.dialects.fields import bad_value, typed
+from core.dialects.validation import (
     INTEGERS,
     Messages,
     check_common,
@@ -16,7 +11,12 @@ from proxy.dialects.validation import (
     check_numbers,
     check_tools,
 )
-from proxy.dialects.writer import Writer
+from core.dialects.writer import Writer
+from core.openai.forms import text_part
+from proxy.dialects.base import Dialect
+from proxy.dialects.chat.writer import ChatWriter
+from proxy.dialects.common import RequestReader, choice_fields, refusal_body
+from proxy.dialects.request import ChatRequest
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
 

@@ -6,10 +6,11 @@ The keys, their order and which of them are null match captures of a real server
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.dialects.logprobs import Entry
+from core.dialects.request import PublicAnswer, usage_of
+from core.dialects.tool_constraints import forces_call
 from proxy.dialects.chat.chunks import ChunkWriter, whole_body
-from proxy.dialects.logprobs import Entry
-from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
-from proxy.dialects.tool_constraints import forces_call
+from proxy.dialects.request import ChatRequest
 
 
 class ChatWriter(ChunkWriter):

@@ -185,7 +185,8 @@ class HookChild:
         """Cancel a call in the child; kill the process if it cannot be cancelled.
 
         When calls block the hooks' thread one after another, only this call is given up: the call
-        that has the thread is within its limit, and is supervised until then.
+        that has the thread is within its limit, and is supervised until then. When no call has the
+        thread and the process does not react, the machine may be busy: it gets the limit once more.
         """
         seconds = self._limits.call_seconds
         cause = f"the hook did not answer within {seconds:g} s"
@@ -194,6 +195,8 @@ class HookChild:
         self._post(CancelCall(id_))
         try:
             reply = await self._wait(future, self._limits.grace_seconds)
+            if reply is None and id_ not in self._stacks and not self._thread_owner.get()[0]:
+                reply = await self._wait(future, seconds)
         except CrashError:
             raise
         except HookError as error:

@@ -1,6 +1,5 @@
 """The command line: what is understood, what is refused, and how."""
 
-import argparse
 import io
 import json
 import subprocess
@@ -12,9 +11,10 @@ import pytest
 
 import console.cli
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli import main, parse
+from console.cli import main
 from console.cli.common import confirm, say, say_json
-from console.cli.parser import run_console
+from console.cli.options import Args
+from console.cli.tree import parse, run_console
 from console.cli.votes import rating_of
 from core.commands import validate
 from core.commands.plan_groups import find_group
@@ -35,14 +35,12 @@ def test_each_help_has_an_example(cli: Cli, flag: str) -> None:
 def test_what_the_terminal_cannot_show_is_replaced(
     encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def handler(args: argparse.Namespace) -> int:
+    def handler(args: Args) -> int:
         say("caf\xe9 \u25cf")
         say_json({"answer": "caf\xe9 \u25cf \U0001f600"})
         return 0
 
-    monkeypatch.setattr(
-        console.cli, "parse", lambda _: argparse.Namespace(command="", handler=handler)
-    )
+    monkeypatch.setattr(console.cli, "parse", lambda _: Args(words="", handler=handler))
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
     assert main(["status"]) == 0
@@ -158,15 +156,15 @@ def test_an_error_is_one_line_also_when_concurrent_work_grouped_it(
             raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", error)])
         raise error
 
-    monkeypatch.setattr("console.cli.status.status", failing)
+    monkeypatch.setattr("console.cli.status.existing_home", failing)
     shown = cli.err("status", code=code)
     assert shown.startswith(result)
     assert shown.count("\n") == bool(result)
 
 
 def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) -> None:
-    assert "choose from" not in cli.refused("statsu")
-    assert "choose from" in cli.refused("qqqq")
+    assert "Choose from" not in cli.refused("statsu")
+    assert "Choose from" in cli.refused("qqqq")
 
 
 def test_replay_takes_its_theme_before_and_after_the_verb() -> None:
@@ -199,9 +197,9 @@ def test_home_is_accepted_before_and_after_the_command(tmp_path: Path) -> None:
 def test_without_a_command_the_console_runs() -> None:
     value = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
     assert value.handler is run_console
-    assert value.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
-    assert value.console_port is None
-    assert not value.console_read_only
+    assert value.swarm_url == ("a=http://x:1", "b=http://y:1")
+    assert value.port is None
+    assert not value.read_only
 
 
 @pytest.mark.parametrize(

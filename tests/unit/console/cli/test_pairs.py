@@ -56,7 +56,7 @@ def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: FakeControl) -> Non
 def test_a_refusal_and_a_wrong_choice_are_errors(cli: Cli, proxy: FakeControl) -> None:
     proxy.failure = ControlError("pair x is not open", "embedded", "Ask for another")
     assert "pair x is not open" in cli.failed("progress-vote", "x", "left")
-    assert "invalid choice: 'both'" in cli.refused("progress-vote", "x", "both")
+    assert "there is no `both`" in cli.refused("progress-vote", "x", "both")
 
 
 def test_progress_has_the_three_estimates(cli: Cli, proxy: FakeControl) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from console.backend.options import ConsoleOptions
 from console.backend.processes import role_args
-from console.cli import main, parse, processes
-from console.cli.options import PROXY_FLAGS, TOP_FLAGS
-from console.cli.parser import build_parser
+from console.cli import main, processes
+from console.cli.options import SERVING
+from console.cli.tree import CONSOLE, parse
 from core.runtime.home import Home
 from engine.torch import packages
 from tests.support.pty.text import TerminalText
@@ -80,15 +80,9 @@ OWN_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[ConsoleOptions], bool]]]
 
 def test_the_options_below_are_all_options_of_the_console() -> None:
     """`--home`, `--keys` (which prints) and the options that print do not reach a process."""
-    flags = [
-        flag
-        for action in build_parser()._actions
-        for flag in action.option_strings
-        if flag not in ("-h", "--help", "--version", "--home", "--keys")
-    ]
-    assert sorted(flags) == sorted([*PROXY_OPTIONS, *OWN_OPTIONS])
-    assert set(PROXY_OPTIONS) == set(PROXY_FLAGS)
-    assert {*flags, "--keys"} == set(TOP_FLAGS)
+    flags = {param.opts[0] for param in CONSOLE} - {"--keys"}
+    assert flags == {*PROXY_OPTIONS, *OWN_OPTIONS}
+    assert set(PROXY_OPTIONS) == {param.opts[0] for param in SERVING}
 
 
 @pytest.mark.parametrize("flag", PROXY_OPTIONS)

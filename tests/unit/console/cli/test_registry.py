@@ -5,12 +5,12 @@ import shlex
 
 import pytest
 
-from console.cli import parse
-from console.cli.registry import GROUPS, Verb
+from console.cli.registry import Verb, verbs
+from console.cli.tree import parse
 from console.session import filters
 from proxy.rewards.model.file import default_model
 
-VERBS = {verb.name: verb for verbs in GROUPS.values() for verb in verbs}
+VERBS = dict(verbs())
 
 
 def example(verb: Verb) -> list[str]:
@@ -20,14 +20,14 @@ def example(verb: Verb) -> list[str]:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_the_command_accepts_its_example(name: str) -> None:
-    args = parse([name, *example(VERBS[name])])
+    args = parse([*name.split(), *example(VERBS[name])])
     filters.parse(getattr(args, "where", None) or "")
     assert name != "watch" or filters.parse(args.filter)
 
 
-@pytest.mark.parametrize("name", [one.name for one in VERBS.values() if "group." in one.command])
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if "group." in verb.command])
 def test_an_example_names_groups_by_the_beginning_of_a_hexadecimal_id(name: str) -> None:
-    args = vars(parse([name, *example(VERBS[name])]))
+    args = vars(parse([*name.split(), *example(VERBS[name])]))
     groups = [args["group_id"]] if "group_id" in args else args["groups"]
     assert groups or args["where"]
     assert all(re.fullmatch("[0-9a-f]{4}", group) for group in groups)
@@ -36,7 +36,7 @@ def test_an_example_names_groups_by_the_beginning_of_a_hexadecimal_id(name: str)
 @pytest.mark.parametrize("name", ["weight", "gate", "enable", "whatif", "apply"])
 def test_an_example_names_parts_of_the_built_in_rewards(name: str) -> None:
     args = parse([f"rewards-{name}", *example(VERBS[f"rewards-{name}"])])
-    weights = [one.partition("=")[0] for one in getattr(args, "weights", ())]
+    weights = [pair.partition("=")[0] for pair in getattr(args, "weights", ())]
     for part in weights or [args.part]:
         assert default_model().named(part) is not None
 

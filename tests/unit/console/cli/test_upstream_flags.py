@@ -7,9 +7,9 @@ import pytest
 from ajet_swarm.common.errors import UsageError
 from console.backend.attach import _address
 from console.backend.processes import role_args
-from console.cli import parse
 from console.cli.common import settings_of
 from console.cli.status import _state
+from console.cli.tree import parse
 from core.runtime.home import Home
 from core.settings import SettingsError, load
 
@@ -50,5 +50,5 @@ def test_an_invalid_upstream_url_is_refused(tmp_path: Path) -> None:
 
 
 def test_state_words_and_server_addresses() -> None:
-    assert _state({"state": "OBSERVING", "raw": ""}) == "OBSERVING"
+    assert _state({"state": "OBSERVING", "raw": "", "watched": None}) == "OBSERVING"
     assert _address("upstream=http://x:1/v1") == _address("http://x:1/") == "http://x:1"

@@ -1,7 +1,5 @@
 """Looking on: no way to change anything, by key, palette, command line or connection."""
 
-import argparse
-import functools
 import io
 import sys
 from pathlib import Path
@@ -11,8 +9,7 @@ import httpx
 import pytest
 
 from console.cli import main
-from console.cli.options import READING, READING_VERBS
-from console.cli.parser import build_parser
+from console.cli.registry import reading_words
 from console.models.available_commands import available_commands
 from console.session.app_state import Session
 from core.commands import COMMANDS
@@ -23,6 +20,7 @@ from core.reducer import reduce
 from core.runtime.home import ENVIRONMENT
 from core.state import State
 from proxy.control.client import ControlClient, ControlError
+from tests.support.commands import tree
 from tests.support.commands.cli import Cli
 from tests.support.console import Clock, FakeLink, FakeProcessManager, sample_state
 
@@ -106,86 +104,15 @@ async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
         assert methods == ["GET"]
 
 
-@functools.cache
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    """All commands of the command line."""
-    (choices,) = [
-        action.choices
-        for action in build_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    ]
-    return dict(choices)
-
-
-def line_of(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """A command line with all that must be given."""
-    words = [name]
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            continue
-        value = str(next(iter(action.choices)) if action.choices else "1")
-        if not action.option_strings:
-            words += [] if action.nargs in ("*", "?") else [value]
-        elif action.required:
-            words += [action.option_strings[0], value]
-    for group in parser._mutually_exclusive_groups:
-        if group.required:
-            action = group._group_actions[0]
-            words += [action.option_strings[0], *([] if action.nargs == 0 else ["1"])]
-    return words
-
-
 def test_every_verb_that_writes_is_refused(cli: Cli) -> None:
-    for name in sorted(set(verbs()) - READING - set(READING_VERBS)):
-        line = line_of(name, verbs()[name])
+    commands = tree.verbs()
+    for name in sorted(set(commands) - set(reading_words())):
+        line = tree.smallest_line(name, commands[name])
         for argv in (["--read-only", *line], [*line, "--read-only"]):
             assert f"`{name}` is refused with --read-only" in cli.refused(*argv), argv
 
 
-@pytest.mark.parametrize(
-    ("name", "verb"),
-    [
-        *(("runs", verb) for verb in ("name 1 x", "note 1 x", "pin 1")),
-        *(("checkpoints", verb) for verb in ("save x", "restore x", "prune 3", "import x f")),
-        ("journal", "prune"),
-    ],
-)
-def test_a_verb_that_writes_is_refused_beside_those_that_read(
-    cli: Cli, name: str, verb: str
-) -> None:
-    words = verb.split()
-    refused = f"`{name}` is refused with --read-only"
-    assert refused in cli.refused("--read-only", name, *words)
-    assert refused in cli.refused(name, "--read-only", *words)
-    assert refused in cli.refused(name, *words, "--read-only")
-
-
-@pytest.mark.parametrize(
-    "words", [f"{name} {verb}" for name, some in READING_VERBS.items() for verb in sorted(some)]
-)
-def test_a_verb_that_only_reads_is_allowed_and_leaves_a_missing_home_missing(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = tmp_path / "missing"
-    monkeypatch.setenv(ENVIRONMENT, str(root))
-    name, verb = words.split()
-    (choices,) = [
-        action.choices
-        for action in verbs()[name]._actions
-        if isinstance(action, argparse._SubParsersAction)
-    ]
-    line = line_of(verb, choices[verb])
-    for argv in (["--read-only", name, *line], [name, "--read-only", *line]):
-        main(argv)
-        assert "refused" not in capsys.readouterr().err
-    main([name, *line, "--read-only"])
-    error_output = capsys.readouterr().err
-    assert "refused" not in error_output
-    assert "unrecognized" not in error_output
-    assert not root.exists()
-
-
-@pytest.mark.parametrize("name", sorted(READING | {"reward-test"}))
+@pytest.mark.parametrize("name", [*reading_words(), "reward-test"])
 def test_a_command_that_only_reads_leaves_a_missing_home_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +121,7 @@ def test_a_command_that_only_reads_leaves_a_missing_home_missing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # `mcp` reads to the end
     monkeypatch.setattr("signal.signal", lambda *_: None)  # `mcp` ends the process on Ctrl+C
-    assert main(line_of(name, verbs()[name])) in range(3)
+    assert main(tree.smallest_line(name, tree.verbs()[name])) in range(3)
     assert not root.exists()
     error_output = capsys.readouterr().err
     assert "internal error" not in error_output

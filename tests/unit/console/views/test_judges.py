@@ -1,6 +1,5 @@
 """The judges of the rewards in words and for programs, and the text when one is in trouble."""
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from console.cli.options import Args
 from console.cli.rewards import report as command
 from console.models.alerts import action_for
 from console.models.reward_figures import figures
@@ -179,7 +179,7 @@ def test_the_command_line_has_it(
         return state
 
     monkeypatch.setattr(command, "snapshot", snapshot)
-    args = argparse.Namespace(home=tmp_path, last=20, json=True)
+    args = Args(home=tmp_path, last=20, json=True)
     assert command.rewards(args) == 0
     (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]
     assert (judge["judge"], judge["calls"], judge["tokens"], judge["cost"]) == (

@@ -1,11 +1,11 @@
 """The rewards in figures and words, without a screen."""
 
-import argparse
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from console.cli.options import Args
 from console.cli.rewards import report as command
 from console.models.reward_figures import (
     Digests,
@@ -304,11 +304,11 @@ def test_the_same_on_the_command_line(
     for event in (loaded("v1", NOW - 100), broken(NOW - 50)):
         reduce(state, event)
 
-    async def snapshot(args: argparse.Namespace, home: Home) -> State:
+    async def snapshot(args: Args, home: Home) -> State:
         return state
 
     monkeypatch.setattr(command, "snapshot", snapshot)
-    args = argparse.Namespace(home=tmp_path, json=json, last=10)
+    args = Args(home=tmp_path, json=json, last=10)
     assert command.rewards(args) == 0
     output = capsys.readouterr().out
     if json:

@@ -36,7 +36,7 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.journal.damage import find_damage, open_journal
-from core.journal.file import base_of, mark
+from core.journal.file import PAGE, base_of, mark
 from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
 from core.journal.read_only import JournalFile
 from core.journal.stats import check_rows, journal_stats, plan_pruning
@@ -251,7 +251,7 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
     with filled.journal.reading() as db:
         size = Size.of(db)
     assert size.used + size.free <= limit
-    assert size.free > core.journal.prune.SLACK * 8192
+    assert size.free > core.journal.prune.SLACK * PAGE
     filled.check()
 
 
@@ -435,8 +435,8 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         missing = db.execute(sql, (base.seq + 60, base.seq + 120)).rowcount
     mark(filled.path, "damaged")
     with filled.path.open("r+b") as file:  # a page of an index: no row is in it
-        file.seek((root_of(filled.path, "rows_of_group") - 1) * 8192)
-        file.write(b"\xff" * 8192)
+        file.seek((root_of(filled.path, "rows_of_group") - 1) * PAGE)
+        file.write(b"\xff" * PAGE)
     again = open_journal(filled.path)
     with contextlib.closing(again.journal) as journal:
         total = filled.bus.state.seq - base.seq

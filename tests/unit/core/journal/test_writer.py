@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import core.journal.writer
 from core.bus import QUEUE_CAP, Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
-from core.journal.file import KIND_IDS, JournalError
+from core.journal.file import JournalError
 from core.journal.storage import JournalStorage
 from core.journal.writer import Journal
 from core.state import GROUP_CAP
@@ -122,11 +122,6 @@ def test_a_row_gives_back_what_the_first_event_of_its_group_says(
         assert stored == (event.kind, event.seq, event.run_id, event.group_id)
         assert fields.get("server", "") == event.server
         assert abs(fields["at"] - at) < 1e-5
-
-
-def test_each_kind_of_event_has_a_number() -> None:
-    """They come from the names: another name for a new kind if two are equal."""
-    assert len(set(KIND_IDS.values())) == len(KIND_IDS)
 
 
 def shell(path: Path, sql: str) -> list[str]:

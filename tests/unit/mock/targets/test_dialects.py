@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from mock.targets.dialects import CHAT, MESSAGES, RESPONSES, Dialect
-from proxy.dialects.messages.request import MESSAGES as MESSAGES_API
-from proxy.dialects.responses.request import RESPONSES as RESPONSES_API
+from proxy.dialects.messages import MESSAGES as MESSAGES_API
+from proxy.dialects.responses import RESPONSES as RESPONSES_API
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 WEB_IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.dialects.errors import ApiError
 from core.events import (
     AlertCleared,
     AlertRaised,
@@ -20,7 +21,6 @@ from core.events import (
 from proxy.dataset_rows import Row
 from proxy.dialects.chat.request import read_request
 from proxy.groups.answer import AnswerWaiter
-from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
 from tests.support.capped_clock import loop_time
 from tests.support.proxy.world import FAST, HEADERS, World, sent, settings, world

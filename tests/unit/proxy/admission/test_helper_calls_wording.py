@@ -7,7 +7,7 @@ import pytest
 
 from proxy.admission.helper_calls import helper_of
 from proxy.dialects.common import last_user_text
-from proxy.dialects.messages.request import read_messages
+from proxy.dialects.messages import read_messages
 
 JSON = {"content-type": "application/json"}
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from core.dialects.errors import ApiError
 from core.events import EpisodesClaimed
 from proxy.admission.limits import RequestCount
 from proxy.dialects.chat.request import read_request
@@ -15,7 +16,7 @@ from proxy.dialects.session_marks import key_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.run import RunEnded
 from proxy.http.connection_use import ConnectionUse
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import overloaded
 from tests.support.capped_clock import loop_time
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.http.errors import BUSY, ApiError
+from core.dialects.errors import ApiError
+from proxy.http.errors import BUSY
 from tests.support.proxy.front import BODIES, Front, fronted
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -14,7 +14,7 @@ from proxy.api.prompt_tokens import (
     MAX_SAMPLES,
     TokenEstimator,
 )
-from proxy.dialects.messages.request import read_count, read_messages
+from proxy.dialects.messages import read_count, read_messages
 from proxy.dialects.request import ChatRequest
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.responses import RESPONSES
 from tests.support.proxy.front import BODIES, fronted
 
 

@@ -6,14 +6,15 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from core.dialects.request import PublicAnswer, public_answer
+from core.dialects.writer import Writer
 from proxy.dialects.base import Dialect
 from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
-from proxy.dialects.responses.request import RESPONSES
-from proxy.dialects.writer import Writer
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.responses import RESPONSES
 
 QUICK = settings(
     deadline=None,

@@ -9,8 +9,8 @@ from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
 from proxy.dialects.agent_notes import own_words
 from proxy.dialects.chat.request import read_request
-from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.responses import RESPONSES
 
 REMINDER = "<system-reminder>\nThe time is noon.\n</system-reminder>"
 OPENCLAW = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"

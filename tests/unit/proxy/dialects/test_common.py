@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from core.dialects.errors import ApiError
+from core.dialects.fields import flag, integer, number
 from proxy.dialects.common import (
     decode,
     join_key,
@@ -11,9 +13,7 @@ from proxy.dialects.common import (
     request_id,
     trains,
 )
-from proxy.dialects.fields import flag, integer, number
 from proxy.dialects.session_marks import session_of
-from proxy.http.errors import ApiError
 
 JSON = "application/json"
 

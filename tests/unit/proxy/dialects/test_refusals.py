@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from core.dialects.errors import ApiError
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages.request import MESSAGES, read_count, read_messages
-from proxy.http.errors import ApiError, overloaded
+from proxy.dialects.messages import MESSAGES, read_count, read_messages
+from proxy.http.errors import overloaded
 from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, JSON, read
 
 ROOT = Path(__file__).parents[4]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.request import (
+from core.dialects.request import (
     MOST_PIECES,
     deltas,
     pieces,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.dialects.errors import ApiError
+from core.dialects.responses.tools import custom_arguments, custom_input
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages.request import count_body, read_count
+from proxy.dialects.messages import count_body, read_count
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.responses.tools import custom_arguments, custom_input
-from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.forms import BODIES, HELLO, JSON, read
 
 FILE = Path(__file__).parents[4] / "tests/data/dialects/requests.jsonl"

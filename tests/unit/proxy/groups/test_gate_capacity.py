@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from core.dialects.errors import ApiError
 from core.events import AlertRaised, ClaimIntended
 from proxy.dialects.chat.request import read_request
 from proxy.groups.answer import AnswerWaiter
-from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from core.dialects.errors import ApiError
 from core.events import AnswerReturned, GroupOpened
-from proxy.http.errors import ApiError
 from tests.support.proxy.world import settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

@@ -10,8 +10,8 @@ import pytest
 
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.lost_claims
+from core.dialects.errors import ApiError
 from core.events import CandidateFailed
-from proxy.http.errors import ApiError
 from proxy.servers.facts import is_down
 from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

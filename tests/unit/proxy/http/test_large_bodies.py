@@ -25,11 +25,6 @@ async def test_a_large_body_does_not_block_the_event_loop() -> None:
     assert await parse(b"x", lambda _: threading.current_thread()) is threading.current_thread()
 
 
-def test_the_guide_states_the_size() -> None:
-    guide = Path(__file__).parents[4] / "docs" / "guide" / "serving.md"
-    assert f"A body of more than {LONG >> 10} KiB is parsed in a thread" in guide.read_text()
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -10,9 +10,9 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from core.dialects.errors import ApiError
 from core.settings import ProxySettings
 from proxy.http import protocol
-from proxy.http.errors import ApiError
 from proxy.http.exchange import (
     STREAM_HEADERS,
     ClientDisconnect,

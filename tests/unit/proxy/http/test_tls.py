@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from ajet_swarm.common.tasks import Tasks
+from core.dialects.errors import ApiError
 from core.runtime.sockets import bind
 from core.settings import ProxySettings
 from proxy.http import middleware
-from proxy.http.errors import ApiError
 from proxy.http.exchange import error_response, json_response
 from proxy.http.middleware import Bodies
 from proxy.http.server import HttpServer, http_config

@@ -10,8 +10,9 @@ import pytest
 
 import engine.main as engine_main
 from ajet_swarm.common.errors import AjetError
-from console.cli import main, parse, processes
+from console.cli import main, processes
 from console.cli.engine.backend import check_backend, engine_flags, torch_model
+from console.cli.tree import parse
 from core.runtime.home import Home
 from core.settings import EngineSettings, load
 from engine.main import EngineOptions
@@ -228,4 +229,4 @@ def test_a_model_for_another_server_is_wrong_use(
 
 def test_numpy_needs_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "missing", lambda gguf=False: ["torch is missing"])
-    check_backend(EngineSettings(), model=None, torch_flags={"--device": None, "--full": False})
+    check_backend(EngineSettings(), model=None)

@@ -122,7 +122,7 @@ def test_abstentions_and_faults_have_their_exit_codes(
 )
 def test_wrong_use(score: Cli, args: tuple[str, ...], home: Path, cases: Path) -> None:
     shown = score.refused(*(cases if word == "F" else word for word in args))
-    assert args != ("--last", "abc") or "--last: not a whole number: 'abc'" in shown
+    assert args != ("--last", "abc") or "'--last': 'abc' is not a valid integer" in shown
     assert "_positive" not in shown
 
 

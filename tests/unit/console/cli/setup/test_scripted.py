@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from console.cli import parse
 from console.cli.setup.command import NOT_OF_PROXY, Setup
+from console.cli.tree import parse
 from core.runtime.home import Home, RunInfo
 from core.settings import load
 from tests.support.commands.cli import Cli, missing

@@ -21,22 +21,29 @@ ROOT = Path(__file__).resolve().parents[5]
         ("ajet-console --theme ", {"dark", "light", "ansi"}),
     ],
 )
-def test_a_line_is_completed(line: str, expected: set[str], tmp_path: Path) -> None:
-    answer = tmp_path / "answer"
+def test_a_line_is_completed(line: str, expected: set[str]) -> None:
+    words = line.split()
     asked = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
+        "_AJET_CONSOLE_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - (not line.endswith(" "))),
     }
     command = [sys.executable, "-c", "from console.cli import main; main()"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **asked}, check=True, timeout=60)
-    assert set(filter(None, map(str.strip, answer.read_text().split("\013")))) == expected
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        check=True,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    assert {answer.partition(",")[2] for answer in done.stdout.split()} == expected
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_each_shell_names_the_program(cli: Cli, shell: str) -> None:
-    assert not missing(cli.out("completion", shell), "ajet-console", "_ARGCOMPLETE")
+    assert not missing(cli.out("completion", shell), "ajet-console", "_AJET_CONSOLE_COMPLETE")
 
 
 def test_another_shell_is_refused(cli: Cli) -> None:

@@ -46,7 +46,7 @@ def test_a_token_is_written_to_a_new_private_file(token: Cli, home: Home, tmp_pa
     [
         (["add", "anna", "--role", "rater"], "there is a token named anna already"),
         (["add", "a b", "--role", "rater"], "not a name"),
-        (["add", "x", "--role", "boss"], "invalid choice"),
+        (["add", "x", "--role", "boss"], "there is no `boss`. Choose from"),
         (["add", "x", "--role", "rater", "--expires", "soon"], "not a duration"),
         (["revoke", "x"], "there is no token named x"),
     ],

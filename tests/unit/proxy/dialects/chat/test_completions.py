@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.dialects.errors import ApiError
 from proxy.dialects.chat.chunks import DONE
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.completions_writer import legacy_logprobs
-from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.forms import (
     JSON,
     QUICK,

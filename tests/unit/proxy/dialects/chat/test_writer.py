@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.dialects.errors import ApiError
+from core.dialects.request import public_answer
 from proxy.dialects.chat.chunks import DONE, fingerprint
 from proxy.dialects.chat.request import chat_dialect
-from proxy.dialects.request import public_answer
-from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.forms import (
     QUICK,
     TOOLS,

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.request import ChatRequest, PublicAnswer, deltas, public_answer
-from proxy.dialects.writer import Writer
-from proxy.http.errors import ApiError
+from core.dialects.errors import ApiError
+from core.dialects.request import PublicAnswer, deltas, public_answer
+from core.dialects.writer import Writer
+from proxy.dialects.messages import MESSAGES
+from proxy.dialects.request import ChatRequest
 from tests.unit.proxy.dialects import forms
 from tests.unit.proxy.dialects.forms import BODIES, HELLO, read
 from tests.unit.proxy.dialects.forms import named_events as events

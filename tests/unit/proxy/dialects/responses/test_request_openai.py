@@ -8,10 +8,11 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from proxy.dialects.request import ChatRequest, public_answer
-from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import ResponseStore
-from proxy.http.errors import ApiError
+from core.dialects.errors import ApiError
+from core.dialects.request import public_answer
+from core.dialects.responses.store import ResponseStore
+from proxy.dialects.request import ChatRequest
+from proxy.dialects.responses import responses
 
 if TYPE_CHECKING:
     from openai import OpenAI

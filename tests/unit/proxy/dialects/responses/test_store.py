@@ -2,9 +2,9 @@
 
 import json
 
-from proxy.dialects.request import public_answer
-from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import ResponseStore
+from core.dialects.request import public_answer
+from core.dialects.responses.store import ResponseStore
+from proxy.dialects.responses import responses
 
 
 def test_items_are_stored_up_to_the_limit() -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.request import PublicAnswer, deltas, public_answer
-from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import ResponseStore
-from proxy.dialects.writer import Writer
-from proxy.http.errors import ApiError, EngineOffline, ProxyStopping, overloaded
+from core.dialects.errors import ApiError
+from core.dialects.request import PublicAnswer, deltas, public_answer
+from core.dialects.responses.store import ResponseStore
+from core.dialects.writer import Writer
+from proxy.dialects.responses import responses
+from proxy.http.errors import EngineOffline, ProxyStopping, overloaded
 from tests.unit.proxy.dialects.forms import named_events
 
 RESPONSES = responses(ResponseStore())

@@ -1,15 +1,23 @@
-"""Hooks that loop, block, crash or use up memory: their process ends, the proxy continues."""
+"""Hooks that loop, block, crash or use up memory: their process ends, the proxy continues.
+
+A call has a minute, and so has a cancelled one to end, so that a busy machine ends none of them. A
+test skips that minute on its own clock once the hook has begun, or has reported its place.
+"""
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import pytest
 
+from proxy.rewards.hooks import child, protocol
+from proxy.rewards.hooks.protocol import CancelCall, FromChild, ScoreCall, Scored, Stack, ToChild
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import ScoreSheet, SourceHealth
+from tests.support.capped_clock import skip
 from tests.unit.proxy.rewards.conftest import fault, rewards
 
 pytestmark = pytest.mark.slow
@@ -18,7 +26,26 @@ GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):
         return [float(len(a["content"])) for a in all_answers]
 """
-SHORT = HookLimits(call_seconds=0.5, load_seconds=90, grace_seconds=0.2, retry_seconds=5)
+LIMIT = 60.0
+LIMITS = HookLimits(call_seconds=LIMIT, load_seconds=90, grace_seconds=LIMIT, retry_seconds=5)
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], int]:
+    """Return how many messages of a type have passed between proxy and hooks."""
+    messages: list[ToChild | FromChild] = []
+
+    def pack(message: ToChild) -> bytes:
+        messages.append(message)
+        return protocol.pack(message)
+
+    async def read(reader: asyncio.StreamReader) -> FromChild:
+        messages.append(message := await protocol.read_from_child(reader))
+        return message
+
+    monkeypatch.setattr(child, "pack", pack)
+    monkeypatch.setattr(child, "read_from_child", read)
+    return lambda kind: sum(isinstance(message, kind) for message in messages)
 
 
 def cause(sheet: ScoreSheet) -> str:
@@ -26,11 +53,13 @@ def cause(sheet: ScoreSheet) -> str:
 
 
 CRASHING = """
-    import asyncio, ctypes, os, signal
+    import asyncio, ctypes, os, pathlib, signal
     count = [0]
+    here = pathlib.Path(__file__).parent
 
     async def on_compute_relative_reward(valid_results, all_answers, question=""):
         count[0] += 1
+        (here / question).touch()
         if question == "loop":
             while True:
                 pass
@@ -43,6 +72,7 @@ CRASHING = """
             os.kill(os.getpid(), signal.SIGKILL)
         if question == "deaf":
             while True:
+                asyncio.get_running_loop().call_soon(waits)
                 try:
                     await asyncio.sleep(600)
                 except asyncio.CancelledError:
@@ -64,18 +94,30 @@ CRASHING = """
             while True:
                 pause(1000)
         return [float(count[0])] * len(all_answers)
+
+    def waits():
+        with (here / "waits").open("a") as file:
+            file.write("x")
 """
 """The endless loop of `held` keeps the interpreter's lock as `loop` does, and uses no CPU time."""
 
 
-async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_loop_is_killed_and_named(
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int]
+) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
+    source = await hooks.open(LIMITS)
     pid = source.pid
-    sheet = await source.score(group("a", query="loop"))
-    assert "did not answer within 0.5 s" in cause(sheet)
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(source.score(group("a", query="loop")))
+        await until((hooks.path / "loop").exists)
+        skip(LIMIT)
+        await until(lambda: passed(Stack))
+        skip(LIMIT)
+    sheet = call.result()
+    assert "did not answer within 60 s" in cause(sheet)
     assert fault(sheet).late
-    assert fault(sheet).line in (8, 9)
+    assert fault(sheet).line in (10, 11)
     assert "while True" in fault(sheet).traceback or "pass" in fault(sheet).traceback
     await until(lambda: source.health().ok)
     assert source.pid != pid
@@ -84,19 +126,29 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
 
 
 async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
-    hooks: Any, group: Any
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int]
 ) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=3.0))
-    queries = ["sleep", "held", "a", "b"]
-    sleep, loop, *others = await asyncio.gather(
-        *(source.score(group("a", query=query)) for query in queries)
-    )
-    assert "it was killed" in cause(loop)
-    assert fault(loop).line in (37, 38)
-    assert "did not answer" in cause(sleep)
-    assert fault(sleep).line == 11
-    assert {rewards(other)[0] for other in others} <= {1.0, 2.0, 3.0}
+    source = await hooks.open(LIMITS)
+    async with asyncio.TaskGroup() as tasks:
+        sleep, loop, *others = [
+            tasks.create_task(source.score(group("a", query=query)))
+            for query in ("sleep", "held", "a", "b")
+        ]
+        await until((hooks.path / "held").exists)
+        await until(lambda: passed(ScoreCall) == 4)
+        (hooks.path / "sleep").unlink()
+        skip(LIMIT)
+        await until(lambda: passed(Stack) == 4)
+        skip(LIMIT)
+        sheets = await asyncio.gather(*others)
+        await until((hooks.path / "sleep").exists)
+        skip(LIMIT)
+    assert "it was killed" in cause(loop.result())
+    assert fault(loop.result()).line in (40, 41)
+    assert "did not answer" in cause(sleep.result())
+    assert fault(sleep.result()).line == 13
+    assert {rewards(sheet)[0] for sheet in sheets} <= {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize("query", ["exit", "segfault", "killed"])
@@ -122,68 +174,119 @@ async def test_a_group_that_ends_the_process_twice_abstains(hooks: Any, group: A
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
-async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group: Any) -> None:
+async def test_a_slow_call_is_cancelled_without_harm_to_others(
+    hooks: Any, group: Any, until: Any
+) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
+    source = await hooks.open(LIMITS)
     pid = source.pid
-    sheet = await source.score(group("a", query="sleep"))
-    assert "did not answer within 0.5 s" in cause(sheet)
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(source.score(group("a", query="sleep")))
+        await until((hooks.path / "sleep").exists)
+        skip(LIMIT)
+    sheet = call.result()
+    assert "did not answer within 60 s" in cause(sheet)
     assert fault(sheet).late
-    assert fault(sheet).line == 11
+    assert fault(sheet).line == 13
     assert source.pid == pid
     assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
 
 
-async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) -> None:
-    """A hook that waits for its judge without await: only late answers abstain."""
+async def test_a_process_that_does_not_run_is_not_killed(
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int]
+) -> None:
+    """As on a machine that is too busy for it."""
     hooks.reward("""
-        import time
+        import asyncio, pathlib
+        waiting = pathlib.Path(__file__).parent / "waiting"
         count = [0]
+
+        async def on_compute_relative_reward(valid_results, all_answers, question=""):
+            count[0] += 1
+            if question == "sleep":
+                asyncio.get_running_loop().call_soon(waiting.touch)
+                await asyncio.sleep(600)
+            return [float(count[0])]
+    """)
+    source = await hooks.open(LIMITS)
+    process = psutil.Process(source.pid)
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(source.score(group("a", query="sleep")))
+        await until((hooks.path / "waiting").exists)
+        process.suspend()
+        skip(LIMIT)
+        await until(lambda: passed(CancelCall))
+        skip(LIMIT)
+        done, _ = await asyncio.wait([call], timeout=0.1)
+        assert not done
+        process.resume()
+    assert fault(call.result()).late
+    assert fault(call.result()).line == 10
+    assert rewards(await source.score(group("a"))) == [2.0]
+    assert source.pid == process.pid
+
+
+async def test_blocking_calls_fail_only_the_late_ones(
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int], tmp_path: Path
+) -> None:
+    """A hook that waits for its judge without await: only late answers abstain."""
+    os.mkfifo(tmp_path / "judge")
+    judge = os.open(tmp_path / "judge", os.O_RDWR)
+    grace = 10.0
+    hooks.reward(f"""
+        import os, time
+        judge = os.open({str(tmp_path / "judge")!r}, os.O_RDONLY)
+        count = [0]
+        now = time.monotonic
+        time.monotonic = lambda: now() + {LIMIT}  # as on the test's clock, after its skip
 
         async def on_compute_relative_reward(valid_results, all_answers):
             count[0] += 1
-            time.sleep(0.3)
+            open(f"{tmp_path}/begun-{{count[0]}}", "w").close()
+            os.read(judge, 1)
             return [float(count[0])]
     """)
-    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=1.0))
+    source = await hooks.open(HookLimits(LIMIT, 90, grace, retry_seconds=5))
     pid = source.pid
-    sheets = await asyncio.gather(*(source.score(group("a")) for _ in range(8)))
-    good = [sheet for sheet in sheets if sheet.abstention is None]
-    late = [sheet for sheet in sheets if sheet.abstention is not None]
-    assert good
-    assert late
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(source.score(group("a"))) for _ in range(8)]
+        os.write(judge, b"12")
+        await until((tmp_path / "begun-3").exists)
+        await until(lambda: passed(Scored) == 2)
+        skip(LIMIT)
+        await until(lambda: passed(Stack) == 6)
+        skip(grace)
+    good, late = [], []
+    for call in calls:
+        (late if call.result().abstention else good).append(call.result())
+    assert [rewards(sheet) for sheet in good] == [[1.0], [2.0]]
+    assert len(late) == 6
     for sheet in late:
-        assert "did not answer within 1 s" in cause(sheet)
+        assert "did not answer within 60 s: calls block its thread" in cause(sheet)
         assert fault(sheet).late
-        assert fault(sheet).line == 7
-    assert any("calls block its thread" in cause(sheet) for sheet in late)
-    while (sheet := await source.score(group("a"))).abstention is not None:
-        assert "calls block its thread" in cause(sheet)
-    assert rewards(sheet)[0] > len(good)
+        assert fault(sheet).line in (10, 11)
+    os.write(judge, b"3456789")
+    assert rewards(await source.score(group("a")))[0] > len(good)
     assert source.pid == pid
+    os.close(judge)
 
 
 async def test_an_endless_loop_of_a_cancelled_call_is_killed_for_the_next(
-    hooks: Any, group: Any, until: Any, tmp_path: Path
+    hooks: Any, group: Any, until: Any, passed: Callable[[type], int]
 ) -> None:
-    begun = tmp_path / "begun"
-    hooks.reward(f"""
-        import ctypes
-
-        async def on_compute_relative_reward(valid_results, all_answers, question=""):
-            if question == "loop":
-                open({str(begun)!r}, "w").close()
-                while True:
-                    ctypes.PyDLL(None).usleep(1000)  # keeps the interpreter's lock, as a loop does
-            return [1.0]
-    """)
-    source = await hooks.open(msgspec.structs.replace(SHORT, call_seconds=2.0))
+    hooks.reward(CRASHING)
+    source = await hooks.open(LIMITS)
     pid = source.pid
     async with asyncio.TaskGroup() as tasks:
-        left = tasks.create_task(source.score(group("a", query="loop")))
-        await until(begun.exists)
+        left = tasks.create_task(source.score(group("a", query="held")))
+        await until((hooks.path / "held").exists)
         left.cancel()
-    assert rewards(await source.score(group("b"))) == [1.0]
+        following = tasks.create_task(source.score(group("b")))
+        await until(lambda: passed(ScoreCall) == 2)
+        skip(LIMIT)
+        await until(lambda: passed(Stack) == 2)
+        skip(LIMIT)
+    assert rewards(following.result()) == [1.0]
     assert not psutil.pid_exists(pid)
     assert source.health().ok
 
@@ -212,14 +315,19 @@ async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     assert source.pid == pid
 
 
-async def test_a_call_that_ignores_cancellation_is_killed(hooks: Any, group: Any) -> None:
+async def test_a_call_that_ignores_cancellation_is_killed(
+    hooks: Any, group: Any, until: Any
+) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(SHORT)
-    first, second = await asyncio.gather(
-        source.score(group("a", query="deaf")), source.score(group("b", query="deaf"))
-    )
-    assert "did not answer" in cause(first)
-    assert "did not answer" in cause(second)
+    source = await hooks.open(LIMITS)
+    waits = hooks.path / "waits"
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(source.score(group("a", query="deaf"))) for _ in range(2)]
+        await until(lambda: waits.exists() and waits.read_text() == "xx")
+        skip(LIMIT)
+        await until(lambda: waits.read_text() == "xxxx")
+        skip(LIMIT)
+    assert all("did not answer" in cause(call.result()) for call in calls)
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
@@ -252,7 +360,7 @@ async def test_too_much_memory(hooks: Any, group: Any) -> None:
     source = await hooks.open(HookLimits(memory_bytes=512 << 20))
     sheet = await source.score(group("a", query="memory"))
     assert "MemoryError" in cause(sheet)
-    assert fault(sheet).line == 30
+    assert fault(sheet).line == 33
     assert rewards(await source.score(group("a"))) == [1.0]
 
 

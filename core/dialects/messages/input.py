@@ -4,7 +4,8 @@ The conversion matches vLLM's, so that the policy gets the same prompt as behind
 becomes `reasoning`, tool results become tool messages in front of the user's own text, and Claude
 Code's billing line, which differs in each request, is dropped. Of a block of an unknown type only
 the text is used. A PDF or file that has no form in chat completions is refused in the newest turn;
-in earlier ones it is left out, so that a conversation from another server continues.
+in earlier ones it is left out, so that a conversation from another server continues. Tools that run
+on Anthropic's servers are left out.
 """
 
 import json
@@ -14,10 +15,19 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
-from proxy.dialects.fields import typed
-from proxy.dialects.request import new_call_id
-from proxy.http.errors import invalid
+from core.dialects.errors import invalid
+from core.dialects.fields import bad_value, typed
+from core.dialects.request import new_call_id
+from core.openai.forms import (
+    Message,
+    call_of,
+    choice_of,
+    content_of,
+    image_part,
+    result_of,
+    text_part,
+    tool_of,
+)
 
 BILLING = "x-anthropic-billing-header"
 """Prefix of a system text that changes with each request and means nothing to a model."""
@@ -29,6 +39,7 @@ _ROLES = {
     "ctx": "user",
     "msg": "user",
 }
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _FILES = ("image", "document", "container_upload")
 
 
@@ -59,19 +70,49 @@ class _AnthropicBody(msgspec.Struct):
     system: str | list[_AnthropicBlock] = ""
 
 
+class _PromptFields(msgspec.Struct):
+    model: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: dict[str, Any]
+
+
 class _Result(msgspec.Struct):
     content: str | list[str | _AnthropicBlock] | None = None
 
 
-def chat_messages(body: Mapping[str, Any]) -> list[Message]:
-    """Return the conversation of a Messages request in the form of chat completions.
+def read_prompt(body: Mapping[str, Any], *, refuse_files: bool = True) -> dict[str, Any]:
+    """Return the fields of a chat completion that determine the prompt of a Messages request.
 
     Args:
-        body: The request's body with `messages` and, optionally, `system`.
+        body: The request's body with `messages` and, optionally, `system`, `tools`, `tool_choice`.
+        refuse_files: Refuse a file that has no form in chat completions, else leave it out.
 
     Raises:
-        ApiError: A message is invalid; the error names the path of the invalid part.
+        ApiError: A part of the body is invalid; the error names its path.
     """
+    shape = typed(body, _PromptFields, "body")
+    messages = _chat_messages(body, refuse_files)
+    if not messages:
+        raise bad_value("messages must contain at least one message.", "messages")
+    fields: dict[str, Any] = {"messages": messages}
+    tools = [_tool(tool, f"body.tools.{index}") for index, tool in enumerate(shape.tools or ())]
+    choice = None if shape.tool_choice is None else _choice(shape.tool_choice)
+    if any(tools):
+        fields["tools"] = [tool for tool in tools if tool is not None]
+        fields["tool_choice"] = choice or "auto"
+        if shape.tool_choice and shape.tool_choice.get("disable_parallel_tool_use") is True:
+            fields["parallel_tool_calls"] = False
+    elif shape.tools is None and choice not in (None, "none", "auto"):
+        raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
+    return fields
+
+
+def _chat_messages(body: Mapping[str, Any], refuse_files: bool) -> list[Message]:
     named = {key: body[key] for key in ("messages", "system") if body.get(key) is not None}
     conversation = typed(named, _AnthropicBody, "body")
     turns = conversation.messages
@@ -82,7 +123,7 @@ def chat_messages(body: Mapping[str, Any]) -> list[Message]:
         if (role := _ROLES.get(turn.role)) is None:
             text = "Input should be user, assistant or system"
             raise invalid("literal_error", f"{where}.role", text, turn.role)
-        if not answered or index > answered[-1]:
+        if refuse_files and (not answered or index > answered[-1]):
             _refuse_files(turn.content, f"{where}.content")
         if role == "system":
             messages += _system(turn.content)
@@ -219,3 +260,36 @@ def _text(block: _AnthropicBlock) -> str:
         web = source if isinstance(source, str) else ""
         return "\n".join(filter(None, (block.title, web, content_text(block.content))))
     return block.text or ""
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+def _tool(tool: dict[str, Any], where: str) -> dict[str, Any] | None:
+    """Convert a tool of the client; None for one that runs on Anthropic's servers."""
+    if tool.get("input_schema") is None and tool.get("type") not in (None, "custom"):
+        return None
+    own = typed(tool, _Tool, where)
+    schema = own.input_schema
+    description, strict = tool.get("description"), tool.get("strict")
+    fields = {
+        "description": description if isinstance(description, str) else None,
+        "parameters": schema if "type" in schema else {**schema, "type": "object"},
+        "strict": strict if isinstance(strict, bool) else None,
+    }
+    return tool_of(own.name, fields)
+
+
+def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
+    kind = value.get("type")
+    if kind == "tool":
+        name = value.get("name")
+        if not isinstance(name, str) or not name:
+            text = "Value error, tool_choice.name is required when type is tool"
+            raise invalid("value_error", "body.tool_choice", text, value)
+        return choice_of(name)
+    choice = _CHOICES.get(kind) if isinstance(kind, str) else None
+    if choice is None:
+        text = "Input should be auto, any, tool or none"
+        raise invalid("literal_error", "body.tool_choice.type", text, kind)
+    return choice

@@ -16,23 +16,19 @@
 | all others                         | the same                                                   |
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.runtime import SYSTEM, Chance
-from proxy.dialects.base import Dialect
-from proxy.dialects.common import RequestReader, refusal_body
-from proxy.dialects.fields import bad_value, required, typed, unsupported
-from proxy.dialects.request import ChatRequest
-from proxy.dialects.responses.input import ConversationReader
-from proxy.dialects.responses.output import ResponseFields
-from proxy.dialects.responses.store import ResponseStore
-from proxy.dialects.responses.tools import ToolTable, choose, read_tools
-from proxy.dialects.responses.writer import ResponseWriter
-from proxy.dialects.validation import (
+from core.dialects.errors import invalid
+from core.dialects.fields import bad_value, required, typed, unsupported
+from core.dialects.responses.input import ConversationReader
+from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.tools import ToolTable, choose, read_tools
+from core.dialects.responses.writer import LOGPROBS, ResponseWriter, response_fields
+from core.dialects.validation import (
     INTEGERS,
     check_common,
     check_format,
@@ -40,9 +36,10 @@ from proxy.dialects.validation import (
     check_numbers,
     check_ranges,
 )
-from proxy.http.errors import invalid
-
-_encode = msgspec.json.Encoder().encode
+from proxy.dialects.agent_notes import query_of
+from proxy.dialects.base import Dialect
+from proxy.dialects.common import RequestReader, refusal_body
+from proxy.dialects.request import ChatRequest
 
 _CONVERTED = frozenset(
     [
@@ -64,8 +61,6 @@ _SERVICE_ONLY = frozenset(
 
 _INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
 _FLAGS = ("stream", "store", "background", "parallel_tool_calls")
-_LOGPROBS = "message.output_text.logprobs"
-_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
 class _Reasoning(msgspec.Struct):
@@ -105,9 +100,12 @@ def responses(store: ResponseStore, chance: Chance = SYSTEM.chance) -> Dialect:
         conversation = ConversationReader(body.get("instructions"), body["input"], store)
         if not conversation.messages:
             raise bad_value("input must contain at least one message.", "input")
-        fields: dict[str, Any] = {"extra": _response_fields(body, tools, name)}
-        if conversation.query is not None:
-            fields["query"] = conversation.query
+        fields: dict[str, Any] = {"extra": response_fields(body, tools, name)}
+        query = None
+        for text in conversation.user_texts:
+            query = query_of(text, query)
+        if query is not None:
+            fields["query"] = query
         return _upstream(body, tools, conversation), fields
 
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
@@ -167,7 +165,7 @@ def _upstream(
         "reasoning_effort": (body.get("reasoning") or {}).get("effort"),
     }
     upstream |= {key: value for key, value in converted.items() if value is not None}
-    if _LOGPROBS in (body.get("include") or ()):
+    if LOGPROBS in (body.get("include") or ()):
         upstream |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
     if conversation.unfinished:
         upstream |= {"add_generation_prompt": False, "continue_final_message": True}
@@ -190,62 +188,3 @@ def _format(text_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         known = ("name", "description", "schema", "strict")
         inner = {key: text_format[key] for key in known if text_format.get(key) is not None}
     return {"type": kind, "json_schema": inner}
-
-
-# --- what the response repeats ------------------------------------------------------------------
-
-
-def _response_fields(body: Mapping[str, Any], tools: ToolTable, name: str) -> ResponseFields:
-    own = body.get("request_id")
-    own = _UNPRINTABLE.sub("", own)[:128] if isinstance(own, str) else ""
-    default = "auto" if tools.echoed else "none"
-    logprobs = _LOGPROBS in (body.get("include") or ())
-    echo = {
-        "incomplete_details": None,
-        "instructions": body.get("instructions"),
-        "metadata": body.get("metadata"),
-        "model": "",
-        "object": "response",
-        "output": (),
-        "parallel_tool_calls": _or(body.get("parallel_tool_calls"), True),
-        "temperature": _float(body.get("temperature"), 1.0),
-        "tool_choice": _or(body.get("tool_choice"), default) if tools.echoed else default,
-        "tools": tools.echoed,
-        "top_p": _float(body.get("top_p"), 1.0),
-        "background": False,
-        "max_output_tokens": body.get("max_output_tokens"),
-        "max_tool_calls": body.get("max_tool_calls"),
-        "previous_response_id": None,
-        "prompt": None,
-        "reasoning": body.get("reasoning"),
-        "service_tier": body.get("service_tier") or "auto",
-        "status": "",
-        "text": body.get("text"),
-        "top_logprobs": body.get("top_logprobs") or 0 if logprobs else None,
-        "truncation": body.get("truncation") or "disabled",
-        "usage": None,
-        "user": body.get("user"),
-        "presence_penalty": _float(body.get("presence_penalty"), 0.0),
-        "frequency_penalty": _float(body.get("frequency_penalty"), 0.0),
-        "kv_transfer_params": None,
-        "ec_transfer_params": None,
-        "input_messages": None,
-        "output_messages": None,
-    }
-    return ResponseFields(
-        response_id=own or f"resp_{name}",
-        echo={key: msgspec.Raw(_encode(value)) for key, value in echo.items()},
-        names=tools.names,
-        custom=frozenset(tools.custom),
-        store=body.get("store") is not False,
-    )
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def _float(value: float | None, default: float) -> float:
-    if value is None:
-        return default
-    return float(value) if abs(value) < 1 << 53 else value  # larger integers stay exact

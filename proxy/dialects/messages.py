@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from core.openai.forms import choice_of, tool_of
+from core.dialects.errors import ApiError, invalid
+from core.dialects.fields import integer, required, typed
+from core.dialects.messages.input import read_prompt
+from core.dialects.messages.writer import MessagesWriter, error_body
+from core.dialects.validation import check_common, check_numbers, check_stop_texts
 from proxy.dialects.base import Dialect
 from proxy.dialects.common import RequestReader
-from proxy.dialects.fields import bad_value, integer, required, typed
-from proxy.dialects.messages.input import chat_messages
-from proxy.dialects.messages.writer import MessagesWriter, error_body
-from proxy.dialects.validation import check_common, check_numbers, check_stop_texts
-from proxy.http.errors import ApiError, invalid
 
 _CONVERTED = frozenset(["system", "stop_sequences", "tools", "tool_choice"])
 """Fields that are converted to other fields of a chat completion."""
@@ -34,7 +33,6 @@ _SERVICE_ONLY = frozenset(
 _NOT_UPSTREAM = _CONVERTED | _SERVICE_ONLY | {"stream", "stream_options", "n", "messages"}
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Anthropic's effort levels -> those that every chat server accepts."""
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _WHOLE_BODY = re.compile(r"body(\.\d+)?")
 """`param` of an error about the body as a whole; that of other errors names a field."""
 _THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
@@ -42,19 +40,8 @@ _THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["
 _encode = msgspec.json.Encoder().encode
 
 
-class _MessagesBody(msgspec.Struct):
-    model: str | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: dict[str, Any] | None = None
-
-
 class _Stops(msgspec.Struct):
     stop_sequences: list[str] | None = None
-
-
-class _AnthropicTool(msgspec.Struct):
-    name: str
-    input_schema: dict[str, Any]
 
 
 def _passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,56 +66,11 @@ def refusal_body(refusal: ApiError) -> bytes:
     return error_body(refusal)
 
 
-def _conversation(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the chat messages, and the other upstream fields that determine the prompt."""
+def _prompt(body: dict[str, Any]) -> dict[str, Any]:
     if body.get("thread") is not None:
         text = "thread: conversations are not stored here; send the whole one without a thread."
         raise ApiError(400, None, text, param="thread", details=_THREAD_DETAILS)
-    shape = typed(body, _MessagesBody, "body")
-    messages = chat_messages(body)
-    if not messages:
-        raise bad_value("messages must contain at least one message.", "messages")
-    fields: dict[str, Any] = {"messages": messages}
-    tools = [_tool(tool, f"body.tools.{index}") for index, tool in enumerate(shape.tools or ())]
-    choice = None if shape.tool_choice is None else _choice(shape.tool_choice)
-    if any(tools):
-        fields["tools"] = [tool for tool in tools if tool is not None]
-        fields["tool_choice"] = choice or "auto"
-        if shape.tool_choice and shape.tool_choice.get("disable_parallel_tool_use") is True:
-            fields["parallel_tool_calls"] = False
-    elif shape.tools is None and choice not in (None, "none", "auto"):
-        raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
-    return fields
-
-
-def _tool(tool: dict[str, Any], where: str) -> dict[str, Any] | None:
-    """Convert a tool of the client; None for one that runs on Anthropic's servers."""
-    if tool.get("input_schema") is None and tool.get("type") not in (None, "custom"):
-        return None
-    own = typed(tool, _AnthropicTool, where)
-    schema = own.input_schema
-    description, strict = tool.get("description"), tool.get("strict")
-    fields = {
-        "description": description if isinstance(description, str) else None,
-        "parameters": schema if "type" in schema else {**schema, "type": "object"},
-        "strict": strict if isinstance(strict, bool) else None,
-    }
-    return tool_of(own.name, fields)
-
-
-def _choice(value: dict[str, Any]) -> str | dict[str, Any]:
-    kind = value.get("type")
-    if kind == "tool":
-        name = value.get("name")
-        if not isinstance(name, str) or not name:
-            text = "Value error, tool_choice.name is required when type is tool"
-            raise invalid("value_error", "body.tool_choice", text, value)
-        return choice_of(name)
-    choice = _CHOICES.get(kind) if isinstance(kind, str) else None
-    if choice is None:
-        text = "Input should be auto, any, tool or none"
-        raise invalid("literal_error", "body.tool_choice.type", text, kind)
-    return choice
+    return read_prompt(body)
 
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
@@ -161,12 +103,12 @@ def _output(config: Any) -> dict[str, Any]:
 
 
 def _convert(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    fields = _conversation(body) | _sampling(body)
+    fields = _prompt(body) | _sampling(body)
     return _passed_on(body) | fields, {}
 
 
 def _convert_count(body: dict[str, Any], _: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    fields = _conversation(body)
+    fields = _prompt(body)
     return _passed_on(body) | fields, {"train": False, "stream": False}
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from core.dialects.errors import bad_request, invalid
+from core.dialects.fields import bad_value, flag, integer, number, typed
 from core.openai.ranges import FLOATS, range_error
-from proxy.dialects.fields import bad_value, flag, integer, number, typed
-from proxy.http.errors import bad_request, invalid
 
 MOST_LOGPROBS = 20
 MOST_LISTED = 20

@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
+from core.dialects.errors import ApiError, invalid
+from core.dialects.fields import bad_value, required, typed
+from core.dialects.validation import Function
 from core.openai.forms import choice_of, tool_of
-from proxy.dialects.fields import bad_value, required, typed
-from proxy.dialects.validation import Function
-from proxy.http.errors import ApiError, invalid
 
 JOIN = "__"
 """Separator of namespace and name in the upstream's name of a tool."""

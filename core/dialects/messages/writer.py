@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.logprobs import Entry
-from proxy.dialects.request import ChatRequest, PublicAnswer
-from proxy.dialects.writer import Block, BlockStream, Writer, blocks, event_bytes
-from proxy.http.errors import ApiError
+from core.dialects.errors import ApiError
+from core.dialects.logprobs import Entry
+from core.dialects.request import DialectRequest, PublicAnswer
+from core.dialects.writer import Block, BlockStream, Writer, blocks, event_bytes
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -58,7 +58,7 @@ class MessagesWriter(Writer):
     real number.
     """
 
-    def __init__(self, request: ChatRequest, model: str, created: int) -> None:
+    def __init__(self, request: DialectRequest, model: str, created: int) -> None:
         super().__init__(request, model, created)
         self._head = {
             "id": f"chatcmpl-{request.request_id}",

@@ -19,11 +19,10 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
+from core.dialects.fields import typed, unsupported
+from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.tools import custom_arguments, flat_name
 from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
-from proxy.dialects.agent_notes import query_of
-from proxy.dialects.fields import typed, unsupported
-from proxy.dialects.responses.store import ResponseStore
-from proxy.dialects.responses.tools import custom_arguments, flat_name
 
 _TEXTS = frozenset(
     ["input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal"]
@@ -47,7 +46,7 @@ class ConversationReader:
 
     Attributes:
         messages: The messages, in the form of chat completions.
-        query: Text of the last user message; None without one.
+        user_texts: The texts of the user's messages.
         unfinished: Whether the last item is the start of an answer that the model shall continue.
     """
 
@@ -65,7 +64,7 @@ class ConversationReader:
             ApiError: An item is invalid, or refers to an item that is not stored.
         """
         self.messages: list[Message] = []
-        self.query: str | None = None
+        self.user_texts: list[str] = []
         self.unfinished = False
         self._system = [instructions] if instructions else []
         self._turn: Message | None = None
@@ -117,7 +116,7 @@ class ConversationReader:
             self._system.append(content_text(content))
             return
         if role == "user":
-            self.query = query_of(content_text(content), self.query)
+            self.user_texts.append(content_text(content))
         self._append({"role": "user" if role == "developer" else role, "content": content})
 
     def _append(self, message: Message) -> None:

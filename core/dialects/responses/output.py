@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from proxy.dialects.logprobs import Entry, alternatives
-from proxy.dialects.request import pieces
-from proxy.dialects.responses.tools import custom_input
-from proxy.dialects.writer import Block, BlockStream, event_bytes
+from core.dialects.logprobs import Entry, alternatives
+from core.dialects.request import pieces
+from core.dialects.responses.tools import custom_input
+from core.dialects.writer import Block, BlockStream, event_bytes
 
 _encode = msgspec.json.Encoder().encode
 

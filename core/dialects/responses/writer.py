@@ -5,21 +5,26 @@ limit ended has the status `incomplete` but ends with `response.completed`, as i
 the event `response.incomplete` as an error and send the request again.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from proxy.dialects.logprobs import Entry, requested_tokens
-from proxy.dialects.request import ChatRequest, PublicAnswer
-from proxy.dialects.responses.output import ItemStream, ResponseFields, logprob_of
-from proxy.dialects.responses.store import ResponseStore
-from proxy.dialects.writer import Writer, blocks
-from proxy.http.errors import ApiError, EngineOffline, ProxyStopping
+from core.dialects.errors import ApiError
+from core.dialects.logprobs import Entry, requested_tokens
+from core.dialects.request import DialectRequest, PublicAnswer
+from core.dialects.responses.output import ItemStream, ResponseFields, logprob_of
+from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.tools import ToolTable
+from core.dialects.writer import Writer, blocks
 
 _encode = msgspec.json.Encoder().encode
 
+LOGPROBS = "message.output_text.logprobs"
+"""Value of `include` that requests log probabilities."""
+_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reason -> `incomplete_details.reason` of the response."""
 
@@ -40,7 +45,7 @@ class ResponseWriter(Writer):
 
     def __init__(
         self,
-        request: ChatRequest,
+        request: DialectRequest,
         model: str,
         created: int,
         store: ResponseStore,
@@ -155,12 +160,76 @@ def failure(refusal: ApiError) -> dict[str, str]:
     waits for the time in the message on `rate_limit_exceeded`, and retries on any other code.
     """
     message = refusal.message
-    if isinstance(refusal, ProxyStopping | EngineOffline):
-        return {"code": "server_error", "message": refusal.message}
-    if refusal.status in (429, 503) and refusal.retry_after is not None:
+    if refusal.status in (429, 503) and refusal.retry_after is not None and refusal.is_overload:
         text = f"{message} Please try again in {refusal.retry_after}s."
         return {"code": "rate_limit_exceeded", "message": text}
     if "maximum context length" in message:
         return {"code": "context_length_exceeded", "message": message}
     code = "invalid_prompt" if refusal.status < 500 else "server_error"
     return {"code": code, "message": message}
+
+
+# --- what the response repeats ------------------------------------------------------------------
+
+
+def response_fields(body: Mapping[str, Any], tools: ToolTable, name: str) -> ResponseFields:
+    """Return what the response repeats of a request.
+
+    Args:
+        body: The checked body.
+        tools: Its tools.
+        name: The id of the response if the body has none.
+    """
+    own = body.get("request_id")
+    own = _UNPRINTABLE.sub("", own)[:128] if isinstance(own, str) else ""
+    default = "auto" if tools.echoed else "none"
+    logprobs = LOGPROBS in (body.get("include") or ())
+    echo = {
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "metadata": body.get("metadata"),
+        "model": "",
+        "object": "response",
+        "output": (),
+        "parallel_tool_calls": _or(body.get("parallel_tool_calls"), True),
+        "temperature": _float(body.get("temperature"), 1.0),
+        "tool_choice": _or(body.get("tool_choice"), default) if tools.echoed else default,
+        "tools": tools.echoed,
+        "top_p": _float(body.get("top_p"), 1.0),
+        "background": False,
+        "max_output_tokens": body.get("max_output_tokens"),
+        "max_tool_calls": body.get("max_tool_calls"),
+        "previous_response_id": None,
+        "prompt": None,
+        "reasoning": body.get("reasoning"),
+        "service_tier": body.get("service_tier") or "auto",
+        "status": "",
+        "text": body.get("text"),
+        "top_logprobs": body.get("top_logprobs") or 0 if logprobs else None,
+        "truncation": body.get("truncation") or "disabled",
+        "usage": None,
+        "user": body.get("user"),
+        "presence_penalty": _float(body.get("presence_penalty"), 0.0),
+        "frequency_penalty": _float(body.get("frequency_penalty"), 0.0),
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "input_messages": None,
+        "output_messages": None,
+    }
+    return ResponseFields(
+        response_id=own or f"resp_{name}",
+        echo={key: msgspec.Raw(_encode(value)) for key, value in echo.items()},
+        names=tools.names,
+        custom=frozenset(tools.custom),
+        store=body.get("store") is not False,
+    )
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _float(value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    return float(value) if abs(value) < 1 << 53 else value  # larger integers stay exact

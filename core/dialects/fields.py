@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.http.errors import ApiError, bad_request, invalid
+from core.dialects.errors import ApiError, bad_request, invalid
 
 Shape = TypeVar("Shape")
 

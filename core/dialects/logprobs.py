@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from proxy.dialects.request import (
+from core.dialects.request import (
     MIN_PIECE_CHARS,
     MOST_PIECES,
-    ChatRequest,
+    DialectRequest,
     PublicAnswer,
     call_deltas,
     deltas,
@@ -27,7 +27,7 @@ def token_entries(logprobs: Any) -> list[Entry]:
     return content
 
 
-def requested_tokens(request: ChatRequest, answer: PublicAnswer) -> list[Entry]:
+def requested_tokens(request: DialectRequest, answer: PublicAnswer) -> list[Entry]:
     """Return the tokens of an answer if their log probabilities are requested."""
     return token_entries(answer.logprobs) if request.body.get("logprobs") else []
 

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.dialects.logprobs import Entry, requested_tokens, walk
-from proxy.dialects.request import ChatRequest, PublicAnswer
-from proxy.dialects.tool_constraints import LiveDeltas, apply_tool_choice
-from proxy.http.errors import ApiError
+from core.dialects.errors import ApiError
+from core.dialects.logprobs import Entry, requested_tokens, walk
+from core.dialects.request import DialectRequest, PublicAnswer
+from core.dialects.tool_constraints import LiveDeltas, apply_tool_choice
 
 Kind = Literal["reasoning", "content", "call"]
 
@@ -43,7 +43,7 @@ class Writer(ABC):
     fills_silence = True
     """A delta without an event of its own is answered by a keepalive."""
 
-    def __init__(self, request: ChatRequest, model: str, created: int) -> None:
+    def __init__(self, request: DialectRequest, model: str, created: int) -> None:
         self._request = request
         self._model = model
         self._created = created

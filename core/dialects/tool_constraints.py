@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.request import (
-    ChatRequest,
+from core.dialects.request import (
+    DialectRequest,
     PublicAnswer,
     call_arguments_delta,
     call_start_delta,
@@ -22,7 +22,7 @@ class CallIds:
         request: The request; equal requests give equal ids.
     """
 
-    def __init__(self, request: ChatRequest) -> None:
+    def __init__(self, request: DialectRequest) -> None:
         self._key = request.key
         self._seen = {
             call["id"]
@@ -51,7 +51,7 @@ class LiveDeltas:
         request: The request.
     """
 
-    def __init__(self, request: ChatRequest) -> None:
+    def __init__(self, request: DialectRequest) -> None:
         self._ids = CallIds(request)
         self._request = request
         self._known: dict[int, tuple[str, int]] = {}
@@ -88,23 +88,25 @@ class LiveDeltas:
         return index > 0 and single_call_only(self._request)
 
 
-def forbids_calls(request: ChatRequest) -> bool:
+def forbids_calls(request: DialectRequest) -> bool:
     """Return whether the client gets no tool calls; calls of the model then become text."""
     return request.dialect == "completions" or request.body.get("tool_choice") == "none"
 
 
-def forces_call(request: ChatRequest) -> bool:
+def forces_call(request: DialectRequest) -> bool:
     """Return whether the client demands a tool call, of one function or of any."""
     choice = request.body.get("tool_choice")
     return choice == "required" or isinstance(choice, dict)
 
 
-def single_call_only(request: ChatRequest) -> bool:
+def single_call_only(request: DialectRequest) -> bool:
     """Return whether the client accepts one tool call at most."""
     return request.body.get("parallel_tool_calls") is False
 
 
-def apply_tool_choice(answers: Sequence[PublicAnswer], request: ChatRequest) -> list[PublicAnswer]:
+def apply_tool_choice(
+    answers: Sequence[PublicAnswer], request: DialectRequest
+) -> list[PublicAnswer]:
     """Apply the request's `tool_choice` and `parallel_tool_calls` to the answers, as vLLM does.
 
     Where one call is allowed, the others are dropped; where none is, calls become text. Call ids
@@ -117,7 +119,7 @@ def apply_tool_choice(answers: Sequence[PublicAnswer], request: ChatRequest) -> 
     return [_constrained(answer, request, ids) for answer in answers]
 
 
-def _constrained(answer: PublicAnswer, request: ChatRequest, ids: CallIds) -> PublicAnswer:
+def _constrained(answer: PublicAnswer, request: DialectRequest, ids: CallIds) -> PublicAnswer:
     calls, content, finish = answer.tool_calls, answer.content, answer.finish_reason
     if calls and forbids_calls(request):
         raw = "\n".join(_raw_call(**call["function"]) for call in calls)
