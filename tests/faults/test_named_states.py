@@ -10,8 +10,9 @@ import pytest
 
 import ajet_swarm.api.watcher
 import proxy.servers.watch
-from console.cli.status import _proxy, _proxy_line
+from console.cli.status import _proxy_line
 from console.models.alerts import alerts_by_urgency
+from console.models.json_view import json_view
 from console.screens.overview.sections import engines
 from console.screens.overview.text import alert_lines, head_line
 from console.session.app_state import Session
@@ -179,9 +180,8 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
         head = "".join(text for text, _ in head_line(session(w), 120))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
-        proxy_data = _proxy("http://127.0.0.1", w.state, "")
-        assert proxy_data is not None
-        assert proxy_data["lost_groups"] == 1
+        proxy_data = {"url": "http://127.0.0.1", "error": "", **json_view(w.state)}
+        assert proxy_data["totals"]["lost"] == 1
         assert "1 finished but lost: will not train" in _proxy_line(proxy_data)
         journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
