@@ -145,10 +145,11 @@ class RequestsScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Requests"
     help_text: ClassVar[str] = (
-        "Each line is one request and its group of candidates. Columns: number of answers, best "
-        "reward, ? not scored or = equal rewards or ○ dead or × lost (aborted, failed or "
-        "discarded by its engine: not trained on; state:lost finds the discarded ones) or "
-        "✓ rated, the winner, the answer the user got, the user's waiting time, ★ your mark. "
+        "Each line is one request and its group of candidates. Columns: whether it taught (✔ with "
+        "the largest advantage, ○ equal or almost equal rewards, × lost: aborted, failed or "
+        "discarded by its engine, ? not scored; state:lost finds the discarded ones), number of "
+        "answers, best reward, ✓ rated, the winner, the answer the user got, the user's waiting "
+        "time, ★ your mark. "
         "✂ before a request: the engine dropped the middle of its prompt "
         "(truncated:yes finds them).\n"
         "o sorts by time, reward, spread, waiting time, latency; O reverses it. Below the groups "
