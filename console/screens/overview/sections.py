@@ -25,7 +25,7 @@ from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.ui.plot import sparkline
 from console.views.mock import rate, rows_done, seconds_left, share
-from console.views.timeline import newest, shares, step_seconds, timeline
+from console.views.timeline import cells, newest, shares, step_seconds, timeline
 from core.state import Group, Server
 
 WIDE = 85
@@ -119,10 +119,10 @@ def _pool(server: Server, width: int, start: str) -> Content:
         if server.state == "OFFLINE":
             return _note(f"OFFLINE{start}")
         return _note(f"pool {UNKNOWN}")
-    cells = 18 if width < WIDE else 30
+    size = 18 if width < WIDE else 30
     pieces: list[Content | tuple[str, str] | str] = [
         ("pool ", "$muted"),
-        bar(done.share, cells, "$engine-rolling"),
+        bar(done.share, size, "$engine-rolling"),
         " ",
         (done.text(), "bold"),
         (f"  {pool.running} running", "$muted"),
@@ -205,20 +205,10 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
         pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
     latency_lines = [Content.assemble(*pieces)]
     if tall and total:
-        latency_lines.append(
-            _split([(middle[key], color) for key, _, color in PARTS], total, width)
-        )
+        counts = cells([middle[key] for key, _, _ in PARTS], width, least=0)
+        blocks = [("▄" * count, color) for count, (_, _, color) in zip(counts, PARTS, strict=True)]
+        latency_lines.append(Content.assemble(*blocks))
     return latency_lines
-
-
-def _split(parts: Sequence[tuple[float, str]], total: float, width: int) -> Content:
-    pieces, used, seconds = [], 0, 0.0
-    for part, color in parts:
-        seconds += part
-        until = round(seconds / total * width)
-        pieces.append(("▄" * (until - used), color))
-        used = until
-    return Content.assemble(*pieces)
 
 
 # --- mock user -------------------------------------------------------------------------------
@@ -231,7 +221,7 @@ def mock(session: Session, room: Room) -> Content:
         start = press_words(session, "mock", "mock.start")
         return heading("MOCK USER", f"not started: {start}" if start else "not started")
     now = session.now()
-    cells = 12 if room.width < WIDE else 20
+    size = 12 if room.width < WIDE else 20
     counts = f"{rows_done(run)}/{run.total or UNKNOWN}"
     more = []
     speed = rate(run, now)
@@ -245,7 +235,7 @@ def mock(session: Session, room: Room) -> Content:
         failed = Content.styled(f"{run.failed} failed", "$reward-down")
     return heading(
         "MOCK USER",
-        Content.assemble(bar(share(run), cells), " ", (counts, "bold")),
+        Content.assemble(bar(share(run), size), " ", (counts, "bold")),
         one_line(run.phase, 12),
         failed,
         " · ".join(more),
