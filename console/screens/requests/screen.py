@@ -24,7 +24,7 @@ from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane
 from core.state import Group
 
-BESIDE = 140
+BESIDE = 190
 """Cells from which the detail stands beside the list."""
 FOLLOW_SECONDS = 1.0
 """Seconds between two footers while the list follows, as the keys change with each group."""
