@@ -13,6 +13,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ajet_swarm.common.errors import AjetError
+from core.dialects.errors import ApiError
+from core.dialects.schemas import schemas
 from core.version import version
 from engine.llm.real_server_quirks import AssertionCrash
 from engine.routes.control import control_routes
@@ -48,7 +50,7 @@ def create_app(
         async with engine:
             yield
 
-    app = FastAPI(
+    app = _App(
         title="ajet-console embedded engine",
         description="An AgentJet swarm server on the laptop's CPU.",
         version=release,
@@ -68,6 +70,14 @@ def create_app(
     app.add_exception_handler(Exception, _failed)
     app.add_middleware(RequestGuard, allowed_hosts=allowed_hosts)
     return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document; see the base class."""
+        document = super().openapi()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        return document
 
 
 class RequestGuard:
@@ -140,20 +150,26 @@ def _error(status: int, detail: str) -> JSONResponse:
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
+    if isinstance(error, ApiError):
+        return _invalid_body([error.fault]) if error.fault else _error(error.status, error.message)
     return _error(error.status if isinstance(error, EngineError) else 500, str(error))
 
 
 async def _refused_or_crashed(request: Request, error: Exception) -> Response:
     """As the real server: a failed assertion gets no answer of its own; see `_failed`."""
-    if isinstance(error, AssertionCrash) or (isinstance(error, EngineError) and error.asserts):
+    if isinstance(error, AssertionCrash | ApiError) or getattr(error, "asserts", False):
         raise AssertionCrash from error
     return await _refused(request, error)
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:
-    """Return FastAPI's 422 body, without values that JSON cannot represent."""
     assert isinstance(error, RequestValidationError)
-    details = [_fault(fault) for fault in error.errors()]
+    return _invalid_body(error.errors())
+
+
+def _invalid_body(faults: Sequence[dict[str, Any]]) -> Response:
+    """Return FastAPI's 422 body, without values that JSON cannot represent."""
+    details = [_fault(fault) for fault in faults]
     text = json.dumps({"detail": details}, ensure_ascii=True, default=str)
     return Response(text, status_code=422, media_type="application/json")
 

@@ -147,6 +147,17 @@ class TrainSample:
     """Id of the episode. An episode may have several samples but counts as one reward of its group;
     empty means that this sample is the whole episode."""
 
+    @property
+    def sampled(self) -> tuple[bool, ...]:
+        """Whether each of `tokens` was sampled."""
+        return (True,) * len(self.tokens) if self.mask is None else self.mask
+
+    @property
+    def sampled_logprobs(self) -> list[float]:
+        """Log-probs of the sampled tokens."""
+        pairs = zip(self.logprobs, self.sampled, strict=True)
+        return [logprob for logprob, sampled in pairs if sampled]
+
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
@@ -149,13 +150,16 @@ class HttpTransport:
         return min(request.most or self.largest, self.largest)
 
     def _new_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            keepalive_timeout=KEEP_ALIVE,
+            resolver=_ThreadResolver(),
+            use_dns_cache=False,
+        )
+        loop = asyncio.get_running_loop()
+        connector._factory = partial(_Connection, loop=loop)  # type: ignore[assignment]  # a subclass
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                keepalive_timeout=KEEP_ALIVE,
-                resolver=_ThreadResolver(),
-                use_dns_cache=False,
-            ),
+            connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, connect=self.connect_timeout),
             headers=_HEADERS,
             skip_auto_headers=("Content-Type",),
@@ -230,6 +234,14 @@ class _Body:
         self._transport.held -= self._held
         self._held = 0
         self._response.close()  # a body that was read to its end has released its connection
+
+
+class _Connection(ResponseHandler):
+    """A connection that is closed at once, also if the server has not read the whole request:
+    asyncio's `close` waits for that, which a server that hangs never does."""
+
+    def close(self) -> None:
+        self.abort()
 
 
 class _Request(aiohttp.ClientRequest):

@@ -37,6 +37,13 @@ class RowMaker:
         """Return the column `provenance` of a row."""
         return provenance(record, candidates, names=self.names)
 
+    def takes(self, record: ExportedGroup) -> bool:
+        """Return whether a group is exported by its rating and correction; count another one."""
+        taken = not self.only_human or record.rated or record.correction is not None
+        if not taken:
+            self.leave_out("neither rated nor corrected by a person")
+        return taken
+
     def prompt_of(self, record: ExportedGroup) -> list[dict[str, Any]] | None:
         """Return the prompt of a group that is exported; None, and counted, for any other one."""
         if self.only_human and not record.rated:

@@ -22,6 +22,7 @@ _KINDS = {
     "str": ("string_type", "string"),
     "array": ("list_type", "list"),
     "object": ("dict_type", "dictionary"),
+    "int": ("int_type", "integer"),
 }
 """msgspec's name of a type -> pydantic's kind of error and its word."""
 

@@ -67,6 +67,8 @@ class PublicAnswer(msgspec.Struct, frozen=True):
     prompt_token_ids: Any = None
     prompt_logprobs: Any = None
     prompt_text: Any = None
+    extension: dict[str, Any] = {}
+    """Further fields of a whole answer that is no chat completion."""
 
 
 def public_answer(completion: Mapping[str, Any], chance: Chance = SYSTEM.chance) -> PublicAnswer:

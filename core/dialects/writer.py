@@ -200,7 +200,7 @@ class BlockStream(ABC):
 
     def _extend(self, text: str, tokens: Sequence[Entry] = ()) -> bytes:
         block = self._block
-        if block is None or not text:
+        if block is None:
             return b""
         events = self._add(block, text, tokens)
         block.text += text

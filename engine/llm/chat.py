@@ -9,50 +9,48 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
+from ajet_swarm.common.lenient_json import lenient
+from core.dialects.errors import invalid
+from core.dialects.fields import typed
+from core.dialects.validation import Messages, check_numbers
 from core.openai.forms import call_of
+from core.openai.ranges import range_error
 from engine.interface import Completion, SamplingParams
-from engine.llm.sampling_fields import Finite, SamplingFields
-from engine.server.episode_keys import replace_surrogates
 from engine.server.job import Job
 from engine.server.lifecycle import EngineError
 from engine.server.pool import EpisodeType
 
-Model = TypeVar("Model", bound=BaseModel)
+KEEP_ALIVE = b": keepalive\n\n"
+"""A comment, which clients ignore."""
+_INTEGERS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "top_k", "seed")
+_SAMPLING = ("presence_penalty", "frequency_penalty", "repetition_penalty", "top_k", "min_p")
+"""Fields that are arguments of `SamplingParams` of the same name."""
+_RANGED = (*_INTEGERS[:3], "temperature", "top_p", *_SAMPLING)
 
 
-class Message(BaseModel):
-    """A chat message in the OpenAI form; unknown fields are passed to the chat template."""
-
-    model_config = ConfigDict(extra="allow")
-    role: str = Field(min_length=1)
-    content: str | list[dict[str, Any] | str] | None = None
-    """Parts may be plain strings, as vLLM accepts."""
-
-
-Count = Annotated[int, Field(ge=1)]
-Temperature = Annotated[Finite, Field(ge=0, le=100)]
-Mass = Annotated[Finite, Field(gt=0, le=1)]
-
-
-class ChatRequest(SamplingFields):
+class ChatRequest(msgspec.Struct, kw_only=True):
     """The chat request fields that are used; others are ignored, as on the real server."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[dict[str, Any]]
     model: str | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     stream: bool | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    temperature: Temperature | None = None
-    top_p: Mass | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
     logprobs: Any = None
     """True requests the log-prob of each sampled token, in a whole answer."""
     ajetc_prompt: str | list[int] | None = None
@@ -72,9 +70,10 @@ class ChatRequest(SamplingFields):
         ]
         return tools or None
 
-    def chat(self) -> "ChatRequest":
-        """Return itself; the other API forms are converted to this one."""
-        return self
+    def sampling_fields(self) -> dict[str, Any]:
+        """Return the penalties and bounds that the request has: arguments of `SamplingParams`."""
+        values = {name: getattr(self, name) for name in _SAMPLING}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def _function_name(tool: Any) -> Any:
@@ -90,23 +89,38 @@ def parse_json(body: bytes) -> Any:
     """
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
+        return lenient(body) if b"\\ud" in body or b"\\uD" in body else raw
     except (ValueError, RecursionError) as error:
         raise EngineError(400, f"The request body is not JSON: {error}", asserts=True) from error
-    return _replace_all_surrogates(raw) if b"\\ud" in body or b"\\uD" in body else raw
 
 
-def validate(model: type[Model], raw: Any) -> Model:
-    """Validate a request against its model.
+def checked(raw: Any) -> dict[str, Any]:
+    """Return the fields of a request in any form, with checked numbers.
 
     Raises:
-        RequestValidationError: with locations in FastAPI's form.
+        ApiError: A field is invalid; the error names it.
     """
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        raise RequestValidationError(
-            [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
-        ) from error
+    fields = dict(typed(raw, dict[str, Any], "body"))
+    check_numbers(fields, _INTEGERS)
+    for name in _RANGED:
+        value = fields.get(name)
+        if value is not None and (text := range_error(name, value)):
+            raise invalid("sampling_range", f"body.{name}", text, value)
+    return fields
+
+
+def read_chat(fields: Mapping[str, Any]) -> ChatRequest:
+    """Return a chat request.
+
+    Args:
+        fields: See `checked`.
+
+    Raises:
+        ApiError: A field is invalid; the error names it.
+    """
+    if not typed(fields, Messages, "body").messages:
+        raise invalid("too_short", "body.messages", "List should have at least 1 item", [])
+    return typed(fields, ChatRequest, "body")
 
 
 LONGEST_UNSET = 4096
@@ -162,20 +176,20 @@ def sampling_params(
     )
 
 
-def tool_calls(completion: Completion) -> list[dict[str, Any]]:
-    """Return the tool calls of an answer, each with an id."""
+def tool_calls(completion: Completion, prefix: str) -> list[dict[str, Any]]:
+    """Return the tool calls of an answer, each with an id that begins with `prefix`."""
     return [
-        call_of(f"call_{uuid.uuid4().hex}", call.name, call.arguments)
-        for call in completion.tool_calls
+        call_of(f"{prefix}_{index}", call.name, call.arguments)
+        for index, call in enumerate(completion.tool_calls)
     ]
 
 
-def answer_message(completion: Completion) -> dict[str, Any]:
+def answer_message(completion: Completion, call_prefix: str) -> dict[str, Any]:
     """Return an answer as a message of the assistant."""
     message: dict[str, Any] = {"role": "assistant", "content": completion.text}
     if completion.tool_calls:
         message["content"] = completion.text or None
-        message["tool_calls"] = tool_calls(completion)
+        message["tool_calls"] = tool_calls(completion, call_prefix)
     return message
 
 
@@ -202,20 +216,21 @@ class ChatEncoder:
 
     Args:
         model: Model name in a whole answer.
-        requested: Model name in a stream: the request's, else `model`.
+        request: Has the model name in a stream; `model` by default.
+        body: Not used.
     """
 
     format = ""
 
-    def __init__(self, model: str, requested: str | None) -> None:
-        self._model, self._stream_model = model, requested or model
+    def __init__(self, model: str, request: ChatRequest, body: Mapping[str, Any]) -> None:
+        self._model, self._stream_model = model, request.model or model
         self._id, self._created = uuid.uuid4().hex, int(time.time())
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """Return the answer as one object."""
         choice = {
             "index": 0,
-            "message": answer_message(completion),
+            "message": answer_message(completion, f"call_{self._id}"),
             "logprobs": None,
             "finish_reason": completion.finish_reason,
             "stop_reason": completion.stop_reason,
@@ -226,8 +241,8 @@ class ChatEncoder:
             "created": self._created,
             "model": self._model,
             "choices": [choice],
-            "usage": _usage(completion),
-            "ajetc": _extension_fields(completion),
+            "usage": usage_of(completion),
+            **extension_fields(completion),
         }
 
     def opening(self) -> bytes:
@@ -240,21 +255,21 @@ class ChatEncoder:
 
     def idle(self) -> bytes:
         """Return a keep-alive comment."""
-        return b": keepalive\n\n"
+        return KEEP_ALIVE
 
-    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+    def closing(self, completion: Completion) -> bytes:
         """Return the chunks with tool calls, finish reason and usage, then `[DONE]`."""
-        calls = whole["choices"][0]["message"].get("tool_calls", [])
+        calls = answer_message(completion, f"call_{self._id}").get("tool_calls", [])
         calls_chunk = self._chunk({"tool_calls": _indexed(calls)}) if calls else b""
         return calls_chunk + self._end({}, completion) + b"data: [DONE]\n\n"
 
     def failure(self, status: int, detail: str) -> bytes:
         """Return the event for an error in the middle of a stream; no `[DONE]` follows."""
-        return sse_event({"error": {"message": detail, "type": "server_error", "code": status}})
+        return _event({"error": {"message": detail, "type": "server_error", "code": status}})
 
-    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+    def compact_stream(self, completion: Completion) -> bytes:
         """Return the whole answer as a stream of three chunks, as the real server sends it."""
-        message = whole["choices"][0]["message"]
+        message = answer_message(completion, f"call_{self._id}")
         content: dict[str, Any] = {"content": message["content"]}
         if "tool_calls" in message:
             content["tool_calls"] = _indexed(message["tool_calls"])
@@ -262,7 +277,7 @@ class ChatEncoder:
         return self.opening() + self._chunk(content) + end + b"data: [DONE]\n\n"
 
     def _end(self, delta: dict[str, Any], completion: Completion) -> bytes:
-        extra = {"usage": _usage(completion), "ajetc": _extension_fields(completion)}
+        extra = {"usage": usage_of(completion), **extension_fields(completion)}
         return self._chunk(delta, completion, extra)
 
     def _chunk(
@@ -284,25 +299,21 @@ class ChatEncoder:
             "model": self._stream_model,
             "choices": [choice],
         }
-        return sse_event({**chunk, **(extra or {})})
+        return _event({**chunk, **(extra or {})})
 
 
-def sse_event(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Return one server-sent event."""
-    head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+def _event(data: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def text_of(content: Any, kinds: Sequence[str] = ("text", "input_text", "output_text")) -> str:
+def text_of(content: Any) -> str:
     """Return the text of a string or of a list of parts; other parts are dropped."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, Sequence):
-        return ""
     parts = [
         part if isinstance(part, str) else part.get("text")
-        for part in content
-        if isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") in kinds)
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, str | dict)
     ]
     return "\n".join(part for part in parts if isinstance(part, str))
 
@@ -311,7 +322,8 @@ def _indexed(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"index": index, **call} for index, call in enumerate(calls)]
 
 
-def _usage(completion: Completion) -> dict[str, int]:
+def usage_of(completion: Completion) -> dict[str, int]:
+    """Return the usage of a chat completion."""
     prompt, sampled = len(completion.prompt_tokens), len(completion.tokens)
     return {
         "prompt_tokens": prompt,
@@ -320,31 +332,15 @@ def _usage(completion: Completion) -> dict[str, int]:
     }
 
 
-def _extension_fields(completion: Completion) -> dict[str, Any]:
-    return {"truncated": completion.truncated, "step": completion.step}
+def extension_fields(completion: Completion) -> dict[str, Any]:
+    """Return the extension of an answer: whether its prompt was cut, and the policy's step."""
+    return {"ajetc": {"truncated": completion.truncated, "step": completion.step}}
 
 
-def _text_only(message: Message) -> dict[str, Any]:
-    fields = message.model_dump(exclude_none=True)
-    content = message.content
-    if isinstance(content, list):
-        parts = [part if isinstance(part, str) else part.get("text") for part in content]
-        content = "\n".join(part for part in parts if isinstance(part, str))
-    fields["content"] = content or ""
-    return fields
+def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in message.items() if value is not None}
+    return {**fields, "content": text_of(message.get("content"))}
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def _replace_all_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, list):
-        return [_replace_all_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {
-            replace_surrogates(key): _replace_all_surrogates(item) for key, item in value.items()
-        }
-    return value

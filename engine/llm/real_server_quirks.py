@@ -8,7 +8,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import Completion, Prompt
-from engine.llm.chat import ChatRequest, Message
+from engine.llm.chat import ChatRequest
 
 DEFAULT_SYSTEM = "You are a helpful assistant, your name is AgentJet."
 OVERFLOW = "AgentJet: Exceeded max model context length."
@@ -29,8 +29,8 @@ def unauthorized(detail: str) -> dict[str, Any]:
 def strip_request(request: ChatRequest) -> ChatRequest:
     """Return the request as the real server's worker reads it: messages and tools only."""
     messages = request.messages
-    if messages[0].role != "system":
-        messages = [Message(role="system", content=DEFAULT_SYSTEM), *messages]
+    if messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": DEFAULT_SYSTEM}, *messages]
     return ChatRequest(messages=messages, tools=request.tools)
 
 

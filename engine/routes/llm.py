@@ -1,21 +1,34 @@
 """LLM routes of an episode's key: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`."""
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
+from core.dialects import schemas
 from engine.interface import Completion
 from engine.llm import real_server_quirks
 from engine.llm.calls import CLIENT_LEFT, CallStarter, LiveCall
-from engine.llm.chat import ChatEncoder, ChatRequest, choice_logprobs, parse_json, validate
-from engine.llm.messages import MessagesEncoder, MessagesRequest
-from engine.llm.responses import ResponsesEncoder, ResponsesRequest
+from engine.llm.chat import (
+    ChatEncoder,
+    ChatRequest,
+    checked,
+    choice_logprobs,
+    parse_json,
+    read_chat,
+)
+from engine.llm.forms import (
+    BlockEncoder,
+    MessagesEncoder,
+    ResponsesEncoder,
+    read_messages,
+    read_responses,
+)
 from engine.server.episode_keys import parse_key
 from engine.server.lifecycle import Engine, EngineError
 
@@ -24,51 +37,35 @@ KEEP_ALIVE_SECONDS = 5.0
 
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
-
-class LlmRequest(Protocol):
-    """A request in any of the three API forms."""
-
-    model: str | None
-    stream: bool | None
-
-    def chat(self) -> ChatRequest:
-        """Return the equivalent chat request."""
+AnswerEncoder = ChatEncoder | BlockEncoder
 
 
-class AnswerEncoder(Protocol):
-    """Encoder of one answer in one of the three API forms."""
+@dataclass(frozen=True)
+class Form:
+    """One of the three API forms."""
 
-    format: str
-
-    def whole(self, completion: Completion) -> dict[str, Any]:
-        """Return the answer as one object."""
-
-    def opening(self) -> bytes:
-        """Return the first events of a stream."""
-
-    def piece(self, text: str) -> bytes:
-        """Return the event for a piece of text."""
-
-    def idle(self) -> bytes:
-        """Return a keep-alive event."""
-
-    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
-        """Return the last events of a stream."""
-
-    def failure(self, status: int, detail: str) -> bytes:
-        """Return the event for an error in the middle of a stream."""
-
-    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
-        """Return the whole answer as a stream in the real server's few chunks."""
+    path: str
+    body: type[msgspec.Struct]
+    """Fields of a request, for the OpenAPI document."""
+    read: Callable[[Mapping[str, Any]], ChatRequest]
+    """Returns checked fields as a chat request; raises `ApiError` and `EngineError`."""
+    encoder: Callable[[str, ChatRequest, Mapping[str, Any]], AnswerEncoder]
+    """Creates the encoder of an answer from the policy's name, the request and its fields."""
+    headers: tuple[str, ...] = ("authorization",)
+    """Headers that may have the key."""
 
 
-EncoderFactory = Callable[[str, str | None], AnswerEncoder]
-"""Creates an encoder from the policy's name and the model name in the request."""
-
-_FORMS: tuple[tuple[str, type[BaseModel], EncoderFactory, tuple[str, ...]], ...] = (
-    ("/v1/chat/completions", ChatRequest, ChatEncoder, ("authorization",)),
-    ("/v1/responses", ResponsesRequest, ResponsesEncoder, ("authorization",)),
-    ("/v1/messages", MessagesRequest, MessagesEncoder, ("authorization", "x-api-key")),
+_CHAT = Form("/v1/chat/completions", schemas.ChatCompletionRequest, read_chat, ChatEncoder)
+_FORMS = (
+    _CHAT,
+    Form("/v1/responses", schemas.ResponsesRequest, read_responses, ResponsesEncoder),
+    Form(
+        "/v1/messages",
+        schemas.MessagesRequest,
+        read_messages,
+        MessagesEncoder,
+        ("authorization", "x-api-key"),
+    ),
 )
 
 
@@ -76,59 +73,42 @@ def chat_routes(engine: Engine) -> APIRouter:
     """Return the LLM routes; bodies are parsed by hand because the key is checked first."""
     router = APIRouter()
     calls = CallStarter(engine)
-    for path, model, answer, headers in _FORMS:
-        _add_route(router, calls, path, model, answer, headers)
+    for form in _FORMS:
+        _add_route(router, calls, form)
     return router
 
 
-@cache
-def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON schema of a body, without references; do not change it."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    _inline(schema, schema.pop("$defs", {}))
-    return schema
-
-
-def _add_route(
-    router: APIRouter,
-    calls: CallStarter,
-    path: str,
-    model: type[BaseModel],
-    encoder_type: EncoderFactory,
-    headers: tuple[str, ...],
-) -> None:
-    content = {"application/json": {"schema": _body_schema(model)}}
-    extra = {"requestBody": {"required": True, "content": content}}
-
-    @router.post(path, openapi_extra=extra, name=path.rpartition("/v1/")[2])
+def _add_route(router: APIRouter, calls: CallStarter, form: Form) -> None:
+    @router.post(form.path, openapi_extra=schemas.streamed(form.body))
     async def call(request: Request) -> Response:
         """Answer one call of an episode; a stream sends the text while it is sampled."""
-        values = (request.headers.get(name) for name in headers)
+        values = (request.headers.get(name) for name in form.headers)
         try:
             key = parse_key(next(filter(None, values), None))
         except EngineError as error:
-            if calls.engine.faithful and encoder_type is ChatEncoder:
+            if calls.engine.faithful and form is _CHAT:
                 return JSONResponse(real_server_quirks.unauthorized(str(error)))
             raise
-        llm_request, chat, raw = _read(calls.engine, model, await request.body())
-
-        encoder = encoder_type(calls.model, llm_request.model)
+        raw, fields, chat = _read(form, await request.body())
+        encoder = form.encoder(calls.model, chat, fields)
         live = calls.begin(key, chat, partial(until_disconnected, request))
-        scored = chat.logprobs is True and encoder_type is ChatEncoder
-        logprobs = scored and not (llm_request.stream or calls.engine.faithful)
+        scored = chat.logprobs is True and form is _CHAT
+        logprobs = scored and not (chat.stream or calls.engine.faithful)
         streamed = StreamingAnswer(calls, live, encoder, raw, logprobs=logprobs)
         try:
-            if llm_request.stream and not calls.engine.faithful:
+            if chat.stream and not calls.engine.faithful:
                 await streamed.begin()
                 return streamed
-            completion, whole = await streamed.answer()
+            completion = await live.answer()
         except BaseException:
             live.close()
             raise
         live.close()
-        if llm_request.stream:
-            return _events(encoder.compact_stream(completion, whole))
-        return JSONResponse(whole)
+        if chat.stream:
+            content = encoder.compact_stream(completion)
+            streamed.record(completion)
+            return Response(content, media_type="text/event-stream", headers=_STREAM_HEADERS)
+        return JSONResponse(streamed.record(completion))
 
 
 async def until_disconnected(request: Request) -> None:
@@ -137,22 +117,14 @@ async def until_disconnected(request: Request) -> None:
         pass
 
 
-def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[LlmRequest, ChatRequest, Any]:
-    """Return the parsed request, its chat form and the raw JSON."""
+def _read(form: Form, body: bytes) -> tuple[Any, dict[str, Any], ChatRequest]:
+    """Return the raw JSON of a request, its checked fields and its chat form."""
     try:
         raw = parse_json(body)
-        llm_request: LlmRequest = validate(model, raw)
-        return llm_request, llm_request.chat(), raw
+        fields = checked(raw)
+        return raw, fields, form.read(fields)
     except RecursionError as error:
         raise EngineError(400, "The request body is nested too deeply") from error
-    except RequestValidationError as error:
-        if engine.faithful:
-            raise real_server_quirks.AssertionCrash from error
-        raise
-
-
-def _events(content: bytes) -> Response:
-    return Response(content, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
 
 class StreamingAnswer(Response):
@@ -189,14 +161,9 @@ class StreamingAnswer(Response):
         if self._next is None and self._live.failed:
             await self._live.answer()
 
-    async def answer(self) -> tuple[Completion, dict[str, Any]]:
-        """Return the sampled answer and its encoded form; store both for the replay route.
-
-        Raises:
-            EngineError: see `LiveCall.answer`.
-        """
+    def record(self, completion: Completion) -> dict[str, Any]:
+        """Return the encoded answer; store it and the request for the replay route."""
         policy = self._calls.engine.policy_holder.policy
-        completion = await self._live.answer()
         whole = self._encoder.whole(completion)
         if self._logprobs and policy is not None:
             whole["choices"][0]["logprobs"] = choice_logprobs(completion, policy.token_texts)
@@ -204,7 +171,7 @@ class StreamingAnswer(Response):
         self._calls.engine.latest_call = (
             {**latest, "format": self._encoder.format} if self._encoder.format else latest
         )
-        return completion, whole
+        return whole
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
@@ -221,18 +188,10 @@ class StreamingAnswer(Response):
                 )
                 self._next = await self._live.piece(KEEP_ALIVE_SECONDS)
             try:
-                end = self._encoder.closing(*await self.answer())
+                completion = await self._live.answer()
+                end = self._encoder.closing(completion)
+                self.record(completion)
             except EngineError as error:
                 disconnected = error.status == CLIENT_LEFT
                 end = b"" if disconnected else self._encoder.failure(error.status, str(error))
             await send_chunk(end, more=False)
-
-
-def _inline(node: Any, parts: Mapping[str, Any]) -> None:
-    """Replace each `$ref` by its definition: the route's schema must stand alone."""
-    for value in list(node.values()) if isinstance(node, dict) else node:
-        if isinstance(value, dict) and "$ref" in value:
-            name = value.pop("$ref").rpartition("/")[2]
-            value.update(parts[name])
-        if isinstance(value, (dict, list)):
-            _inline(value, parts)

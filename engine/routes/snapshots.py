@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import (
@@ -19,7 +20,7 @@ from engine.interface import (
     WeightSnapshots,
 )
 from engine.llm.calls import CLIENT_LEFT, prepare_call
-from engine.llm.chat import ChatRequest, Count, Message, Temperature, answer_message
+from engine.llm.chat import ChatRequest, answer_message, checked, read_chat
 from engine.routes.llm import until_disconnected
 from engine.server.lifecycle import Engine, EngineError, global_step_of
 
@@ -34,30 +35,35 @@ class TakenSnapshot(BaseModel):
     step: int = Field(description="Global step of an answer of these weights.")
 
 
+class ChatMessage(BaseModel):
+    """A message of a chat completion."""
+
+    model_config = ConfigDict(extra="allow")
+    role: str = Field(min_length=1)
+
+
 class SampleRequest(BaseModel):
     """A request for answers of a snapshot; other fields are ignored."""
 
     snapshot: str = Field(min_length=1, max_length=64, description="Id of a snapshot.")
-    messages: list[Message] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     tools: list[dict[str, Any]] | None = None
     n: int = Field(ge=1, le=MOST_ANSWERS, description="Number of answers.")
     seed: int | None = Field(
         default=None, description="Answer i is sampled with seed + i; null: with a fresh seed."
     )
-    temperature: Temperature | None = Field(default=None, description="Null: the job's.")
-    max_tokens: Count | None = Field(default=None, description="Null: as of a chat call.")
+    temperature: float | None = Field(
+        default=None, ge=0, le=100, allow_inf_nan=False, description="Null: the job's."
+    )
+    max_tokens: int | None = Field(default=None, description="Null: as of a chat call.")
     likeliest: bool = Field(
         default=False, description="Whether the answer of temperature 0 follows the others."
     )
 
     def chat(self) -> ChatRequest:
-        """Return the equivalent chat request."""
-        return ChatRequest(
-            messages=self.messages,
-            tools=self.tools,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-        )
+        """Return the equivalent chat request; raises `ApiError` for an invalid field."""
+        used = {"messages", "tools", "temperature", "max_tokens"}
+        return read_chat(checked(self.model_dump(include=used)))
 
 
 class SampledMessage(BaseModel):
@@ -106,7 +112,7 @@ def add_snapshot_routes(router: APIRouter, engine: Engine) -> None:
             step=global_step_of(completions[0].step),
             answers=[
                 SampledMessage(
-                    message=answer_message(completion),
+                    message=answer_message(completion, f"call_{uuid.uuid4().hex}"),
                     finish_reason=completion.finish_reason,
                     tokens=len(completion.tokens),
                 )

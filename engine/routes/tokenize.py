@@ -6,12 +6,14 @@ only the remaining part is counted (`truncated`), as in the call's `usage`.
 
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt
 
+from core.dialects.fields import typed
 from engine.interface import PolicyBackend, Prompt, SamplingParams
 from engine.llm.bare_prompts import render_messages, text_prompt
-from engine.llm.chat import ChatRequest, answer_limit, validate
+from engine.llm.chat import ChatRequest, answer_limit, checked, read_chat
 from engine.server.lifecycle import Engine, EngineError
 
 
@@ -37,7 +39,7 @@ class Detokenized(BaseModel):
     prompt: str
 
 
-class TextRequest(BaseModel):
+class _TextRequest(msgspec.Struct):
     """A request for the ids of plain text, without a chat template."""
 
     prompt: str
@@ -59,9 +61,9 @@ def tokenize_routes(engine: Engine) -> APIRouter:
         `prompt`."""
         loaded = policy()
         if "messages" in body:
-            prompt = _conversation(loaded, engine, validate(ChatRequest, body))
+            prompt = _conversation(loaded, engine, read_chat(checked(body)))
         else:
-            prompt = text_prompt(loaded, validate(TextRequest, body).prompt)
+            prompt = text_prompt(loaded, typed(body, _TextRequest, "body").prompt)
         ids = list(prompt.tokens)
         return Tokenized(
             count=len(ids),

@@ -7,10 +7,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from core.whole_file import replace_file
 from engine.interface import NoCheckpointError, WeightsError
@@ -79,27 +80,6 @@ class ModelDescription:
         names = (name.partition(".lora_")[0].rpartition(".")[2] for name, _ in self.layout)
         return tuple(sorted(set(names)))
 
-    @classmethod
-    def parse(cls, fields: Mapping[str, Any]) -> "ModelDescription":
-        """Return the description of the JSON object `fields`.
-
-        Raises:
-            ValueError, KeyError, TypeError: a field is missing or of another type.
-        """
-        kind = fields["kind"]
-        if kind not in ("lora", "full"):
-            raise ValueError(f"kind {kind!r:.40}")
-        return cls(
-            **{name: str(fields[name]) for name in ("base", "base_model", "base_files", "dtype")},
-            kind=kind,
-            rank=int(fields["rank"]),
-            alpha=int(fields["alpha"]),
-            targets=tuple(map(str, fields["targets"])),
-            layout=tuple(
-                (str(name), tuple(int(size) for size in shape)) for name, shape in fields["layout"]
-            ),
-        )
-
 
 def read(directory: Path) -> ModelDescription:
     """Return the description of the model whose checkpoints a folder holds.
@@ -110,14 +90,14 @@ def read(directory: Path) -> ModelDescription:
     """
     path = directory / NAME
     try:
-        return ModelDescription.parse(json.loads(path.read_bytes()))
+        return msgspec.json.decode(path.read_bytes(), type=ModelDescription)
     except FileNotFoundError:
         raise NoCheckpointError(
             "No policy of the torch backend is saved here",
             str(directory),
             "Start the engine: the first policy update saves it.",
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, msgspec.MsgspecError) as error:
         raise WeightsError(
             f"The description of the model cannot be read ({error!r})",
             str(path),

@@ -312,8 +312,7 @@ class TorchLearner:
             sequence = (*sample.prompt_tokens, *sample.tokens)
             ids[row, : len(sequence)] = torch.tensor(sequence)
             first = len(sample.prompt_tokens)
-            mask = sample.mask or (True,) * len(sample.tokens)
-            at = [first + i for i, sampled in enumerate(mask) if sampled]
+            at = [first + i for i, sampled in enumerate(sample.sampled) if sampled]
             rows += [row] * len(at)
             places += at
             counts.append(len(at))
@@ -334,9 +333,7 @@ def _enable_checkpointing(model: Any) -> None:
 
 def _targets(samples: Sequence[TrainSample]) -> int:
     """Return the number of sampled ids."""
-    return sum(
-        len(sample.tokens) if sample.mask is None else sum(sample.mask) for sample in samples
-    )
+    return sum(sum(sample.sampled) for sample in samples)
 
 
 def _length(sample: TrainSample) -> int:
@@ -345,9 +342,6 @@ def _length(sample: TrainSample) -> int:
 
 def _gap(samples: Sequence[TrainSample], old: Sequence[Any]) -> float:
     """Return the mean distance of the sampler's log-probs to those of the forward pass."""
-    gaps = []
-    for sample, values in zip(samples, old, strict=True):
-        mask = sample.mask or (True,) * len(sample.tokens)
-        stored = [value for value, sampled in zip(sample.logprobs, mask, strict=True) if sampled]
-        gaps.append(np.abs(np.array(stored) - values))
-    return float(np.concatenate(gaps).mean())
+    stored = [logprob for sample in samples for logprob in sample.sampled_logprobs]
+    computed = [values for values in old if values is not None]
+    return float(np.abs(np.array(stored) - np.concatenate(computed)).mean())

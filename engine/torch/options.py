@@ -19,7 +19,7 @@ class TorchOptions:
     device: str = ""
     """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
     dtype: str = ""
-    """`bfloat16`, `float16` or `float32`; empty uses bfloat16 on an NVIDIA card that has it, else
+    """`bfloat16` or `float32`; empty uses bfloat16 on an NVIDIA card that has it, else
     float32: also on MPS and on the processor."""
     lora_rank: int | None = None
     """None uses the job's, else `DEFAULT_RANK`."""

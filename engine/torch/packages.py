@@ -15,17 +15,16 @@ from ajet_swarm.common.errors import AjetError
 TORCH_PAGE = "pytorch.org"
 """Site that prints the command which installs torch for a card."""
 EXTRA = "ajet-console[torch]"
-_DISTRIBUTION = "ajet-console"
 _GGUF = "gguf"
 
-FALLBACK = {
-    "gguf": (">=", "0.19"),
-    "peft": (">=", "0.21"),
-    "safetensors": (">=", "0.8"),
-    "torch": (">=", "2.11"),
-    "transformers": (">=", "5.17"),
+_BOUNDS = {
+    "torch": ((">=", "2.11"),),
+    "gguf": ((">=", "0.19"),),
+    "peft": ((">=", "0.21"),),
+    "safetensors": ((">=", "0.8"),),
+    "transformers": ((">=", "5.17"), ("<", "6")),
 }
-"""Oldest versions, for a program that is not installed as a package: those of its extra `torch`."""
+"""Package -> bounds of its version: those of the extra `torch`."""
 
 
 def require(*, gguf: bool = False) -> None:
@@ -46,17 +45,15 @@ def require(*, gguf: bool = False) -> None:
 
 def missing(*, gguf: bool = False) -> list[str]:
     """Return what is missing or has another version, torch first; empty when all is there."""
-    needs = dict.fromkeys(sorted(FALLBACK, key=lambda name: (name != "torch", name)), "")
     problems = []
-    bounds = _bounds()
-    for name in needs:
+    for name, bounds in _BOUNDS.items():
         if name == _GGUF and not gguf:
             continue
         installed = _version(name)
         if installed is None:
             problems.append(f"{name} is missing")
             continue
-        for sign, bound in bounds.get(name, [FALLBACK[name]]):
+        for sign, bound in bounds:
             if (_numbers(installed) < _numbers(bound)) == (sign == ">="):
                 problems.append(f"{name} {installed} is not {sign} {bound}")
     return problems
@@ -107,23 +104,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except (metadata.PackageNotFoundError, ValueError):
         return None
-
-
-def _bounds() -> dict[str, list[tuple[str, str]]]:
-    """Return the version bounds of the extra `torch`: package -> operator and version of each."""
-    try:
-        lines = metadata.requires(_DISTRIBUTION) or ()
-    except metadata.PackageNotFoundError:
-        return {}
-    return dict(_extra(lines))
-
-
-def _extra(lines: list[str] | tuple[()]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    for line in lines:
-        need, _, marker = line.partition(";")
-        name = re.match(r"[\w.-]+", need.strip())
-        if name is not None and re.search(r"extra\s*==\s*['\"]torch['\"]", marker):
-            yield name[0], re.findall(r"(>=|<)\s*([\d.]+)", need)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

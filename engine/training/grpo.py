@@ -37,7 +37,7 @@ def check(samples: Sequence[TrainSample], params: Params) -> None:
     """
     for sample in samples:
         _check_sample(sample, params)
-    if not any(any(_sampled(sample)) for sample in samples):
+    if not any(any(sample.sampled) for sample in samples):
         raise ValueError("the batch holds no sampled tokens")
 
 
@@ -49,8 +49,7 @@ def _check_sample(sample: TrainSample, params: Params) -> None:
     for what, values in (("log-probs", sample.logprobs), ("mask", sample.mask)):
         if values is not None and len(values) != len(sample.tokens):
             raise ValueError(f"{name}: {len(sample.tokens)} tokens with {len(values)} {what}")
-    drawn = zip(sample.logprobs, _sampled(sample), strict=True)
-    if not all(math.isfinite(logprob) for logprob, sampled in drawn if sampled):
+    if not all(map(math.isfinite, sample.sampled_logprobs)):
         raise ValueError(f"{name}: a log-prob is not a finite number")
     ids = (*sample.prompt_tokens, *sample.tokens)
     if not sample.prompt_tokens or len(ids) > config.context:
@@ -59,10 +58,6 @@ def _check_sample(sample: TrainSample, params: Params) -> None:
         )
     if min(ids) < 0 or max(ids) >= config.vocab:
         raise ValueError(f"{name}: token ids outside 0 to {config.vocab - 1}")
-
-
-def _sampled(sample: TrainSample) -> tuple[bool, ...]:
-    return (True,) * len(sample.tokens) if sample.mask is None else sample.mask
 
 
 @dataclass(slots=True)
@@ -149,19 +144,14 @@ class Learner:
         sequences = [
             Sample(
                 (*sample.prompt_tokens, *sample.tokens),
-                (False,) * len(sample.prompt_tokens) + _sampled(sample),
+                (False,) * len(sample.prompt_tokens) + sample.sampled,
             )
             for sample in samples
         ]
         total = sum(len(sample.ids) for sample in sequences)
         shards, targets = pack(sequences, min(MAX_TOKENS, max(SMALLEST, total // SHARDS)))
-        lengths = [sum(_sampled(sample)) for sample in samples]
-        sampled_logprobs = [
-            logprob
-            for sample in samples
-            for logprob, sampled in zip(sample.logprobs, _sampled(sample), strict=True)
-            if sampled
-        ]
+        lengths = [sum(sample.sampled) for sample in samples]
+        sampled_logprobs = [logprob for sample in samples for logprob in sample.sampled_logprobs]
         kind = self.state.params.flat.dtype
         batch = _Batch(
             shards,

@@ -180,9 +180,9 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
         head = "".join(text for text, _ in head_line(session(w), 120))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
-        proxy_data = {"url": "http://127.0.0.1", "error": "", **json_view(w.state)}
-        assert proxy_data["totals"]["lost"] == 1
-        assert "1 finished but lost: will not train" in _proxy_line(proxy_data)
+        view = json_view(w.state)
+        assert view["totals"]["lost"] == 1
+        assert "1 finished but lost: will not train" in _proxy_line({"url": "", **view})
         journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
         assert journal.replayed_state().groups[group.group_id].discarded

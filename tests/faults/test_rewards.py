@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import ajet_swarm.api.watcher
@@ -27,15 +28,8 @@ from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted.swarm import ScriptedSwarm
 
 TIMES = [2, pytest.param(12, marks=pytest.mark.soak)]
-LIMITS = HookLimits(
-    call_seconds=0.5,
-    load_seconds=90,
-    grace_seconds=0.2,
-    memory_bytes=600 << 20,
-    retry_seconds=0.2,
-)
 CALMED = HookLimits(call_seconds=30, load_seconds=90, grace_seconds=0.2, memory_bytes=600 << 20)
-"""For rows that do not end by the clock: a busy machine must not end them instead."""
+"""For hooks that do not end by the clock: a busy machine must not end them instead."""
 SETTINGS = settings(rewards={"time_limit": 60.0}, proxy={"answer_budget": 100.0})
 HOOK = "on_compute_relative_reward.py"
 HEAD = 'async def on_compute_relative_reward(results, answers, question=""):\n'
@@ -185,13 +179,22 @@ async def test_a_failing_hook_only_costs_its_groups_rewards(
     folder = tmp_path / "hooks"
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    {code}\n")
-    limits = LIMITS if row in ENDLESS else CALMED
-    source = HookRewards(folder, limits, tmp_path)
+    file = tmp_path / "rewards.yaml"
+    model = "parts:\n  mine: {{kind: hook, folder: hooks, memory_mb: 600, seconds: {}}}\n"
+    file.write_text(model.format(0.5 if row in ENDLESS else CALMED.call_seconds))
+    limits = msgspec.structs.replace(CALMED, retry_seconds=0.2)
+    source = ComposedSource(file, PartEnvironment(tmp_path, hooks=limits), required=True)
+
+    async def save(path: Path, text: str) -> None:
+        await until(lambda: source.health().ok)
+        before = source.version
+        path.write_text(text)
+        await until(lambda: source.health().ok and source.version not in ("", before))
+
     async with scored_by(tmp_path, source) as w:
         await fails(w, times, words)
-        broken = source.version
-        (folder / HOOK).write_text(GOOD)
-        await until(lambda: source.health().ok and source.version not in ("", broken))
+        await save(file, model.format(2 * CALMED.call_seconds))
+        await save(folder / HOOK, GOOD)
         await works(w, [0.1, 0.2, 0.3, 0.4])
 
 

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import random
@@ -149,6 +150,7 @@ class _Server:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_ANSWER_LIMIT)
+        self._numbers = itertools.count()
         names = [name for name in os.environ if name.startswith(("AJET", "COV_", "PYTEST"))]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())],
@@ -168,9 +170,13 @@ class _Server:
         self, request: Mapping[str, Any], descriptors: Sequence[int] = ()
     ) -> dict[str, Any]:
         """Return the answer to a request; the descriptors go with it."""
-        socket.send_fds(self._socket, [json.dumps(request).encode()], list(descriptors))
-        answer: dict[str, Any] = json.loads(self._socket.recv(1 << 20))
-        return answer
+        number = next(self._numbers)
+        data = json.dumps({**request, "number": number}).encode()
+        socket.send_fds(self._socket, [data], list(descriptors))
+        while True:  # an answer that came too late is still there
+            answer: dict[str, Any] = json.loads(self._socket.recv(1 << 20))
+            if answer.pop("number") == number:
+                return answer
 
 
 @functools.cache
@@ -215,6 +221,7 @@ def _serve(connection: socket.socket) -> None:
             answer = {"pid": pid}
             for descriptor in descriptors:
                 os.close(descriptor)
+        answer["number"] = request["number"]
         connection.send(json.dumps(answer).encode())
 
 

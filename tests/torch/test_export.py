@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -130,7 +131,7 @@ def exported(home: Path, target: Path, **more: Any) -> Path:
     fields = json.loads(json.dumps(checkpoints.model()))
     weights = checkpoints.export("latest", half=more.pop("half", False))
     options = {"merge": False, "progress": lines.append, **more}
-    export_folder(ModelDescription.parse(fields), weights, target, **options)
+    export_folder(msgspec.convert(fields, ModelDescription), weights, target, **options)
     return target
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ajet_swarm.common.errors import AjetError
 from console.cli.common import say
 
@@ -26,8 +28,8 @@ class ModelExport:
         from engine.torch.export import check_free
 
         try:
-            self._description = ModelDescription.parse(fields)
-        except (ValueError, KeyError, TypeError) as error:
+            self._description = msgspec.convert(fields, ModelDescription)
+        except msgspec.ValidationError as error:
             raise AjetError(
                 f"the engine's description of the model cannot be read ({error!r})",
                 "/ajetc/checkpoints/model",

@@ -20,8 +20,7 @@ class Dataset:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the prompt of one group."""
-        if maker.only_human and not record.rated and record.correction is None:
-            maker.leave_out("neither rated nor corrected by a person")
+        if not maker.takes(record):
             return
         prompt, opened = list(record.prompt), record.opened
         if not prompt or prompt[-1].get("role") != "user" or not opened.query.strip():

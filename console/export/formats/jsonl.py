@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 
-from console.export.formats.ranking import parts_of
+from console.export.formats.ranking import scored_answer
 from console.export.json_text import JsonText
 from console.export.maker import RowMaker
-from console.export.records import ExportedCandidate, ExportedGroup, rater_hash, rater_text, utc
+from console.export.records import ExportedGroup, rater_hash, rater_text, utc
+
+BESIDE_REWARDS = ("message", "finish_reason", "seconds", "prompt_tokens", "completion_tokens")
 
 
 class Jsonl:
@@ -20,8 +22,7 @@ class Jsonl:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield one group."""
-        if maker.only_human and not record.rated and record.correction is None:
-            maker.leave_out("neither rated nor corrected by a person")
+        if not maker.takes(record):
             return
         group, opened = record.group, record.opened
         yield {
@@ -43,28 +44,13 @@ class Jsonl:
             "marked": group.marked,
             "note": group.note,
             "lost": group.lost,
-            "answers": [_answer(candidate) for candidate in record.candidates],
+            "answers": [
+                scored_answer(candidate, *BESIDE_REWARDS) for candidate in record.candidates
+            ],
             "vote": _vote(record, maker),
             "correction": _correction(record, maker),
             "provenance": maker.provenance(record, record.candidates),
         }
-
-
-def _answer(candidate: ExportedCandidate) -> dict[str, Any]:
-    return {
-        "index": candidate.index,
-        "message": candidate.message,
-        "finish_reason": candidate.finish_reason,
-        "seconds": candidate.seconds,
-        "prompt_tokens": candidate.prompt_tokens,
-        "completion_tokens": candidate.completion_tokens,
-        "reward": candidate.reward,
-        "automatic": candidate.automatic,
-        "human": candidate.human,
-        "advantage": candidate.advantage,
-        "weights": candidate.weights,
-        "parts": parts_of(candidate),
-    }
 
 
 def _vote(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:

@@ -71,30 +71,21 @@ class Ranking:
 
 
 def _answer(candidate: ExportedCandidate) -> dict[str, Any]:
-    return {
-        "index": candidate.index,
-        "completion": [with_text_arguments(answer_message(candidate))],
-        "reward": candidate.reward,
-        "automatic": candidate.automatic,
-        "human": candidate.human,
-        "advantage": candidate.advantage,
-        "weights": candidate.weights,
-        "parts": parts_of(candidate),
-    }
+    completion = [with_text_arguments(answer_message(candidate))]
+    return {**scored_answer(candidate), "completion": completion}
 
 
-def parts_of(candidate: ExportedCandidate) -> list[dict[str, Any]]:
-    """Return the parts of the automatic reward."""
-    return [
-        {
-            "name": part.name,
-            "value": part.value,
-            "weight": part.weight,
-            "gate": part.gate,
-            "reason": part.reason,
-        }
-        for part in candidate.parts
-    ]
+def scored_answer(candidate: ExportedCandidate, *more: str) -> dict[str, Any]:
+    """Return an answer with its rewards and their parts, and with more of its fields.
+
+    Args:
+        candidate: The answer.
+        more: Names of the other fields.
+    """
+    names = ("index", *more, "reward", "automatic", "human", "advantage", "weights")
+    fields = {name: getattr(candidate, name) for name in names}
+    parts = [{name: getattr(part, name) for name in PART} for part in candidate.parts]
+    return {**fields, "parts": parts}
 
 
 FORMAT = Ranking()

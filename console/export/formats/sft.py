@@ -36,8 +36,7 @@ class Sft:
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the conversation of one group."""
         correction = record.correction
-        if maker.only_human and not record.rated and correction is None:
-            maker.leave_out("neither rated nor corrected by a person")
+        if not maker.takes(record):
             return
         try:
             prompt = prompt_messages(record)

@@ -36,8 +36,7 @@ class Verl:
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the prompt of one group."""
         reference = record.opened.reference
-        if maker.only_human and not record.rated and record.correction is None:
-            maker.leave_out("neither rated nor corrected by a person")
+        if not maker.takes(record):
             return
         if reference is None:
             maker.leave_out("no reference answer")

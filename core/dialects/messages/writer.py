@@ -73,7 +73,7 @@ class MessagesWriter(Writer):
         reason, stop = _stop_reason(answer)
         content = [
             {"type": _FORMS[block.kind][0], **_whole(block)}
-            for block in blocks(_with_valid_arguments(answer))
+            for block in blocks(with_valid_arguments(answer))
         ]
         return _encode(
             {
@@ -83,6 +83,7 @@ class MessagesWriter(Writer):
                 "stop_reason": reason,
                 **({} if stop is None else {"stop_sequence": stop}),
                 "usage": _usage(answer),
+                **answer.extension,
             }
         )
 
@@ -103,12 +104,16 @@ class MessagesWriter(Writer):
         """Return a ping, which is allowed anywhere in a stream."""
         return PING
 
+    def empty_text(self) -> bytes:
+        """Return a delta without text: it also resets timeouts that ignore pings."""
+        return self._blocks.delta({"content": ""})
+
     def error(self, refusal: ApiError) -> bytes:
         """Return the error; no `message_stop` follows."""
         return self._blocks.close(with_held=False) + event_bytes("error", error_body(refusal))
 
     def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
-        return super()._choice_events(index, _with_valid_arguments(answer))
+        return super()._choice_events(index, with_valid_arguments(answer))
 
     def _end(self, answers: Sequence[PublicAnswer]) -> bytes:
         """Close the open block, then send stop reason and usage."""
@@ -171,15 +176,15 @@ def _input(arguments: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _with_valid_arguments(answer: PublicAnswer) -> PublicAnswer:
-    """Replace arguments that are not a JSON object by none, as a complete message does."""
+def with_valid_arguments(answer: PublicAnswer) -> PublicAnswer:
+    """Replace arguments that are not a JSON object by an empty one, as a complete message does."""
     if all(_input(call["function"]["arguments"]) is not None for call in answer.tool_calls):
         return answer
     calls = []
     for call in answer.tool_calls:
         function = call["function"]
         valid = _input(function["arguments"]) is not None
-        arguments = function["arguments"] if valid else ""
+        arguments = function["arguments"] if valid else "{}"
         calls.append({**call, "function": {**function, "arguments": arguments}})
     return msgspec.structs.replace(answer, tool_calls=calls)
 

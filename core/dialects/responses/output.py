@@ -59,6 +59,8 @@ class ResponseFields(msgspec.Struct, frozen=True):
     """The upstream's names of tools that take free text."""
     store: bool = True
     """Whether the client may refer to the output items later."""
+    first_event: int = 0
+    """`sequence_number` of the first event."""
 
 
 class OutputItem(msgspec.Struct, eq=False):
@@ -180,7 +182,7 @@ class ItemStream(BlockStream):
         self.logprobs: list[JsonObject] | None = None
         self._fields = fields
         self._chance = chance
-        self._number = 0
+        self._number = fields.first_event
 
     def add_whole(self, block: Block) -> None:
         """Append the item of a block of an answer that is not streamed."""

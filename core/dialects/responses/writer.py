@@ -57,9 +57,9 @@ class ResponseWriter(Writer):
         self._items = ItemStream(request.extra, chance)
 
     def body(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """Return the JSON body of a response that is not streamed."""
+        """Return the JSON body of the response; after a stream the one that it ended with."""
         (answer,) = self._shown(winners)
-        for block in blocks(answer):
+        for block in blocks(answer) if not self._items.output else ():
             self._items.add_whole(block)
         return self._final_response(answer)
 
@@ -103,6 +103,7 @@ class ResponseWriter(Writer):
             output=self._items.output,
             usage=usage_of(winner),
             incomplete_details={"reason": cut} if cut else None,
+            **winner.extension,
         )
 
     def _response(

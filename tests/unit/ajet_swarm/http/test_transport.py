@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
@@ -506,6 +507,20 @@ async def test_an_answer_before_the_end_of_a_long_body_ends_the_connection() -> 
         assert first.status == 413
         second = await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert second.status == 200
+
+
+def test_a_request_that_the_server_does_not_read_closes_its_connection() -> None:
+    async def ask(port: int) -> None:
+        url = f"http://127.0.0.1:{port}/"
+        async with HttpTransport() as transport:
+            with pytest.raises(TimedOut):
+                await transport.request(Request("POST", url, body=bytes(160 * PIECE), timeout=0.2))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        asyncio.run(ask(port))
+        remote = [found.raddr for found in psutil.Process().net_connections("tcp4")]
+        assert ("127.0.0.1", port) not in remote
 
 
 async def test_a_cancelled_request_closes_its_connection(transport: HttpTransport) -> None:

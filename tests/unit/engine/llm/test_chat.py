@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from engine.interface import Completion, ToolCall, UnknownTokenError
-from engine.llm.chat import LONGEST_UNSET, ChatRequest, answer_limit
+from engine.llm.chat import LONGEST_UNSET, answer_limit, read_chat
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
 from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import EngineError
@@ -424,7 +424,7 @@ async def test_the_latest_call_can_be_replayed() -> None:
 
 
 def test_bare_texts_are_parts() -> None:
-    request = ChatRequest.model_validate(
+    request = read_chat(
         {"messages": [{"role": "user", "content": ["a", {"type": "text", "text": "b"}, {}]}]}
     )
     assert request.conversation() == [{"role": "user", "content": "a\nb"}]

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion
-from engine.llm.chat import ChatEncoder
-from engine.llm.messages import MessagesEncoder, MessagesRequest
+from engine.llm.chat import ChatEncoder, ChatRequest, checked
+from engine.llm.forms import MessagesEncoder, read_messages
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import driving
 from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 
 
 def test_messages_are_read() -> None:
-    request = MessagesRequest.model_validate(
+    body = checked(
         {
             "model": "m",
             "max_tokens": 9,
@@ -46,9 +46,9 @@ def test_messages_are_read() -> None:
             "stop_sequences": ["END"],
         }
     )
-    chat = request.chat()
+    chat = read_messages(body)
     conversation = chat.conversation()
-    assert [(one["role"], one["content"]) for one in conversation] == [
+    assert [(message["role"], message["content"]) for message in conversation] == [
         ("system", "one\ntwo"),
         ("user", "hi"),
         ("assistant", "so"),
@@ -81,21 +81,36 @@ def test_messages_are_read() -> None:
     ],
 )
 def test_messages_tool_choice(choice: Any, names: list[str]) -> None:
-    request = MessagesRequest.model_validate(
+    body = checked(
         {
             "messages": [{"role": "user", "content": "x"}],
-            "tools": [{"name": "add"}, {"name": "now"}],
+            "tools": [{"name": name, "input_schema": {}} for name in ("add", "now")],
             "tool_choice": choice,
         }
     )
-    offered = request.chat().offered_tools() or []
+    offered = read_messages(body).offered_tools() or []
     assert [tool["function"]["name"] for tool in offered] == names
 
 
 def test_messages_with_nothing_to_answer() -> None:
     image = {"role": "user", "content": [{"type": "image", "source": {}}]}
     with pytest.raises(EngineError, match="messages"):
-        MessagesRequest.model_validate({"messages": [image]}).chat()
+        read_messages(checked({"messages": [image]}))
+
+
+def test_files_and_tools_of_other_servers_are_left_out() -> None:
+    document = {"type": "document", "source": {"type": "base64", "data": "AAAA"}}
+    parts = [document, {"type": "text", "text": "x"}]
+    request = read_messages(
+        checked(
+            {
+                "messages": [{"role": "user", "content": parts}],
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            }
+        )
+    )
+    assert request.conversation() == [{"role": "user", "content": "x"}]
+    assert request.offered_tools() is None
 
 
 @pytest.mark.parametrize("header", ["Authorization", "x-api-key"])
@@ -165,9 +180,11 @@ async def test_a_tool_use(text: str, arguments: str, read_as: Any) -> None:
 @pytest.mark.parametrize("form", ["chat", "messages"])
 def test_the_stop_text_is_named(form: str) -> None:
     drawn = Completion("so far", (1,), (2,), (-1.0,), "stop", stop_reason="END")
-    answer = ChatEncoder("m", None) if form == "chat" else MessagesEncoder("m", None)
+    request = ChatRequest(messages=[])
+    encoder = ChatEncoder if form == "chat" else MessagesEncoder
+    answer = encoder("m", request, {})
     whole = answer.whole(drawn)
-    body = json.loads(answer.closing(drawn, whole).split(b"data: ")[-2].split(b"\n")[0])
+    body = json.loads(answer.closing(drawn).split(b"data: ")[-2].split(b"\n")[0])
     if form == "chat":
         for choice in (whole["choices"][0], body["choices"][0]):
             assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "END")

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion
-from engine.llm.responses import ResponsesRequest
+from engine.llm.chat import checked
+from engine.llm.forms import read_responses
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import driving
 from tests.support.proxy.llm_forms import bearer, draw_a_call, read
 
 
 def test_responses_input_is_read() -> None:
-    request = ResponsesRequest.model_validate(
+    body = checked(
         {
             "model": "m",
             "instructions": "be brief",
@@ -43,8 +44,8 @@ def test_responses_input_is_read() -> None:
             "seed": 3,
         }
     )
-    chat = request.chat()
-    assert [(one["role"], one["content"]) for one in chat.conversation()] == [
+    chat = read_responses(body)
+    assert [(message["role"], message["content"]) for message in chat.conversation()] == [
         ("system", "be brief"),
         ("user", "plain"),
         ("system", "rules"),
@@ -73,15 +74,15 @@ def test_responses_input_is_read() -> None:
 )
 def test_responses_tool_choice(choice: Any, names: list[str]) -> None:
     tools = [{"type": "function", "name": name} for name in ("add", "now")]
-    request = ResponsesRequest(input="x", tools=tools, tool_choice=choice)
-    offered = request.chat().offered_tools() or []
+    body = {"input": "x", "tools": tools, "tool_choice": choice}
+    offered = read_responses(body).offered_tools() or []
     assert [tool["function"]["name"] for tool in offered] == names
 
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "reasoning"}], [""]])
 def test_responses_with_nothing_to_answer(nothing: Any) -> None:
     with pytest.raises(EngineError, match="input") as refused:
-        ResponsesRequest(input=nothing).chat()
+        read_responses({"input": nothing})
     assert refused.value.status == 400
 
 
@@ -152,6 +153,8 @@ async def test_a_response_as_events() -> None:
         assert events[0][1]["response"]["id"] == final["id"]
         items = {data["item_id"] for _, data in events if "item_id" in data}
         assert items == {final["output"][0]["id"]}
+        assert final["ajetc"] == {"truncated": False, "step": 0}
+        assert (await d.http.post("/replay_latest_llm_call")).json()["output"] == final
 
 
 async def test_a_function_call_as_events() -> None:

@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from fastapi.exceptions import RequestValidationError
 
-from engine.llm.chat import ChatRequest, sampling_params, validate
-from engine.llm.messages import MessagesRequest
-from engine.llm.responses import ResponsesRequest
+from core.dialects.errors import ApiError
+from engine.llm.chat import ChatRequest, checked, read_chat, sampling_params
+from engine.llm.forms import read_messages, read_responses
 from engine.server.job import Job
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -18,6 +17,10 @@ FIELDS: dict[str, Any] = {
     "top_k": 5,
     "min_p": 0.25,
 }
+
+
+def read(fields: dict[str, Any]) -> ChatRequest:
+    return read_chat(checked({"messages": MESSAGES, **fields}))
 
 
 @pytest.mark.parametrize(
@@ -33,32 +36,31 @@ FIELDS: dict[str, Any] = {
 def test_a_value_out_of_its_range_is_refused_in_vllms_words(
     field: str, value: float, text: str
 ) -> None:
-    with pytest.raises(RequestValidationError) as refused:
-        validate(ChatRequest, {"messages": MESSAGES, field: value})
-    (error,) = refused.value.errors()
-    assert (error["loc"], error["msg"]) == (("body", field), text)
+    with pytest.raises(ApiError) as refused:
+        read({field: value})
+    fault = refused.value.fault
+    assert fault is not None
+    assert (fault["loc"], fault["msg"]) == (["body", field], text)
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("top_k", 1.5), ("min_p", float("nan")), ("presence_penalty", "much")]
 )
 def test_other_kinds_of_values_are_refused(field: str, value: object) -> None:
-    with pytest.raises(RequestValidationError):
-        validate(ChatRequest, {"messages": MESSAGES, field: value})
+    with pytest.raises(ApiError):
+        read({field: value})
 
 
 @pytest.mark.parametrize("field", ["top_k", "repetition_penalty", "min_p"])
 def test_null_and_what_turns_off_are_accepted(field: str) -> None:
     off = {"top_k": -1, "repetition_penalty": 1, "min_p": 0}[field]
-    assert validate(ChatRequest, {"messages": MESSAGES, field: None}).sampling_fields() == {}
-    params = sampling_params(
-        validate(ChatRequest, {"messages": MESSAGES, field: off}), Job(), "eval", 8
-    )
+    assert read({field: None}).sampling_fields() == {}
+    params = sampling_params(read({field: off}), Job(), "eval", 8)
     assert not params.penalizes
 
 
 def test_an_eval_episode_uses_them_and_a_train_episode_does_not() -> None:
-    request = validate(ChatRequest, {"messages": MESSAGES, **FIELDS})
+    request = read(FIELDS)
     for kind in ("eval", "train"):
         params = sampling_params(request, Job(), kind, 8)  # type: ignore[arg-type]
         used = {name: getattr(params, name) for name in FIELDS}
@@ -67,7 +69,7 @@ def test_an_eval_episode_uses_them_and_a_train_episode_does_not() -> None:
 
 def test_the_other_forms_pass_them_on() -> None:
     for request in (
-        validate(ResponsesRequest, {"input": "hi", **FIELDS}),
-        validate(MessagesRequest, {"messages": MESSAGES, **FIELDS}),
+        read_responses(checked({"input": "hi", **FIELDS})),
+        read_messages(checked({"messages": MESSAGES, **FIELDS})),
     ):
-        assert request.chat().sampling_fields() == FIELDS  # type: ignore[attr-defined]
+        assert request.sampling_fields() == FIELDS

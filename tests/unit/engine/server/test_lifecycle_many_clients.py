@@ -89,7 +89,7 @@ async def one_episode(d: Driver, episodes: EpisodeService, calls: CallStarter, n
         await asyncio.sleep(0)
         episode = episodes.claim(client, "train", 60.0, f"t{number}")
     key = parse_key(episodes.episode_status(episode)["openai_api_key"])
-    request = ChatRequest.model_validate({"messages": [{"role": "user", "content": f"{number}"}]})
+    request = ChatRequest(messages=[{"role": "user", "content": f"{number}"}])
     with calls.begin(key, request, stay) as live:
         await live.answer()
     if number % 5 == 0:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError
@@ -140,7 +141,7 @@ def test_what_was_exported_is_imported(checkpoints: CheckpointManager, tmp_path:
 def test_the_model_is_described_as_json(checkpoints: CheckpointManager, tmp_path: Path) -> None:
     fields = checkpoints.model()
     assert fields is not None
-    assert descriptions.ModelDescription.parse(fields) == LORA
+    assert msgspec.convert(fields, descriptions.ModelDescription) == LORA
 
 
 def test_another_engine_holds_the_folder(checkpoints: CheckpointManager, tmp_path: Path) -> None:
