@@ -7,11 +7,10 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ajet_swarm.common.errors import AjetError
-from console.models.alerts import alerts_by_urgency
 from console.models.reward_figures import Digests, Point, figures
 from console.screens.group.screen import GroupScreen
 from console.screens.overview.sections import PARTS, engines, mock, pace
-from console.screens.overview.text import alert_lines, group_line, head_line
+from console.screens.overview.text import group_line, head_line
 from console.screens.overview.widgets import RecentGroups
 from console.session.app_state import Session
 from console.session.logs import SOURCES
@@ -43,9 +42,7 @@ from tests.support.console import (
     HOSTILE,
     NOW,
     Clock,
-    FakeChild,
     FakeLink,
-    FakeProcessManager,
     group_events,
     run_console,
     sample_events,
@@ -233,30 +230,6 @@ def test_pace_without_groups_shows_no_figures() -> None:
     text = pace(session_of(State()), ROOM).plain
     assert "No group is finished yet" in text
     assert "0.0" not in text
-
-
-def alerts_of(session: Session) -> list[str]:
-    """The first line of each alert, and its advice."""
-    raised = alerts_by_urgency(session)
-    return [text_of(alert_lines(session, alert, 100, whole=True)) for alert in raised]
-
-
-def test_the_worst_alerts_come_first() -> None:
-    first, second = alerts_of(session_of(sample_state()))
-    assert "ValueError" in first
-    assert "traceback" in first
-    assert "equal rewards" in second
-
-
-def test_a_crashed_process_comes_first_in_the_alerts() -> None:
-    session = session_of(sample_state())
-    session.processes = FakeProcessManager(
-        {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
-    )
-    first, *others = alerts_of(session)
-    assert len(others) == 2
-    assert "engine killed by SIGKILL" in first
-    assert "Press 5" in first
 
 
 def test_groups_are_newest_first_with_clock_and_verdict() -> None:
