@@ -26,6 +26,7 @@ class ItemList(TextPane, can_focus=True):
     Args:
         id: See `Widget`.
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
+        quiet: Whether the cursor is shown only while the list has the focus.
     """
 
     DEFAULT_CSS = """
@@ -65,9 +66,11 @@ class ItemList(TextPane, can_focus=True):
         id: str | None = None,  # noqa: A002 - Textual's own name
         *,
         newest_first: bool = False,
+        quiet: bool = False,
     ) -> None:
         super().__init__(id=id)
         self._newest_first = newest_first
+        self._quiet = quiet
         self._keys: list[str] = []
         self._spans: list[range] = []
         self._cursor = ""
@@ -152,7 +155,7 @@ class ItemList(TextPane, can_focus=True):
         line, extra = super().row(y)
         head = self._head is not None
         at = y + self.scroll_offset.y - head
-        if not line or not self.cursor or (head and y == 0):
+        if not line or not self.cursor or (head and y == 0) or (self._quiet and not self.has_focus):
             return line, extra
         span = self._spans[self.place]
         if at not in span:

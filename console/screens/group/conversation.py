@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -10,40 +11,22 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from console.screens.group.request import Entry, entry_lines, folded_first, matches
-from console.text.lines import Line
 from console.widgets.item_list import ItemList, ListItem
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
 
 
-class EntryList(ItemList):
-    """The entries of a request; the head of the one under the cursor is marked."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("shift+tab", "move(-1)", "Previous entry", show=False),
-        Binding("tab", "move(1)", "Next entry", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("pageup,b", "page(-1)", "Page up", show=False),
-        Binding("z,enter", "screen.fold", "Fold", id="conversation.fold", tooltip="This entry"),
-    ]
-
-    def action_page(self, by: int) -> None:
-        """Scroll by a page; the cursor stays."""
-        rows = max(1, self.size.height - 1)
-        self.scroll_relative(y=by * rows, animate=False, immediate=True)
-
-    def row(self, y: int) -> tuple[Line, str]:
-        line, extra = super().row(y)
-        at_head = y + self.scroll_offset.y == self.spans[self.place].start if self.count else False
-        return line, extra if at_head else ""
-
-
 class ConversationScreen(ModalScreen[None]):
     """System prompt, tools, earlier turns, tool calls and results of one request."""
 
-    AUTO_FOCUS: ClassVar[str | None] = "EntryList"
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,i,q", "leave", "Close", id="conversation.leave"),
+        Binding("tab", "step(1)", "Next entry", show=False),
+        Binding("shift+tab", "step(-1)", "Previous entry", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False, priority=True),
+        Binding("pageup,b", "page(-1)", "Page up", show=False, priority=True),
+        Binding("z", "fold", "Fold", id="conversation.fold", tooltip="This entry"),
         Binding("Z", "fold_all", "Fold all", id="conversation.fold_all", tooltip="All entries"),
         Binding("slash", "search", "Search", key_display="/", id="conversation.search"),
         Binding("n", "match(1)", "Next match", id="conversation.next"),
@@ -69,7 +52,7 @@ class ConversationScreen(ModalScreen[None]):
         """Title, entries, search line, keys."""
         with Vertical(classes="dialog -wide", id="conversation"):
             yield Static(self._title, markup=False, classes="dialog-title")
-            yield EntryList(id="conversation-rows")
+            yield ItemList(id="conversation-rows")
             yield Input(placeholder="search", compact=True, id="conversation-search")
             yield Static(_HINT, markup=False, classes="dialog-hint", id="conversation-hint")
 
@@ -79,8 +62,8 @@ class ConversationScreen(ModalScreen[None]):
         self.call_after_refresh(self._paint, max(asked, default=0))
 
     @property
-    def _rows(self) -> EntryList:
-        return self.query_one(EntryList)
+    def _rows(self) -> ItemList:
+        return self.query_one(ItemList)
 
     def _paint(self, place: int | None = None) -> None:
         """Show the entries; move to one of them."""
@@ -108,6 +91,20 @@ class ConversationScreen(ModalScreen[None]):
 
     # --- keys --------------------------------------------------------------------------------
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In the search line the keys that scroll are text."""
+        return action != "page" or not isinstance(self.focused, Input)
+
+    def action_step(self, by: int) -> None:
+        """Move to the next or previous entry."""
+        self._rows.action_move(by)
+
+    def action_page(self, by: int) -> None:
+        """Scroll by a page; the cursor stays."""
+        rows = max(1, self._rows.size.height - 1)
+        self._rows.scroll_relative(y=by * rows, animate=False, immediate=True)
+
+    @on(ItemList.Opened)
     def action_fold(self) -> None:
         """Fold the entry under the cursor, or unfold it."""
         self._folded ^= {self._rows.place}

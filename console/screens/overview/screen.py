@@ -9,21 +9,23 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.widget import Widget
 
 from console.models.advice import context_of
-from console.models.alerts import AlertAction, action_for
+from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
 from console.screens.overview import sections
-from console.screens.overview.widgets import AlertList, RecentGroups
+from console.screens.overview.text import alert_lines
+from console.screens.overview.widgets import RecentGroups
 from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING
+from console.text.sections import HEADING
 from console.views.first_steps import is_first_start
 from console.views.progress.verdict import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.first_steps import FirstSteps
-from console.widgets.item_list import ItemList
-from console.widgets.section import Section
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.section import TALL, Section
 from core.events import AlertRaised
 
 _NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
@@ -69,6 +71,15 @@ class OverviewScreen(ConsoleScreen):
             tooltip="Open the screen that handles the first alert; its keys are beside it",
         ),
         Binding(
+            "enter",
+            "open_chosen",
+            "Open",
+            show=False,
+            id="list.open",
+            tooltip="The group under the cursor; the groups of the alert, or its screen",
+            priority=True,
+        ),
+        Binding(
             "d",
             "hide_alert",
             "Dismiss",
@@ -96,7 +107,7 @@ class OverviewScreen(ConsoleScreen):
                         id="overview-progress",
                     )
                 with Vertical(id="right"):
-                    yield AlertList(id="alerts")
+                    yield ItemList(id="alerts", quiet=True)
                     yield Section(sections.pace, frozenset({"groups", "clock"}), id="pace")
                     yield Section(sections.mock, frozenset({"mock", "clock"}), id="mock")
             yield FirstSteps(id="first")
@@ -117,7 +128,7 @@ class OverviewScreen(ConsoleScreen):
         for section in self.query(Section):
             section.paint(self.session, dirty)
         if not dirty.isdisjoint({"*", "alerts", "children", "clock", "groups"}):
-            self.query_one(AlertList).paint_alerts(self.session)
+            self._paint_alerts()
         if self._show_first(is_first_start(self.session)):
             return
         newest = self.query_one(RecentGroups)
@@ -127,6 +138,26 @@ class OverviewScreen(ConsoleScreen):
                 newest.focus(scroll_visible=False)
         if not dirty.isdisjoint({"*", "alerts", "children", "proxy"}):
             self.refresh_bindings()
+
+    def _paint_alerts(self) -> None:
+        """List the alerts, the worst first; without any, the list takes no focus."""
+        alerts, raised = self._alerts, alerts_by_urgency(self.session)
+        tall = self.app.size.height >= TALL
+
+        def items(width: int) -> list[ListItem]:
+            if alerts.framed and not raised:
+                return [ListItem("", ((("none", "$muted"),),))]
+            return [
+                ListItem(alert.key, alert_lines(self.session, alert, width, tall or not place))
+                for place, alert in enumerate(raised)
+            ]
+
+        count = f"  {len(raised)}" if raised else "" if alerts.framed else "  none"
+        alerts.show_title((("ALERTS", HEADING), (count, "$muted")))
+        alerts.show_items(tuple(items(alerts.scrollable_content_region.width)), items)
+        alerts.can_focus = bool(raised)
+        if alerts.has_focus and not raised:
+            self.focus_next()
 
     def _show_first(self, first: bool) -> bool:
         """Show the first steps in place of empty sections before the first request."""
@@ -146,12 +177,17 @@ class OverviewScreen(ConsoleScreen):
         newest = self.query_one(RecentGroups)
         return newest.cursor if newest.place else None
 
+    @property
+    def _alerts(self) -> ItemList:
+        return self.query_one("#alerts", ItemList)
+
     @on(ItemList.Opened)
-    def open_chosen(self, event: ItemList.Opened) -> None:
+    def action_open_chosen(self) -> None:
         """Open one of the newest groups; of an alert the groups it names, else its screen."""
         alert, newest = self._alert, self.query_one(RecentGroups)
-        if not self.query_one(AlertList).has_focus:
-            self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
+        if not self._alerts.has_focus and newest.cursor:
+            others = [key for key in newest.keys if key]
+            self.host.push_screen(GroupScreen(newest.cursor, others))
         elif alert is not None and alert.groups:
             open_groups(self.host, alert.groups)
         elif self.check_action("act", ()):
@@ -161,6 +197,8 @@ class OverviewScreen(ConsoleScreen):
         """Offer the keys of alerts only when there is one."""
         if action == "visit" and self.session.state.watch_only:
             return parameters[0] not in _NEED_REQUESTS
+        if action == "open_chosen":
+            return isinstance(self.focused, ItemList) and bool(self.focused.cursor)
         if action == "act":
             return self._alert_action() is not None and self.session.replay is None
         if action == "hide_alert":
@@ -173,8 +211,10 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def _alert(self) -> AlertRaised | None:
-        """The alert under the cursor, else the first."""
-        return self.query_one(AlertList).chosen
+        """The alert under the cursor while the list has the focus, else the first."""
+        raised, alerts = alerts_by_urgency(self.session), self._alerts
+        chosen = (alert for alert in raised if alerts.has_focus and alert.key == alerts.cursor)
+        return next(chosen, next(iter(raised), None))
 
     def _alert_action(self) -> AlertAction | None:
         if (alert := self._alert) is None:

@@ -12,12 +12,12 @@ from console.screens.engine import EngineScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
 from console.screens.overview.text import alert_lines
-from console.screens.overview.widgets import AlertList
 from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
 from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import Session
 from console.shell.palette import ConsoleCommands
+from console.widgets.item_list import ItemList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
 from core.state import State
@@ -50,8 +50,8 @@ ONE = AlertRaised(key="rewards:outlier", cause="far", groups=("g0902",), at=NOW 
 NONE = AlertRaised(key="off:embedded", alert_kind="off", cause="embedded is off", at=NOW - 20)
 
 
-async def to_alerts(console: RunningConsole) -> AlertList:
-    panel = console.app.screen.query_one(AlertList)
+async def to_alerts(console: RunningConsole) -> ItemList:
+    panel = console.app.screen.query_one("#alerts", ItemList)
     for _ in range(4):
         if panel.has_focus:
             break
@@ -84,8 +84,7 @@ async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
     async with run_console(raised(MANY, ONE, NONE)) as console:
         panel = await to_alerts(console)
         await console.press("end")
-        assert panel.chosen is not None
-        assert panel.chosen.key == "off:embedded"
+        assert panel.cursor == "off:embedded"
         assert "embedded is off" in console.text()
         await console.press("enter")
         assert isinstance(console.app.screen, EngineScreen)
