@@ -25,7 +25,7 @@ docs/library/README.md is the page for authors of scripts. Folders, each above t
     protocol  types, errors
     common    tasks, text, YAML, addresses
 
-`compat` has all names that an AgentJet script imports. Names are imported on first access, so
+`init compat` has all names that an AgentJet script imports. Names are imported on first access, so
 `import ajet_swarm` costs nothing.
 """
 

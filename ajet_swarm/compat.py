@@ -3,7 +3,7 @@
 Change `from ajet.<anything> import X` to `from ajet_swarm.compat import X`. The upstream module of
 each name and its module here are in `docs/library/agentjet.md`, and as data in
 `ajet_swarm.compat_paths`.
-`ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
+`ajet-console init compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
 
 import importlib
@@ -78,7 +78,7 @@ _REMEDY: Final = "Install AgentJet itself for this script, or do without the nam
 
 
 def submodule(module: str, name: str) -> Any:
-    """Return `module.name`, a module of the package `ajet` that `compat` writes.
+    """Return `module.name`, a module of the package `ajet` that `init compat` writes.
 
     Raises:
         ImportError: AgentJet's `name` is not in this library; says what to do instead.

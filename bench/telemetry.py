@@ -113,7 +113,7 @@ def run_proxy(home: str, url: str) -> int:
         mock.patch.object(proxy.main, "_publish_run_file", printed),
         mock.patch.object(service, "Recorder", Switched),
     ):
-        return console(["proxy", "--home", home, "--port", "0", "--swarm-url", url])
+        return console(["run", "proxy", "--home", home, "--port", "0", "--swarm-url", url])
 
 
 def main() -> None:

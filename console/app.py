@@ -291,13 +291,13 @@ class ConsoleApp(OperatorMessages):
 
     def open_job(self, server: str) -> None:
         """Open the screen with the job of a server."""
-        from console.screens.job import JobScreen  # screens are imported on first use
+        from console.screens.engine.job import JobScreen  # screens are imported on first use
 
         self.push_screen(JobScreen(server))
 
     def open_probe(self, server: str | None) -> None:
         """Open the Try screen unless it is already open."""
-        from console.screens.probes import ProbesScreen
+        from console.screens.progress.tries import ProbesScreen
 
         if not isinstance(self.screen, ProbesScreen):
             self.push_screen(ProbesScreen(server))

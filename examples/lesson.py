@@ -50,11 +50,11 @@ class Lesson:
     held_out: Path
     dataset: Path
     proxy: tuple[str, ...]
-    """Flags of `ajet-console proxy`: the rewards."""
+    """Flags of `ajet-console run proxy`: the rewards."""
     also: Mapping[str, Callable[[Row, str], float]] = field(default_factory=dict)
     """Further questions whose answers are shown before and after."""
     target: tuple[str, ...] = ()
-    """Flags of `ajet-console mock`: the user's target."""
+    """Flags of `ajet-console run mock`: the user's target."""
     application: Callable[[Stage, str], None] | None = None
     """Starts the application between user and fake vLLM, given the latter's address."""
 
@@ -130,7 +130,7 @@ class Course:
 
     def _train(self, leg: int) -> None:
         """Run the mock user until `leg` more updates are done."""
-        mock = [sys.executable, "-m", "console", "mock", str(self._lesson.dataset)]
+        mock = [sys.executable, "-m", "console", "run", "mock", str(self._lesson.dataset)]
         mock += ["--updates", str(leg), "--seed", "7", "--passes", "1000"]
         mock += ["--timeout", f"{max(self._patience, 300.0):g}", "--concurrency", "8"]
         child = self._stage.start("mock", *mock, *self._lesson.target)

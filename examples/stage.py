@@ -83,7 +83,7 @@ class Stage:
 
     def serve(self, role: str, *args: str) -> str:
         """Start `ajet-console ROLE` on a free port; return its address."""
-        child = self.start(role, sys.executable, "-m", "console", role, "--port", "0", *args)
+        child = self.start(role, sys.executable, "-m", "console", "run", role, "--port", "0", *args)
 
         def address() -> str:
             info = running(self.home, role)

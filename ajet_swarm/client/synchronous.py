@@ -81,7 +81,7 @@ class SwarmClient:
         verbose: Accepted for compatibility with AgentJet; messages go to `logging`.
         agentjet_job: Accepted for compatibility with AgentJet; the server reports its job.
         auto_start_swarm_server: Accepted for compatibility with AgentJet; start a server with
-            `ajet-console engine`, or with AgentJet's own command.
+            `ajet-console run engine`, or with AgentJet's own command.
         name, client_uuid, lifetime, patience, strict, runtime: As of `AsyncSwarm`.
     """
 
@@ -104,7 +104,7 @@ class SwarmClient:
     ) -> None:
         self.verbose = verbose
         if auto_start_swarm_server:
-            log.warning("no server is started from here: `ajet-console engine` starts one")
+            log.warning("no server is started from here: `ajet-console run engine` starts one")
         self._swarm = AsyncSwarm(
             server_url,
             name=name,

@@ -185,7 +185,7 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
 
 @contextlib.contextmanager
 def our_proxy(stub: Stub, folder: Path, keep_bytes: int | None = None) -> Iterator[Subject]:
-    """Start `ajet-console proxy` with journal, events and built-in rewards, without a console.
+    """Start `ajet-console run proxy` with journal, events and built-in rewards, without a console.
 
     Args:
         stub: The server.

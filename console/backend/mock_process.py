@@ -20,7 +20,7 @@ FLAGS: Mapping[str, str] = {
     "restart": "restart",
     "override": "yes",
 }
-"""Argument of `mock.start` -> flag of `ajet-console mock`."""
+"""Argument of `mock.start` -> flag of `ajet-console run mock`."""
 
 
 def mock_args(args: Mapping[str, Any]) -> list[str]:

@@ -398,7 +398,7 @@ class Supervisor:
 
     def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
         flags = ["--home", str(self.home.root), *role_args(role, self.settings)]
-        return [*PROGRAM, role, *flags, *args]
+        return [*PROGRAM, "run", role, *flags, *args]
 
 
 def _with_package(base: Mapping[str, str] | None) -> dict[str, str]:

@@ -59,7 +59,7 @@ def no_engine(name: str) -> AjetError:
     """Return the error for an embedded engine that does not run."""
     return AjetError(
         f"no engine runs in this home ({name})",
-        todo="Start it with `ajet-console engine`, or name a server with --swarm-url",
+        todo="Start it with `ajet-console run engine`, or name a server with --swarm-url",
     )
 
 

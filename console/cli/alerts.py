@@ -1,4 +1,4 @@
-"""`alert-dismiss`: list the alerts, or dismiss some of them."""
+"""`alerts`: list the alerts, or dismiss some of them."""
 
 import asyncio
 from typing import Any
@@ -6,15 +6,7 @@ from typing import Any
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.commands import EXIT
-from console.cli.common import (
-    cert_of,
-    changed_keys,
-    existing_home,
-    need_proxy,
-    say,
-    say_json,
-    token_of,
-)
+from console.cli.common import changed_keys, connected, existing_home, say, say_json, snapshot
 from console.cli.options import PROXY, Args, argument, flag, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
@@ -23,34 +15,34 @@ from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
 from core.events import AlertRaised
-from core.runtime.home import Home
+
+
+@takes(PROXY)
+def listed(args: Args) -> int:
+    """List the alerts."""
+    state = asyncio.run(snapshot(args, existing_home(args)))
+    context = advice_context(changed_keys(existing_home(args)), watch_only=state.watch_only)
+    _list(args, [_listed(alert, context) for alert in current_alerts(state).values()])
+    return 0
 
 
 @takes(
-    PROXY,
     argument("keys", "key of the alert", nargs=-1, metavar="KEY"),
     flag("--all", "dismiss all alerts"),
-    notes=("Without a key: list the alerts.", EXIT),
+    PROXY,
+    notes=(EXIT,),
 )
 def dismiss(args: Args) -> int:
-    """Dismiss alerts; without a key, list them."""
-    if args.keys and args.all:
-        raise UsageError("give keys or --all, not both", "alert-dismiss")
-    home = existing_home(args)
-    return asyncio.run(_dismiss(args, home))
+    """Dismiss alerts."""
+    if bool(args.keys) == args.all:
+        raise UsageError("give keys, or --all", "alerts dismiss")
+    return asyncio.run(_dismiss(args))
 
 
-async def _dismiss(args: Args, home: Home) -> int:
-    from proxy.control.client import ControlClient
-
-    url = need_proxy(args, home)
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+async def _dismiss(args: Args) -> int:
+    async with connected(args) as client:
         state = await client.snapshot()
         alerts = state.alerts
-        if not (args.keys or args.all):
-            context = advice_context(changed_keys(home), watch_only=state.watch_only)
-            _list(args, [_listed(alert, context) for alert in current_alerts(state).values()])
-            return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
             if key in alerts:

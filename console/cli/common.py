@@ -119,7 +119,7 @@ def need_proxy(args: Args, home: Home) -> str:
         raise NotRunning(
             "no proxy runs in this home",
             str(home.root),
-            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
+            "Start `ajet-console` or `ajet-console run proxy`, or name one with --url",
         )
     return url
 
@@ -174,7 +174,7 @@ def state_now(args: Args, home: Home) -> tuple[State, bool]:
         raise NotRunning(
             "no proxy runs in this home, and there is no journal",
             str(home.root),
-            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
+            "Start `ajet-console` or `ajet-console run proxy`, or name one with --url",
         )
     from core.journal.read_only import JournalFile
 

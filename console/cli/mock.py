@@ -119,9 +119,9 @@ _PACE = (
     PROXY,
     flag("--yes", "start also while training is paused; required then without a terminal"),
     notes=(
-        "         ajet-console mock gsm8k.parquet --split held-out --results held-out.jsonl",
-        "         ajet-console mock chats.csv --columns query=text --rate 0.5 --updates 10",
-        "         ajet-console mock --target opencode --dry",
+        "         ajet-console run mock gsm8k.parquet --split held-out --results held-out.jsonl",
+        "         ajet-console run mock chats.csv --columns query=text --rate 0.5 --updates 10",
+        "         ajet-console run mock --target opencode --dry",
         "Run again with the same dataset, it continues where it stopped.",
     ),
 )
@@ -136,7 +136,7 @@ def mock(args: Args) -> int:
         raise NotRunning(
             "there is nothing to ask: no proxy runs in this home",
             str(home.root),
-            "Start `ajet-console` or `ajet-console proxy`, or give --base-url",
+            "Start `ajet-console` or `ajet-console run proxy`, or give --base-url",
         )
     from core.runtime.log_format import setup
     from mock.user_requests import run
@@ -307,7 +307,7 @@ def _agreed(args: Args, home: Home, url: str) -> bool:
     Raises:
         UsageError: training is paused, and standard input is not a terminal.
     """
-    from console.models.progress.pause import paused_servers
+    from console.screens.progress.model import paused_servers
     from proxy.control.client import ControlLost
 
     try:
@@ -317,7 +317,7 @@ def _agreed(args: Args, home: Home, url: str) -> bool:
     if not paused:
         return True
     loss = "the training on its rows, which a later start does not repeat"
-    resume = "resume it first: `ajet-console progress-resume --all`"
+    resume = "resume it first: `ajet-console progress resume --all`"
     return confirm(f"Start the mock user while {paused}", loss, False, resume)
 
 

@@ -1,4 +1,4 @@
-"""`progress-pair` and `progress-vote`: compare answers of before and now without knowing which."""
+"""`progress pair` and `progress vote`: compare answers of before and now without knowing which."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,13 +45,13 @@ def pair(args: Args) -> int:
     say(f"pair {data['pair_id']}, {_steps(data)}, {data['ratings']} rated")
     for title in ("prompt", "left", "right"):
         say(f"\n{title.upper()}\n{plain(data[title]).strip() or '(empty)'}")
-    say(f"\najet-console progress-vote {data['pair_id']} left|right|tie|skip")
+    say(f"\najet-console progress vote {data['pair_id']} left|right|tie|skip")
     return 0
 
 
 @takes(
     PROXY,
-    argument("pair_id", "id of the pair, from progress-pair", metavar="PAIR"),
+    argument("pair_id", "id of the pair, from `progress pair`", metavar="PAIR"),
     argument("choice", "the better answer", choices=_CHOICES),
     SERVER,
     option("--rater", "NAME", "name of the rater; else that of the home"),

@@ -1,4 +1,4 @@
-"""`probe-set`: write a probe set from the held-out rows of a dataset."""
+"""`progress probe-set`: write a probe set from the held-out rows of a dataset."""
 
 from pathlib import Path
 

@@ -53,7 +53,7 @@ def console(args: Args) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "the console needs a terminal",
-            todo="Without a terminal, use `ajet-console engine`, `proxy`, `mock` and `status`",
+            todo="Without a terminal, use `ajet-console run` and `ajet-console status`",
         )
     start_engine = not (args.no_engine or args.read_only or watch_only)
     if not _can_start(args, home, settings, own_engine=start_engine and not attach):

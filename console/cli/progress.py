@@ -9,13 +9,17 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import PROXY, SERVER, Args, takes
-from console.models.json_view import progress_view
-from console.models.progress.pair_ratings import ratings_data
-from console.models.progress.parts import part_weights
-from console.models.progress.standing import Standing, progress_server, restores, standing
+from console.json_view import progress_view
+from console.screens.progress.model import (
+    Standing,
+    part_weights,
+    progress_server,
+    ratings_data,
+    restores,
+    standing,
+)
+from console.screens.progress.text import detail_lines, parts_head, parts_lines, verdict_lines
 from console.text.lines import Line, line_text
-from console.views.progress.tables import parts_head, parts_lines
-from console.views.progress.verdict import detail_lines, verdict_lines
 from core.events import LookEnded
 from core.state import Progress, State
 
@@ -75,7 +79,7 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
     if step := restores(present, known):
         first = next(iter(state.servers), name)  # which the command restores without `--server`
         server = f" --server {shlex.quote(one_line(name, 60))}" if name != first else ""
-        lines.append(((f"  `ajet-console progress-rewind{server}` restores {step}", ""),))
+        lines.append(((f"  `ajet-console progress rewind{server}` restores {step}", ""),))
     lines += detail_lines(present, known, _WIDTH)
     if present.running:
         lines.append((("  ", ""), (present.running, "")))

@@ -73,55 +73,92 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             "request",
             "rating=hold",
         ),
-        Verb(
-            "engine",
-            "processes:engine",
-            "Run the embedded engine: a swarm server that trains a small policy on this machine's "
-            "CPU, or a model of your choice on its GPU",
-            "--port 10086",
-            json=False,
+        Area(
+            "run",
+            "Run a process: the embedded engine, the fake vLLM, the mock user, a server for "
+            "browsers or agents, one episode",
+            (
+                Verb(
+                    "engine",
+                    "processes:engine",
+                    "Run the embedded engine: a swarm server that trains a small policy on this "
+                    "machine's "
+                    "CPU, or a model of your choice on its GPU",
+                    "--port 10086",
+                    json=False,
+                ),
+                Verb(
+                    "proxy",
+                    "processes:proxy",
+                    "Run the fake vLLM without a console",
+                    "--swarm-url http://gpu-box:10086 --port 8000",
+                    json=False,
+                ),
+                Verb(
+                    "mock",
+                    "mock:mock",
+                    "Replay a dataset through the application, as a user would",
+                    "questions.jsonl --concurrency 3 --passes 2 --seed 7",
+                    "mock.start",
+                ),
+                Verb(
+                    "web",
+                    "system.web:web",
+                    "Serve the console to browsers, by links that expire, for raters and viewers",
+                    "--link rater --name anna --expires 8h",
+                    dry_run=False,
+                ),
+                reads(
+                    "mcp",
+                    "system.mcp:mcp",
+                    "Serve agents by MCP: tools that read the state, and with --role act send "
+                    "commands",
+                    "--role act",
+                    json=False,
+                ),
+                reads(
+                    "service",
+                    "system.service:service",
+                    "Print a systemd user unit that runs the proxy or the embedded engine",
+                    "proxy --swarm-url http://gpu-box:10086 --port 8000",
+                    json=False,
+                ),
+                Verb(
+                    "episode",
+                    "folders.debug_episode:debug",
+                    "Run one episode of a folder and print its trace: calls, tokens, reward, "
+                    "traceback",
+                    "my_agent --item 3 --watch",
+                ),
+            ),
+            "",
         ),
-        Verb(
+        Area(
             "proxy",
-            "processes:proxy",
-            "Run the fake vLLM without a console",
-            "--swarm-url http://gpu-box:10086 --port 8000",
-            json=False,
+            "Drain or restart the fake vLLM",
+            (
+                sends("drain", "proxy.drain"),
+                sends("restart", "proxy.restart", "--yes", "restart:restart"),
+            ),
+            "",
         ),
-        Verb(
+        Area(
             "mock",
-            "mock:mock",
-            "Replay a dataset through the application, as a user would",
-            "questions.jsonl --concurrency 3 --passes 2 --seed 7",
-            "mock.start",
+            "Start, pause, resume or stop the mock user",
+            (
+                Verb(
+                    "start",
+                    "mock:mock",
+                    "Replay a dataset through the application, as a user would",
+                    "questions.jsonl --concurrency 3 --passes 2 --seed 7",
+                    "mock.start",
+                ),
+                sends("pause", "mock.pause"),
+                sends("resume", "mock.resume"),
+                sends("stop", "mock.stop"),
+            ),
+            "",
         ),
-        sends("mock-pause", "mock.pause"),
-        sends("mock-resume", "mock.resume"),
-        sends("mock-stop", "mock.stop"),
-        sends("drain", "proxy.drain"),
-        Verb(
-            "web",
-            "system.web:web",
-            "Serve the console to browsers, by links that expire, for raters and viewers",
-            "--link rater --name anna --expires 8h",
-            dry_run=False,
-        ),
-        reads(
-            "mcp",
-            "system.mcp:mcp",
-            "Serve agents by MCP: tools that read the state, and with --role act send commands",
-            "--role act",
-            json=False,
-        ),
-        reads(
-            "service",
-            "system.service:service",
-            "Print a systemd user unit that runs the proxy or the embedded engine",
-            "proxy --swarm-url http://gpu-box:10086 --port 8000",
-            json=False,
-        ),
-        sends("proxy-restart", "proxy.restart", "--yes", "restart:restart"),
-        sends("engine-restart-process", "engine.restart_process", "--yes", "restart:restart"),
     ),
     "what happens": (
         reads(
@@ -136,18 +173,49 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             "Follow the events, one line each",
             "--json --filter dead:yes",
         ),
-        Verb(
-            "probe-set",
-            "probe_set:probe_set",
-            "Write a probe set from the held-out rows of a dataset",
-            "questions.jsonl --out probe.jsonl",
-        ),
         reads(
+            "doctor",
+            "doctor:doctor",
+            "Check Python, terminal, ports, home, servers, keys and hooks, and suggest fixes",
+            "--swarm-url http://gpu-box:10086",
+        ),
+        Area(
+            "alerts",
+            "List or dismiss alerts",
+            (
+                reads("list", "alerts:listed", "List the alerts"),
+                sends("dismiss", "alert.dismiss", "lost:gpu", "alerts:dismiss"),
+            ),
+            "list",
+        ),
+        Area(
             "progress",
-            "progress:progress",
-            "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
-            "better, 3 not known, 4 worse",
-            "--json",
+            "Say whether the policy is better than its baseline; measure, rewind, pause training, "
+            "compare answers",
+            (
+                reads(
+                    "show",
+                    "progress:progress",
+                    "Say whether the policy is better than its baseline, on held-out prompts; "
+                    "exit code 0 "
+                    "better, 3 not known, 4 worse",
+                    "--json",
+                ),
+                sends("look", "progress.look", "--server gpu", "engine.control:plain"),
+                sends("trust", "progress.trust", "--server gpu", "engine.control:plain"),
+                sends("rewind", "progress.rewind", "--yes", "engine.rewind:rewind"),
+                sends("pause", "progress.pause", "--all", "engine.control:plain"),
+                sends("resume", "progress.resume", "--all", "engine.control:plain"),
+                sends("pair", "progress.pair", "--json", "pairs:pair"),
+                sends("vote", "progress.vote", "5d1c0e9a7b42 left", "pairs:vote"),
+                Verb(
+                    "probe-set",
+                    "probe_set:probe_set",
+                    "Write a probe set from the held-out rows of a dataset",
+                    "questions.jsonl --out probe.jsonl",
+                ),
+            ),
+            "show",
         ),
         Area(
             "runs",
@@ -167,12 +235,6 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
                 sends("pin", "run.pin", "12", "engine.runs:pin"),
             ),
             "list",
-        ),
-        reads(
-            "replay",
-            "replay:replay",
-            "Show a journal on the console's screens, without engine and proxy; nothing is written",
-            "journal.db --speed 10",
         ),
         Area(
             "journal",
@@ -196,60 +258,21 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
                     "journal:check",
                     "Read every page, event and message; exit code 1 when something is damaged",
                 ),
+                reads(
+                    "replay",
+                    "replay:replay",
+                    "Show a journal on the console's screens, without engine and proxy; nothing "
+                    "is written",
+                    "journal.db --speed 10",
+                ),
             ),
             "stats",
         ),
-        reads(
-            "doctor",
-            "doctor:doctor",
-            "Check Python, terminal, ports, home, servers, keys and hooks, and suggest fixes",
-            "--swarm-url http://gpu-box:10086",
-        ),
-        reads(
-            "completion",
-            "system.completion:completion",
-            "Print the script with which bash, zsh or fish completes commands and options",
-            "bash",
-            json=False,
-        ),
-        Area(
-            "token",
-            "Create, list or revoke tokens with which others watch, rate or operate",
-            (
-                Verb(
-                    "add",
-                    "system.token:add",
-                    "Create a token and show it once",
-                    "anna --role rater --expires 8h",
-                ),
-                reads("list", "system.token:listed", "List the tokens with role and end"),
-                Verb("revoke", "system.token:revoke", "Make a token invalid at once", "anna"),
-            ),
-            "list",
-        ),
-        sends("alert-dismiss", "alert.dismiss", "lost:gpu", "alerts:dismiss"),
     ),
-    "groups and ratings": (
+    "answers and ratings": (
         sends("rate", "group.rate", "3f2a 3", "votes:rate"),
-        reads(
-            "raters",
-            "data.raters:raters",
-            "Show who rates, the pace and agreement of each rater, and the disagreements to settle",
-            "--json",
-        ),
-        sends("settle", "group.settle", "3f2a 3", "votes:vote_later"),
-        sends("repeat", "group.repeat", "3f2a 3", "votes:vote_later"),
-        sends("lease", "group.lease", "3f2a --seconds 60", "votes:lease"),
-        sends("edit", "group.edit", "3f2a 1 --file better.txt", "votes:edit"),
-        sends("unrate", "group.unrate", "3f2a", "groups:unrate"),
         sends("accept", "group.accept", "--where 'state:awaiting reward>0.8'", "groups:accept"),
         sends("abort", "group.abort", "--where 'state:awaiting reward<0.2' --yes", "groups:abort"),
-        sends("rescore", "group.rescore", "--where state:awaiting", "groups:bare"),
-        sends("refill", "group.refill", "--where state:awaiting", "groups:bare"),
-        sends("rerun", "group.rerun", "3f2a 41cc", "groups:bare"),
-        sends("pin", "group.pin", "3f2a", "groups:bare"),
-        sends("mark", "group.mark", "--where 'dead:yes text~paris'", "groups:mark"),
-        sends("note", "group.note", "3f2a --text 'asks for two things'", "groups:note"),
         Verb(
             "export",
             "data.export:export",
@@ -257,23 +280,98 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             "preference pairs.jsonl --where 'rated:yes' --split 0.9/0.1",
             reads=True,
         ),
-        sends("mode", "rating.mode", "hold"),
-        sends("accept-all", "rating.accept_all", "--server gpu", "waiting:accept_all"),
-        sends("abort-all", "rating.abort_all", "--server gpu", "waiting:abort_all"),
+        Area(
+            "group",
+            "Change single groups of answers: votes, marks, notes, corrections",
+            (
+                sends("unrate", "group.unrate", "3f2a", "groups:unrate"),
+                sends("settle", "group.settle", "3f2a 3", "votes:vote_later"),
+                sends("repeat", "group.repeat", "3f2a 3", "votes:vote_later"),
+                sends("lease", "group.lease", "3f2a --seconds 60", "votes:lease"),
+                sends("edit", "group.edit", "3f2a 1 --file better.txt", "votes:edit"),
+                sends("rescore", "group.rescore", "--where state:awaiting", "groups:bare"),
+                sends("refill", "group.refill", "--where state:awaiting", "groups:bare"),
+                sends("rerun", "group.rerun", "3f2a 41cc", "groups:bare"),
+                sends("pin", "group.pin", "3f2a", "groups:bare"),
+                sends("mark", "group.mark", "--where 'dead:yes text~paris'", "groups:mark"),
+                sends("note", "group.note", "3f2a --text 'asks for two things'", "groups:note"),
+            ),
+            "",
+        ),
+        Area(
+            "rating",
+            "Choose the mode of rating, show the raters, finish or abort all waiting groups",
+            (
+                sends("mode", "rating.mode", "hold"),
+                reads(
+                    "raters",
+                    "data.raters:raters",
+                    "Show who rates, the pace and agreement of each rater, and the disagreements "
+                    "to settle",
+                    "--json",
+                ),
+                sends("accept-all", "rating.accept_all", "--server gpu", "waiting:accept_all"),
+                sends("abort-all", "rating.abort_all", "--server gpu", "waiting:abort_all"),
+            ),
+            "",
+        ),
+        Area(
+            "rewards",
+            "Show, test and change the rewards",
+            (
+                reads(
+                    "show",
+                    "rewards.report:rewards",
+                    "Show the reward model: its parts over the last groups, and its last fault",
+                    "--last 500",
+                ),
+                Verb(
+                    "test",
+                    "rewards.test:reward_test",
+                    "Score stored groups again and show what would change; nothing is sent",
+                    "--last 200 --rewards new.yaml",
+                    dry_run=False,
+                ),
+                sends("weight", "rewards.weight", "length 0.5"),
+                sends("gate", "rewards.gate", "refusal off"),
+                sends("enable", "rewards.enable", "relevance off"),
+                sends("whatif", "rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
+                sends("whatif-stop", "rewards.whatif_stop"),
+                sends("apply", "rewards.apply", "length=0.1 diversity=0.6"),
+            ),
+            "show",
+        ),
     ),
     "swarm servers": (
-        sends("engine-start", "engine.start", "--preset hand", "engine.control:start"),
-        sends("engine-stop", "engine.stop", "--all --yes", "engine.control:stop"),
-        sends("engine-job", "engine.job", "--set lr=1e-4 --set batch=8", "engine.jobs:job"),
-        sends("engine-apply", "engine.apply", "--all --set lr=1e-4 --yes", "engine.jobs:apply"),
-        sends("engine-cancel", "engine.cancel", "--server gpu", "engine.control:plain"),
-        sends("engine-resume", "engine.resume", "--all", "engine.control:plain"),
-        sends("engine-reset", "engine.reset", "--server gpu --yes", "engine.control:reset"),
-        sends(
-            "engine-abort-episode",
-            "engine.abort_episode",
-            "3f5bc3c9 --yes",
-            "engine.control:abort_episode",
+        Area(
+            "engine",
+            "Start, stop and change the engines of the swarm servers; try a prompt",
+            (
+                sends("start", "engine.start", "--preset hand", "engine.control:start"),
+                sends("stop", "engine.stop", "--all --yes", "engine.control:stop"),
+                sends("job", "engine.job", "--set lr=1e-4 --set batch=8", "engine.jobs:job"),
+                sends("apply", "engine.apply", "--all --set lr=1e-4 --yes", "engine.jobs:apply"),
+                sends("cancel", "engine.cancel", "--server gpu", "engine.control:plain"),
+                sends("resume", "engine.resume", "--all", "engine.control:plain"),
+                sends("reset", "engine.reset", "--server gpu --yes", "engine.control:reset"),
+                sends(
+                    "abort-episode",
+                    "engine.abort_episode",
+                    "3f5bc3c9 --yes",
+                    "engine.control:abort_episode",
+                ),
+                sends("restart", "engine.restart_process", "--yes", "restart:restart"),
+                sends("try", "engine.try", "'Why is the sky blue?'", "engine.probe:try_prompt"),
+                sends("try-stop", "engine.try_stop", "", "engine.probe:stop"),
+                reads(
+                    "tokens",
+                    "engine.checkpoints:tokens",
+                    "Show each token of an episode: id, text, loss mask, log-probs when sampled "
+                    "and now",
+                    "3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
+                ),
+            ),
+            "",
         ),
         Area(
             "checkpoints",
@@ -317,61 +415,39 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             ),
             "list",
         ),
-        reads(
-            "tokens",
-            "engine.checkpoints:tokens",
-            "Show each token of an episode: id, text, loss mask, log-probs when sampled and now",
-            "3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
-        ),
-        sends("try", "engine.try", "'Why is the sky blue?'", "engine.probe:try_prompt"),
-        sends("try-stop", "engine.try_stop", "", "engine.probe:stop"),
-        sends("progress-look", "progress.look", "--server gpu", "engine.control:plain"),
-        sends("progress-trust", "progress.trust", "--server gpu", "engine.control:plain"),
-        sends("progress-rewind", "progress.rewind", "--yes", "engine.rewind:rewind"),
-        sends("progress-pause", "progress.pause", "--all", "engine.control:plain"),
-        sends("progress-resume", "progress.resume", "--all", "engine.control:plain"),
-        sends("progress-pair", "progress.pair", "--json", "pairs:pair"),
-        sends("progress-vote", "progress.vote", "5d1c0e9a7b42 left", "pairs:vote"),
     ),
-    "rewards": (
-        reads(
-            "rewards",
-            "rewards.report:rewards",
-            "Show the reward model: its parts over the last groups, and its last fault",
-            "--last 500",
-        ),
-        Verb(
-            "reward-test",
-            "rewards.test:reward_test",
-            "Score stored groups again and show what would change; nothing is sent",
-            "--last 200 --rewards new.yaml",
-            dry_run=False,
-        ),
-        sends("rewards-weight", "rewards.weight", "length 0.5"),
-        sends("rewards-gate", "rewards.gate", "refusal off"),
-        sends("rewards-enable", "rewards.enable", "relevance off"),
-        sends("rewards-whatif", "rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
-        sends("rewards-whatif-stop", "rewards.whatif_stop"),
-        sends("rewards-apply", "rewards.apply", "length=0.1 diversity=0.6"),
-    ),
-    "applications and scripts": (
+    "applications and access": (
         reads(
             "clients",
             "clients:clients",
             "Print the settings with which a client uses the fake vLLM",
             "codex",
         ),
-        Verb(
+        Area(
             "init",
-            "folders.scaffold:init",
-            "Write a folder that trains your agent or application",
-            "blackbox my_agent --dataset sums.jsonl --repeats 4",
-        ),
-        Verb(
-            "compat",
-            "folders.compat:compat",
-            "Write a package `ajet`, so that a script for AgentJet runs with unchanged imports",
-            "./shim && PYTHONPATH=./shim python train.py",
+            "Write a folder: to train an agent or application, or for scripts of AgentJet",
+            (
+                Verb(
+                    "blackbox",
+                    "folders.scaffold:init",
+                    "Write a folder that trains your program on a dataset",
+                    "my_agent --dataset sums.jsonl --repeats 4",
+                ),
+                Verb(
+                    "passive",
+                    "folders.scaffold:init",
+                    "Write a folder that trains an application while it is used",
+                    "my_app --server http://gpu-box:10086",
+                ),
+                Verb(
+                    "compat",
+                    "folders.compat:compat",
+                    "Write a package `ajet`, so that a script for AgentJet runs with unchanged "
+                    "imports",
+                    "./shim && PYTHONPATH=./shim python train.py",
+                ),
+            ),
+            "",
         ),
         Verb(
             "skills",
@@ -379,11 +455,27 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
             "Write instructions with which coding agents use this program",
             ".claude/skills",
         ),
-        Verb(
-            "debug-episode",
-            "folders.debug_episode:debug",
-            "Run one episode of a folder and print its trace: calls, tokens, reward, traceback",
-            "my_agent --item 3 --watch",
+        Area(
+            "tokens",
+            "Create, list or revoke tokens with which others watch, rate or operate",
+            (
+                Verb(
+                    "add",
+                    "system.token:add",
+                    "Create a token and show it once",
+                    "anna --role rater --expires 8h",
+                ),
+                reads("list", "system.token:listed", "List the tokens with role and end"),
+                Verb("revoke", "system.token:revoke", "Make a token invalid at once", "anna"),
+            ),
+            "list",
+        ),
+        reads(
+            "completion",
+            "system.completion:completion",
+            "Print the script with which bash, zsh or fish completes commands and options",
+            "bash",
+            json=False,
         ),
     ),
 }
@@ -403,3 +495,26 @@ def verbs() -> Iterator[tuple[str, Verb]]:
 def reading_words() -> list[str]:
     """Return the verbs that are allowed with `--read-only`."""
     return sorted(name for name, verb in verbs() if verb.reads)
+
+
+_FORMER: Mapping[str, str] = {
+    "engine-restart-process": "engine restart",
+    "reward-test": "rewards test",
+    "debug-episode": "run episode",
+    "alert-dismiss": "alerts dismiss",
+    "token": "tokens",
+    "pin": "group pin",
+    "note": "group note",
+}
+
+
+def present_name(former: str) -> str:
+    """Return the name of a verb that had a name of its own before; empty for none.
+
+    `engine-start` became `engine start`, and `unrate` became `group unrate`.
+    """
+    names = [name for name, _ in verbs()]
+    if former in _FORMER or former.replace("-", " ", 1) in names:
+        return _FORMER.get(former, former.replace("-", " ", 1))
+    same = [name for name in names if name.endswith(f" {former}")]
+    return same[0] if len(same) == 1 else ""

@@ -1,4 +1,4 @@
-"""`proxy-restart` and `engine-restart-process`: restart a process of this home."""
+"""`proxy restart` and `engine restart`: restart a process of this home."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def restart(args: Args) -> int:
     info = running(home, role)
     if info is None:
         raise NotRunning(
-            f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console {role}`"
+            f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console run {role}`"
         )
     lost = [] if args.yes else asyncio.run(losses(role, home))
     if not confirm(f"Restart the {role} (pid {info.pid})", "", args.yes, consequences=lost):

@@ -9,7 +9,7 @@ from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
 from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
 from console.cli.options import PROXY, SWARM_URL, Args, takes
-from console.models.json_view import group_view, json_view
+from console.json_view import group_view, json_view
 from console.text.contact import address_of
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running

@@ -30,7 +30,7 @@ from console.cli.options import (
     flat,
     option,
 )
-from console.cli.registry import SECTIONS, Area, Verb, reading_words
+from console.cli.registry import SECTIONS, Area, Verb, present_name, reading_words
 
 NAME = "ajet-console"
 _NUMBER = re.compile(r"-\.?\d[\d.e+-]*")
@@ -61,7 +61,7 @@ class Tree(click.Group):
         super().__init__(name, help=about, no_args_is_help=False, **more)
         self._sections = entries
         self._entries = {entry.name: entry for group in entries.values() for entry in group}
-        self._default = default
+        self.default = default
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._entries)
@@ -79,19 +79,25 @@ class Tree(click.Group):
         named = args and (not args[0].startswith("-") or args[0] == "--help")
         if ctx.parent is not None and not named and not ctx.resilient_parsing:
             verb = next((word for word in args if word in self._entries), "")
-            first = [verb or self._default] if verb or self._default else []
-            args = [*first, *(word for word in args if word != verb)]
+            if not (verb or self.default):
+                ctx.fail(self._unknown(""))
+            args = [verb or self.default, *(word for word in args if word != verb)]
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self._entries and not ctx.resilient_parsing:
-            known = (
-                did_you_mean(args[0], self._entries) or f"Choose from {', '.join(self._entries)}"
-            )
-            ctx.fail(f"there is no verb `{args[0]}`. {known}")
+            ctx.fail(self._unknown(args[0]))
         return super().resolve_command(ctx, args)
+
+    def _unknown(self, word: str) -> str:
+        """Say what to give instead of a word that is no verb."""
+        hint = did_you_mean(word, self._entries) or f"Choose from {', '.join(self._entries)}"
+        now = present_name(word if self.name == NAME else str(self.name))
+        if now and (self.name == NAME or hint.startswith("Choose")):
+            return f"now: {now}"
+        return f"there is no verb `{word}`. {hint}"
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, entries in self._sections.items():

@@ -1,4 +1,4 @@
-"""`accept-all` and `abort-all`: seal or abort all groups that wait for a rating."""
+"""`rating accept-all` and `rating abort-all`: seal or abort all groups that wait for a rating."""
 
 import asyncio
 import sys

@@ -22,8 +22,8 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import PROXY, Args, flag, option, takes
 from console.cli.output import output
+from console.json_view import json_view
 from console.models.advice import advice_context
-from console.models.json_view import json_view
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text

@@ -129,7 +129,7 @@ async def check_server(home: Home, name: str, url: str) -> Finding:
     if server.error:
         todo = "The console uses only what the server reports"
         return Finding("server", shown, "warn", f"{text}; {one_line(server.error)}", todo)
-    hint = "`ajet-console engine-start` starts it" if server.state == "OFFLINE" else ""
+    hint = "`ajet-console engine start` starts it" if server.state == "OFFLINE" else ""
     return Finding("server", shown, "ok", f"{text}, speaks the protocol", hint)
 
 

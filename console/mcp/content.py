@@ -3,7 +3,7 @@
 from typing import Any
 
 from ajet_swarm.common.text import plain
-from console.models.json_view import TEXTS
+from console.json_view import TEXTS
 
 MOST = 20_000
 """Maximum number of characters of one text."""

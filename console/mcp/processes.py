@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
 from console.models.datasets import FOLDER, SHIPPED
-from console.models.progress.pause import UNTRAINED, paused_servers
+from console.screens.progress.model import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
 from core.commands.plan import Plan
@@ -74,7 +74,7 @@ class Processes:
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
             what = f"no {role} runs in this home"
-            raise AjetError(what, str(self._home.root), f"Start it: `ajet-console {role}`")
+            raise AjetError(what, str(self._home.root), f"Start it: `ajet-console run {role}`")
         state = State()
         with contextlib.suppress(AjetError):  # no proxy runs: nothing more is known
             state = await snapshot()
@@ -137,7 +137,7 @@ class Processes:
             fields = msgspec.json.decode(report, type=_DryRun)
         except msgspec.MsgspecError:
             what = f"the mock user cannot be checked: {exit_text(code)}"
-            raise AjetError(what, todo="`ajet-console mock --dry-run` shows why") from None
+            raise AjetError(what, todo="`ajet-console run mock --dry-run` shows why") from None
         if fields.error is not None:
             raise AjetError(fields.error.message, fields.error.where, fields.error.todo)
         return "; ".join(step.message for step in fields.steps)

@@ -6,11 +6,13 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
+from console.json_view import group_view, json_view, progress_view, whole_group
 from console.mcp.content import ContentPolicy
-from console.models.history.runs import run_data
-from console.models.json_view import group_view, json_view, progress_view, whole_group
-from console.models.progress.standing import standing
+from console.models.advice import advice_context
+from console.screens.history.model import run_data
+from console.screens.progress.model import standing
 from console.session.filters import parse
+from console.text.alert_words import AdviceContext
 from core.commands.plan_groups import find_group
 from core.state import State
 
@@ -38,7 +40,7 @@ class Reading:
         }
 
     def _status(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        view = json_view(state)
+        view = json_view(state, _advice(state))
         named = {key: view.pop(key) for key in ("servers", "progress", "alerts")}
         return {**self._view(view), **{key: self._each(named[key]) for key in named}}
 
@@ -85,7 +87,7 @@ class Reading:
         return {"servers": self._each(views)}
 
     def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        return {"alerts": list(self._each(json_view(state)["alerts"]).values())}
+        return {"alerts": list(self._each(json_view(state, _advice(state))["alerts"]).values())}
 
     def _tries(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -100,3 +102,8 @@ class Reading:
                 for try_ in reversed(state.tries)
             ]
         }
+
+
+def _advice(state: State) -> AdviceContext:
+    """Return the context of alerts for a reader without keys: the advice names none."""
+    return advice_context(read_only=True, watch_only=state.watch_only)

@@ -82,16 +82,24 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     return commands
 
 
-def is_available(session: Session, command: str, **args: Any) -> bool:
-    """Return whether `command` is available for `args`; for `check_action`."""
-    group_id = args.get("group_id")
-    commands = available_commands(session, group_id, args.get("server"))
-    return any(
-        offer.command == command
-        and not offer.servers
-        and all(offer.args.get(key, value) == value for key, value in args.items())
-        for offer in commands
+def offered(
+    session: Session, name: str, server: str | None, *, everywhere: bool = False, **args: Any
+) -> AvailableCommand | None:
+    """Return a command that can be sent now, to one server or to several; None if it cannot.
+
+    Args:
+        session: The session.
+        name: Name of the command.
+        server: The target server of the screen.
+        everywhere: Whether it goes to every server it applies to.
+        **args: Further arguments that it must have.
+    """
+    offers = (
+        offer
+        for offer in available_commands(session, None, server)
+        if offer.command == name and bool(offer.servers) == everywhere
     )
+    return next((offer for offer in offers if args.items() <= offer.args.items()), None)
 
 
 _GROUP_VERBS = (

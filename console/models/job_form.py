@@ -3,11 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from functools import lru_cache
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.job.schema import KEYS, MODEL, REQUIRED
+from ajet_swarm.job.schema import (
+    BATCH,
+    EXPERIMENT,
+    KEYS,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    REPEAT,
+    REQUIRED,
+    TEMPERATURE,
+)
 from ajet_swarm.job.server import ModelError, for_server, gpus_text
 from ajet_swarm.job.tree import (
     CheckedJob,
@@ -170,6 +181,82 @@ def change_words(change: Change) -> tuple[str, str, str]:
 def _value(value: Any) -> str:
     words = {rule: word for word, rule in RULES.items()}
     return words.get(value, shown(value)) if isinstance(value, str) else shown(value)
+
+
+def describe_changes(changes: Sequence[Change], width: int = 80) -> str:
+    """Return the changes in one paragraph, for a question.
+
+    Args:
+        changes: The changes.
+        width: Maximum length of one change.
+    """
+    if not changes:
+        return "The job equals the one on the server."
+    changes_text = [
+        f"{name} {before} → {after}"
+        for name, before, after in (change_words(change) for change in changes[:5])
+    ]
+    more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
+    return f"Changes: {', '.join(one_line(change, width) for change in changes_text)}{more}."
+
+
+# --- a job in brief --------------------------------------------------------------------------
+
+_ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """The fields of a run's job that matter most, as text; empty where unknown."""
+
+    model: str = ""
+    algorithm: str = ""
+    experiment: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    """Label and value of further fields."""
+
+    @property
+    def brief(self) -> str:
+        """Return `tiny grpo lr 0.0005 4x4`."""
+        known = dict(self.fields)
+        parts = [self.model, self.algorithm]
+        if rate := known.get("learning rate"):
+            parts.append(f"lr {rate}")
+        if (batch := known.get("tasks a step")) and (repeats := known.get("repeats")):
+            parts.append(f"{batch}x{repeats}")
+        return " ".join(filter(None, parts))
+
+
+_RUN_FIELDS = (
+    ("learning rate", LEARNING_RATE),
+    ("tasks a step", BATCH),
+    ("repeats", REPEAT),
+    ("KL", KL),
+    ("temperature", TEMPERATURE),
+)
+
+
+@lru_cache(maxsize=512)
+def run_job(yaml: str) -> RunJob:
+    """Return the most important fields of a job; all empty for a text that is none."""
+    try:
+        job = load_job(yaml)
+    except UsageError:  # sent by a version that accepted it
+        return RunJob()
+    pairs = ((label, get(job, path)) for label, path in _RUN_FIELDS)
+    return RunJob(
+        model=_word(get(job, MODEL)),
+        algorithm=_word(get(job, _ALGORITHM)),
+        experiment=_word(get(job, EXPERIMENT)),
+        fields=tuple((label, shown(value)) for label, value in pairs if value is not None),
+    )
+
+
+def _word(value: object) -> str:
+    return "" if value is None else one_line(str(value), 60)
+
+
+# --- the edited draft ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -65,14 +65,14 @@ SCREENS: Sequence[ScreenSpec] = (
         "mock",
         "Mock user",
         4,
-        "console.screens.mock:MockScreen",
+        "console.screens.mock.screen:MockScreen",
         "Send the questions of a dataset",
     ),
     ScreenSpec(
         "engine",
         "Engine",
         5,
-        "console.screens.engine:EngineScreen",
+        "console.screens.engine.screen:EngineScreen",
         "Each swarm server: state, pool, steps; start and stop",
     ),
     ScreenSpec(

@@ -8,12 +8,11 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
 from console.models.available_commands import NAMES, AvailableCommand
-from console.models.progress.pause import mock_start_args
-from console.models.progress.standing import rewind_words, trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
 from console.screens.group.model import abort_question
 from console.screens.group.text import abort_extra
+from console.screens.progress.model import mock_start_args, rewind_words, trust_loss
 from console.session.app_state import Session
 from console.session.command_plans import consequences, refusal
 from core.commands import COMMANDS

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from console.session.app_state import Session
 from console.text.format import elapsed
-from core.state import Server
+from core.state import Server, StepStats
 
 BOOT_SUSPECT_AFTER = 60.0
 """Seconds after which a boot seems to have failed."""
@@ -32,3 +32,15 @@ def boot_trouble(server: Server, now: float, *, read_only: bool = False) -> str:
     return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (
         "Its log (F7) shows why" if read_only else advice
     )
+
+
+def step_reward(step: StepStats) -> tuple[float | None, float | None]:
+    """Return mean and standard deviation of the automatic rewards, else of all rewards.
+
+    Both are None if the groups of this console have only human rewards.
+    """
+    if step.auto:
+        return step.auto_mean, step.auto_std
+    if step.by_hand:
+        return None, None
+    return step.update.get("reward_mean"), step.update.get("reward_std")

@@ -29,7 +29,7 @@ def job_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
 
 
 def _open(app: AppHost, what: str, name: str) -> None:
-    from console.screens.job import JobScreen
-    from console.screens.server_detail import ServerDetailScreen
+    from console.screens.engine.inside import InsideScreen
+    from console.screens.engine.job import JobScreen
 
-    app.push_screen(JobScreen(name) if what == "job" else ServerDetailScreen(name))
+    app.push_screen(JobScreen(name) if what == "job" else InsideScreen(name))

@@ -13,13 +13,12 @@ from textual.css.query import NoMatches
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
-from console.models.reward_edit import change_entries
-from console.screens.first_steps import FirstStepsScreen
+from console.screens.first_steps.screen import FirstStepsScreen
 from console.screens.group.rater import rate_entries
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.progress.pair import pair_entries
 from console.screens.requests.export import export_entries
-from console.screens.rewards.entries import reward_entries
+from console.screens.rewards.actions import reward_entries
 from console.screens.run_command import run_available
 from console.shell.job_entries import job_entries
 from console.text.theme import THEMES
@@ -61,7 +60,6 @@ def entries(app: AppHost) -> Iterator[Entry]:
     yield from rate_entries(app)
     yield from job_entries(app)
     yield from reward_entries(app)
-    yield from change_entries(app)
     yield from export_entries(app)
     if app.session.replay is not None:
         yield from app.session.replay.entries()

@@ -193,11 +193,13 @@ def cut(params: Any, context: AdviceContext) -> AlertText:
     window = f"{params.window} tokens" if params.window else "the engine's window"
     cause = f"prompts are cut to {window}: answers will be poor"
     cause += ", and these groups are not trained on"
-    engine = "`ajet-console engine --backend torch --model smollm2`"
+    engine = "`ajet-console run engine --backend torch --model smollm2`"
     larger = f"{engine} ({LARGER_WINDOW} tokens) or a GPU server"
     if params.window >= LARGER_WINDOW:
         larger = "a GPU server"
-    todo = f"Use {larger}; `ajet-console engine --strict-context` refuses such prompts with a 400"
+    todo = (
+        f"Use {larger}; `ajet-console run engine --strict-context` refuses such prompts with a 400"
+    )
     return AlertText(cause, todo)
 
 
@@ -293,7 +295,7 @@ def judge(params: Any, context: AdviceContext) -> AlertText:
     meanwhile = _SCORING.get(params.scoring, "groups go to the operator")
     error = f"{_place(params.file, params.line)}{params.error}"
     cause = f"the judge {params.judge} {what}: {error}; {meanwhile}"
-    todo = f"`rewards-enable {params.judge} off` scores without it"
+    todo = f"`rewards enable {params.judge} off` scores without it"
     if params.unreached:
         return AlertText(cause, f"It is tried again automatically; {todo}")
     counts = f"{context.screens['rewards']} shows its counts"

@@ -125,6 +125,11 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if size < 1_000 else f"{value:.0f}" if size < 1e6 else f"{value:.0e}"
 
 
+def share_text(share: float | None) -> str:
+    """Return a share as a percentage."""
+    return UNKNOWN if share is None else f"{100 * share:.0f}%"
+
+
 def percent(part: int, whole: int) -> str:
     """Format a share in percent; a dash when `whole` is 0."""
     return f"{100 * part / whole:.0f}%" if whole else UNKNOWN

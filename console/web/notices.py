@@ -28,8 +28,8 @@ NO_LINK = Notice(
     4401,
     401,
     "This page needs a link",
-    "Ask the operator for one: ajet-console web --link rater. Open an earlier link again after a "
-    "restart of the server.",
+    "Ask the operator for one: ajet-console run web --link rater. Open an earlier link again after "
+    "a restart of the server.",
 )
 BAD_LINK = Notice(
     4401, 401, "This link is wrong, expired or revoked", "Ask the operator for a new one"

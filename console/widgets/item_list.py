@@ -2,14 +2,31 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap, BindingType
 from textual.message import Message
 
 from console.text.lines import Line
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
+
+Row = TypeVar("Row")
+_BELOW: list[BindingType] = [
+    Binding(
+        "pagedown,space",
+        "scroll_below(12)",
+        "Scroll below",
+        key_display="PgDn",
+        tooltip="The text about the item under the cursor",
+    ),
+    *keys(
+        ("pageup", "scroll_below(-12)", "Page up"),
+        ("J,shift+down", "scroll_below(1)", "Scroll"),
+        ("K,shift+up", "scroll_below(-1)", "Scroll back"),
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +44,24 @@ class ItemList(TextPane, can_focus=True):
         id: See `Widget`.
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
         quiet: Whether the cursor is shown only while the list has the focus.
+        opens: What Enter opens: a word for the footer, and a text for the help.
+        below: Selector of the text about the item under the cursor, which the page keys scroll.
+        letters: Whether letters move the cursor too; else they are keys of the screen.
     """
 
     DEFAULT_CSS = """
     ItemList { height: auto; }
     """
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup", "move(-8)", "Page up", show=False),
-        Binding("pagedown,space", "move(8)", "Page down", show=False),
-        Binding("home,g", "edge(0)", "First", show=False),
-        Binding("end,G", "edge(-1)", "Last", show=False),
-        Binding("enter", "open", "Open", id="list.open", tooltip="Open it in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("up,k", "move(-1)", "Up"),
+        ("down,j", "move(1)", "Down"),
+        ("pageup", "page(-1)", "Page up"),
+        ("pagedown,space", "page(1)", "Page down"),
+        ("home,g", "edge(0)", "First"),
+        ("end,G", "edge(-1)", "Last"),
+        ("enter", "open", "Open", "list.open", "Open it in full"),
+    )
 
     class Moved(Message):
         """Another item is under the cursor."""
@@ -67,13 +87,27 @@ class ItemList(TextPane, can_focus=True):
         *,
         newest_first: bool = False,
         quiet: bool = False,
+        opens: tuple[str, str] | None = None,
+        below: str = "",
+        letters: bool = True,
     ) -> None:
         super().__init__(id=id)
+        if opens is not None:
+            self._bind(keys(("enter", "open", opens[0], "list.open", opens[1])))
+        if below:
+            self._bind(_BELOW)
+        self._below = below
+        for letter in "" if letters else "kjgG":
+            del self._bindings.key_to_bindings[letter]
         self._newest_first = newest_first
         self._quiet = quiet
         self._keys: list[str] = []
         self._spans: list[range] = []
         self._cursor = ""
+
+    def _bind(self, own: list[BindingType]) -> None:
+        """Replace keys of all lists by keys of this one."""
+        self._bindings.key_to_bindings.update(BindingsMap(own).key_to_bindings)
 
     @property
     def cursor(self) -> str:
@@ -125,6 +159,16 @@ class ItemList(TextPane, can_focus=True):
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
 
+    def show_rows(
+        self, rows: Sequence[Row], key: Callable[[Row], str], line: Callable[[Row, int], Line]
+    ) -> None:
+        """List a line for each row, with `key` as its key; repaint when a line has changed."""
+
+        def items(width: int) -> list[ListItem]:
+            return [ListItem(key(row), (line(row, width),)) for row in rows]
+
+        self.show_items(tuple(items(max(1, self.size.width))), items)
+
     def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
         rows: list[Line] = []
@@ -170,6 +214,11 @@ class ItemList(TextPane, can_focus=True):
         """Move up or down."""
         self._point(self.place + by)
 
+    def action_page(self, by: int) -> None:
+        """Move a page up or down."""
+        lines = max(1, len(self._spans[self.place])) if self._spans else 1
+        self.action_move(by * max(1, (self.size.height - 1) // lines))
+
     def action_edge(self, place: int) -> None:
         """Move to the first or the last."""
         self._point(place if place >= 0 else self.count - 1)
@@ -178,6 +227,11 @@ class ItemList(TextPane, can_focus=True):
         """Open the item under the cursor."""
         if self.cursor:
             self.post_message(self.Opened(self.cursor))
+
+    def action_scroll_below(self, rows: int) -> None:
+        """Scroll the text about the item."""
+        text = self.screen.query_one(self._below, TextPane)
+        text.scroll_relative(y=rows, animate=False, immediate=True)
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the click, or open the item under it."""

@@ -283,7 +283,7 @@ def _mock(state: State, goal: str) -> None:
     if phase in _MOCK_ENDED:
         if goal == "stopping":
             raise NoChange("no mock user is running")
-        raise NotNow("no mock user is running", todo="Start one with `ajet-console mock`")
+        raise NotNow("no mock user is running", todo="Start one with `ajet-console run mock`")
     if phase == goal:
         raise NoChange(f"the mock user is {goal} already")
     if phase == "stopping":

@@ -74,7 +74,7 @@ def require_answer(server: Server) -> None:
 
 def _require_idle(server: Server) -> None:
     if title := _busy(server):
-        todo = "Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`"
+        todo = "Wait for it, or cancel it: the `Engine: Cancel` entry, `engine cancel`"
         raise NotNow(f"`{title}` runs on {server.name}", todo=todo)
 
 

@@ -235,7 +235,9 @@ def _repeat(state: State, group: Group, args: Args, now: float) -> None:
 def _settle(state: State, group: Group, args: Args, now: float) -> None:
     name = f"group {group.group_id}"
     if not group.is_disputed:
-        raise NotNow(f"the raters of {name} do not disagree", todo="`raters` lists disagreements")
+        raise NotNow(
+            f"the raters of {name} do not disagree", todo="`rating raters` lists disagreements"
+        )
     if group.phase == "SUBMITTING":
         raise NotNow(f"{name} is being sent", todo="Settle it again in a moment")
     if group.open:

@@ -158,7 +158,7 @@ class JournalFile(JournalReader):
         raise UsageError(
             f"{what} with `{one_line(name, 40)}`",
             str(self.path),
-            f"It has {len(runs)}: `ajet-console replay {self.path} --list` names them",
+            f"It has {len(runs)}: `ajet-console journal replay {self.path} --list` names them",
         )
 
 
@@ -183,7 +183,7 @@ def _check_kind(path: Path) -> None:
         raise UsageError(
             "this is a dataset, no journal",
             str(path),
-            f"To ask its questions: `ajet-console mock {path}`",
+            f"To ask its questions: `ajet-console run mock {path}`",
         )
     what = "the file is empty" if not head else "this is no journal"
     raise UsageError(what, str(path), "A journal is `journal.db` in a home")

@@ -141,7 +141,7 @@ class AccessTokens:
             tokens = list(self.read())
             same = next((token for token in tokens if token.name.lower() == name.lower()), None)
             if same is not None and not same.expired(now):
-                todo = f"Choose another name, or `ajet-console token revoke {same.name}` first"
+                todo = f"Choose another name, or `ajet-console tokens revoke {same.name}` first"
                 raise UsageError(f"there is a token named {same.name} already", "NAME", todo)
             new = AccessToken(
                 name=name,

@@ -50,7 +50,47 @@ class _Row:
         return len(self.prompt) + len(self.answer.tokens)
 
 
-class Sampler:
+class AnswerSampler:
+    """Requests without a slot, and new text: what the samplers of all backends share."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Request] = deque()
+        self._pieces: list[tuple[Request, str]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests without a slot."""
+        return len(self._waiting)
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+
+    def take_pieces(self) -> list[tuple[Request, str]]:
+        """Return the new text of the requests that receive pieces, in sampling order."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def _append(
+        self, answer: LiveAnswer, penalties: TokenPenalties | None, token: int, logprob: float
+    ) -> None:
+        """Add a sampled token to an answer."""
+        if penalties is not None:
+            penalties.add(token)
+        if piece := answer.append(token, logprob):
+            self._pieces.append((answer.request, piece))
+
+    def _finished(
+        self, answer: LiveAnswer, number: int, parsed: ParsedAnswer | None
+    ) -> SampledAnswer:
+        """Return the result of an answer; its arguments are those of `LiveAnswer.completed`."""
+        completion, piece = answer.completed(number, parsed)
+        if piece:
+            self._pieces.append((answer.request, piece))
+        return SampledAnswer(answer.request, completion)
+
+
+class Sampler(AnswerSampler):
     """Samples many answers at once; used by one thread.
 
     Args:
@@ -60,23 +100,17 @@ class Sampler:
     """
 
     def __init__(self, params: Params, tokenizer: Decoder, slots: int = SLOTS) -> None:
+        super().__init__()
         self._params = params
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = KVCache(params, slots)
         self._slots = slots
-        self._waiting: deque[Request] = deque()
         self._rows: list[_Row] = []
-        self._pieces: list[tuple[Request, str]] = []
 
     @property
     def live(self) -> int:
         """Number of answers being sampled."""
         return len(self._rows)
-
-    @property
-    def waiting(self) -> int:
-        """Number of requests without a slot."""
-        return len(self._waiting)
 
     def use(self, params: Params) -> None:
         """Use other weights from the next answer on.
@@ -89,10 +123,6 @@ class Sampler:
         self._params = params
         self._cache.use(params)
 
-    def add(self, request: Request) -> None:
-        """Queue a request."""
-        self._waiting.append(request)
-
     def clear(self) -> list[Request]:
         """Drop and return all requests."""
         dropped = [row.answer.request for row in self._rows] + list(self._waiting)
@@ -100,11 +130,6 @@ class Sampler:
         self._waiting.clear()
         self._pieces.clear()
         return dropped
-
-    def take_pieces(self) -> list[tuple[Request, str]]:
-        """Return the new text of the requests that receive pieces, in sampling order."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
         """Admit requests that fit, then sample one token for every live row.
@@ -149,11 +174,10 @@ class Sampler:
             first = self._rows[twin].first
             self._cache.copy(twin, slot, len(prompt))
         limit = min(max(1, params.max_tokens), self._params.config.context - len(prompt))
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
         answer = LiveAnswer(request, limit, self._decoder(), _ENDS)
         penalties = new_penalties(params, prompt, limit)
-        return _Row(answer, stream.random(limit).tolist(), CALL in prompt, first, penalties)
+        draws = uniforms(params.seed, limit).tolist()
+        return _Row(answer, draws, CALL in prompt, first, penalties)
 
     def _decoder(self) -> Callable[[int], str]:
         """Return a function that returns the text that each further token completes."""
@@ -193,25 +217,14 @@ class Sampler:
             min_p=np.array([p.min_p for p in params]),
         )
         for row, token, logprob in zip(self._rows, ids.tolist(), logprobs.tolist(), strict=True):
-            self._append(row, token, logprob)
-
-    def _append(self, row: _Row, token: int, logprob: float) -> None:
-        answer = row.answer
-        if token == CALL and not answer.tokens:
-            answer.silent = True
-        if row.penalties is not None:
-            row.penalties.add(token)
-        if piece := answer.append(token, logprob):
-            self._pieces.append((answer.request, piece))
+            if token == CALL and not row.answer.tokens:
+                row.answer.silent = True
+            self._append(row.answer, row.penalties, token, logprob)
 
     def _completed(self, slot: int, number: int) -> SampledAnswer:
         answer = self._rows[slot].answer
         call = parse_call(answer.text) if answer.finish == "stop" and answer.silent else None
-        parsed = None if call is None else ParsedAnswer("", (call,))
-        completion, piece = answer.completed(number, parsed)
-        if piece:
-            self._pieces.append((answer.request, piece))
-        return SampledAnswer(answer.request, completion)
+        return self._finished(answer, number, None if call is None else ParsedAnswer("", (call,)))
 
     def _remove(self, row: int) -> None:
         """Free a slot by moving the last row into it."""
@@ -219,6 +232,12 @@ class Sampler:
         if row < len(self._rows):
             self._rows[row] = last
             self._cache.copy(len(self._rows), row, last.used)
+
+
+def uniforms(seed: int | None, count: int) -> Array:
+    """Return the uniform numbers of an answer, one for each token; random ones without a seed."""
+    key = secrets.randbits(64) if seed is None else seed & (2**64 - 1)
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
 def choose(

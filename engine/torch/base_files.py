@@ -95,7 +95,7 @@ def _cached(model: str) -> Path:
         return folder
     todo = "Give a folder or a GGUF file"
     if is_name:
-        command = f"ajet-console engine --backend torch --model {model}"
+        command = f"ajet-console run engine --backend torch --model {model}"
         todo = f"Download it with `{command}`, or give a folder or a GGUF file"
     raise ModelLoadError(
         "The model is neither a folder nor in the cache of Hugging Face", model, todo

@@ -12,7 +12,7 @@ DEFAULT_SLOTS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchOptions:
-    """What `ajet-console engine --backend torch` was started with; empty values are unset."""
+    """What `ajet-console run engine --backend torch` was started with; empty values are unset."""
 
     model: str = ""
     """Folder, GGUF file or name of the model; empty uses the job's `ajet.model.path`."""

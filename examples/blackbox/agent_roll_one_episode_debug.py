@@ -2,7 +2,7 @@
 
     python agent_roll_one_episode_debug.py --item 3
 
-The episode is not trained on unless `--train` is given. `ajet-console debug-episode --watch` does
+The episode is not trained on unless `--train` is given. `ajet-console run episode --watch` does
 the same after each change of a file here; the server keeps running.
 """
 

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ajet_swarm import Task, WorkflowOutput
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.data.readers import task_of
+from ajet_swarm.data.readers import NOT_DEFINED, task_of
 from ajet_swarm.debug.agent import choose
 
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
@@ -59,9 +59,15 @@ def run_episode_once(item: Task, base_url: str, api_key: str) -> WorkflowOutput:
 
 
 def query_of(item: Task) -> str:
-    """Return the prompt for the agent."""
-    row = item.metadata
-    return str(row.get("question") or row.get("query") or item.main_query)
+    """Return the prompt for the agent.
+
+    Raises:
+        RuntimeError: the row has it in another field.
+    """
+    query = item.metadata.get("question") or item.metadata.get("query") or item.main_query
+    if query == NOT_DEFINED:
+        raise RuntimeError(f"item {item.task_id} has no `query` or `question`: name its field here")
+    return str(query)
 
 
 def run_agent(query: str, base_url: str, api_key: str) -> str:

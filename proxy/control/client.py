@@ -335,7 +335,7 @@ def _no_proxy(why: str, where: str = "", status: int = 0) -> ControlError:
     return ControlError(
         f"what answers there is not the proxy of an ajet-console ({why})",
         where,
-        "Give the address that `ajet-console proxy` prints when it starts",
+        "Give the address that `ajet-console run proxy` prints when it starts",
         status,
     )
 

@@ -243,8 +243,8 @@ class JobCommands:
             raise AjetError(
                 "the server has no job any more: it was restarted",
                 server.name,
-                "Send the one last sent from here: `engine-start --preset last`; the default: "
-                "`engine-start --preset default`; or apply a job",
+                "Send the one last sent from here: `engine start --preset last`; the default: "
+                "`engine start --preset default`; or apply a job",
             ) from error
 
 

@@ -37,7 +37,7 @@ ALL_STEPS: Final = (
     "boot",
 )
 CHECK, STOP, WAIT, SEND, START, BOOT = ALL_STEPS
-_REMEDY_RUNNING: Final = "Stop it with `engine-stop`, correct the job, start it again"
+_REMEDY_RUNNING: Final = "Stop it with `engine stop`, correct the job, start it again"
 _REMEDY_OFF: Final = "Correct the job, start it again"
 
 

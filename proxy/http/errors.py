@@ -39,7 +39,7 @@ class EngineOffline(ApiError):
         """
         text = (
             f"{engine} is OFFLINE: it answers no request until the operator of this server starts "
-            "it (`ajet-console engine-start`). This is no overload."
+            "it (`ajet-console engine start`). This is no overload."
         )
         self.settled = settled
         super().__init__(503, 60, text, repeatable=False)

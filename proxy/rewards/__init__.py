@@ -5,7 +5,7 @@
 `part` is what a part implements, `parts` the built-in kinds, `hooks` a folder of the operator's
 code in its own process, `judge` a language model. `model` reads `rewards.yaml` and scores with its
 parts; `select` chooses the file or folder that the settings name. `monitor` checks rewards that
-were sent, `rescore` gives stored groups other rewards. The smallest part:
+were sent, `group rescore` gives stored groups other rewards. The smallest part:
 
     class Polite:
         def score(self, group: PartInput) -> list[PartValue]:

@@ -20,19 +20,19 @@ def test_a_checkpoint_is_saved_and_restored(tmp_path: Path) -> None:
                 )
         until("an update", lambda: stack.step() >= 2)
         group = next(iter(stack.state().groups.values()))
-        shown = stack.run("tokens", group.candidates[0].episode_uuid)
+        shown = stack.run("engine", "tokens", group.candidates[0].episode_uuid)
         assert shown.returncode == 0, shown.stderr
         assert f"{group.candidates[0].reward:.3f}" in shown.stdout
         refused = stack.run("checkpoints", "restore", "start", "--yes")
         assert refused.returncode == 1
         assert "not offline" in refused.stderr
-        assert stack.run("engine-stop", "--yes").returncode == 0
+        assert stack.run("engine", "stop", "--yes").returncode == 0
         done = stack.run("checkpoints", "restore", "start", "--yes")
         assert done.returncode == 0, done.stderr
         file = tmp_path / "start.safetensors"
         assert stack.run("checkpoints", "export", "start", str(file)).returncode == 0
         assert file.stat().st_size > 3_000_000
-        assert stack.run("engine-start").returncode == 0
+        assert stack.run("engine", "start").returncode == 0
         stack.rolling()
         assert stack.step() == 1
         assert "start" in stack.run("checkpoints").stdout

@@ -14,12 +14,15 @@ from tests.support.stack import Stack, loop_up, rows_file, until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 REFUSED = {
-    "alert-dismiss", "engine-abort-episode", "journal prune", "mock-pause", "mock-resume",
-    "progress-look", "progress-pair", "progress-rewind", "progress-trust", "refill", "repeat",
-    "settle",
+    "alerts dismiss", "engine abort-episode", "group refill", "group repeat", "group settle",
+    "journal prune", "mock pause", "mock resume", "progress look", "progress pair",
+    "progress rewind", "progress trust",
 }  # fmt: skip
 """Verbs that have nothing to do here: they are refused, or say so."""
-WITHOUT_STEPS = {"runs pin", "journal prune", "alert-dismiss"}
+WITHOUT_STEPS = {"runs pin", "journal prune", "alerts dismiss"}
+
+
+PLAIN = ("lease", "unrate", "rescore", "refill", "rerun", "pin")
 
 
 def command_lines(group: str, rows: Path, folder: Path) -> dict[str, list[str]]:
@@ -27,47 +30,44 @@ def command_lines(group: str, rows: Path, folder: Path) -> dict[str, list[str]]:
     new = str(folder / "new")
     return {
         "setup": ["dataset=none", "rewards=built_in", "engine=laptop", "rating=off"],
-        "engine": ["--port", "0", "--reset"],
-        "proxy": ["--port", "0"],
-        "mock": [str(rows)],
-        "proxy-restart": [],
-        "engine-restart-process": [],
-        "probe-set": [str(rows), "--out", new, "--held-out", "0.9"],
+        "run engine": ["--port", "0", "--reset"],
+        "run proxy": ["--port", "0"],
+        **{verb: [str(rows)] for verb in ("run mock", "mock start")},
+        "proxy restart": [],
+        "engine restart": [],
+        "progress probe-set": [str(rows), "--out", new, "--held-out", "0.9"],
         "runs name": ["1", "x"],
         "runs note": ["1", "x"],
         "runs pin": ["1", "on"],
         "journal prune": ["--days", "1"],
-        "token add": ["anna", "--role", "rater", "--out", new],
-        "token revoke": ["boris"],
-        "alert-dismiss": ["nothing"],
-        **{verb: [group, "1"] for verb in ("rate", "repeat", "settle")},
-        "edit": [group, "1", "--text", "better"],
-        "note": [group, "--text", "x"],
-        **{
-            verb: [group]
-            for verb in ("lease", "unrate", "accept", "abort", "rescore", "refill", "rerun", "pin")
-        },
-        "mark": ["--where", "state:awaiting"],
+        "tokens add": ["anna", "--role", "rater", "--out", new],
+        "tokens revoke": ["boris"],
+        "alerts dismiss": ["nothing"],
+        **{verb: [group, "1"] for verb in ("rate", "group repeat", "group settle")},
+        "group edit": [group, "1", "--text", "better"],
+        "group note": [group, "--text", "x"],
+        **{verb: [group] for verb in ("accept", "abort", *(f"group {name}" for name in PLAIN))},
+        "group mark": ["--where", "state:awaiting"],
         "export": ["preference", f"{new}.jsonl"],
-        "mode": ["off"],
-        "engine-job": ["--set", "lr=1e-4"],
-        "engine-apply": ["--set", "lr=1e-4"],
-        "engine-abort-episode": ["3f5b"],
+        "rating mode": ["off"],
+        "engine job": ["--set", "lr=1e-4"],
+        "engine apply": ["--set", "lr=1e-4"],
+        "engine abort-episode": ["3f5b"],
         "checkpoints save": ["a"],
         "checkpoints restore": ["base"],
         "checkpoints prune": ["1"],
         "checkpoints export": ["base", new],
         "checkpoints import": ["b", str(rows)],
-        "try": ["hello"],
-        "progress-vote": ["5d1c", "left"],
-        "rewards-weight": ["relevance", "0.7"],
-        "rewards-gate": ["relevance", "on"],
-        "rewards-enable": ["relevance", "off"],
-        "rewards-whatif": ["relevance=0.3"],
-        "rewards-apply": ["relevance=0.3"],
-        "init": ["passive", new, "--yes"],
-        "compat": [new],
-        "debug-episode": [str(folder)],
+        "engine try": ["hello"],
+        "progress vote": ["5d1c", "left"],
+        "rewards weight": ["relevance", "0.7"],
+        "rewards gate": ["relevance", "on"],
+        "rewards enable": ["relevance", "off"],
+        "rewards whatif": ["relevance=0.3"],
+        "rewards apply": ["relevance=0.3"],
+        **{f"init {kind}": [new, "--yes"] for kind in ("passive", "blackbox")},
+        **{verb: [new] for verb in ("init compat", "skills")},
+        "run episode": [str(folder)],
     }
 
 
@@ -97,9 +97,9 @@ def test_no_dry_run_changes_anything(
     rows = rows_file(tmp_path / "rows.jsonl", 30)
     with loop_up(tmp_path / "home") as stack:
         monkeypatch.setenv("AJET_CONSOLE_HOME", str(stack.home.root))
-        assert main(["mode", "answer_first"]) == 0
-        assert main(["token", "add", "boris", "--role", "viewer"]) == 0
-        asked = stack.run("mock", str(rows_file(tmp_path / "one.jsonl", 1)), "--json")
+        assert main(["rating", "mode", "answer_first"]) == 0
+        assert main(["tokens", "add", "boris", "--role", "viewer"]) == 0
+        asked = stack.run("run", "mock", str(rows_file(tmp_path / "one.jsonl", 1)), "--json")
         counts = json.loads(asked.stdout)
         assert (counts["ok"], counts["answered"], counts["ended"]) == (True, 1, "finished")
         state = until(
@@ -114,7 +114,7 @@ def test_no_dry_run_changes_anything(
             code = main([*verb.split(), *lines.get(verb, []), "--dry-run"])
             printed = capsys.readouterr()
             assert (code == 0) or verb in REFUSED, (verb, printed)
-            if verb not in ("engine", "proxy"):
+            if verb not in ("run engine", "run proxy"):
                 body = _envelope([*verb.split(), *lines.get(verb, []), "--dry-run"], capsys)
                 assert body["dry_run"] is True, verb
                 assert body["exit_code"] == code, verb

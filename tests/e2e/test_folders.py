@@ -1,4 +1,4 @@
-"""What `init` writes runs unchanged; `debug-episode` shows an episode, and a fault at once."""
+"""What `init` writes runs unchanged; `run episode` shows an episode, and a fault at once."""
 
 import json
 import os
@@ -169,7 +169,7 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(
     pid = "pathlib.Path(__file__).with_name('pid')"
     hangs = f"import os, pathlib, time\n{pid}.write_text(str(os.getpid()))\n"
     (folder / "agent.py").write_text(f"{hangs}time.sleep(600)\n")
-    command = [sys.executable, "-m", "console", "debug-episode", str(folder), "--timeout", "6"]
+    command = [sys.executable, "-m", "console", "run", "episode", str(folder), "--timeout", "6"]
     done = subprocess.run(
         command,
         env=environment(AJET_SWARM_URL=engine),
@@ -211,7 +211,7 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
     before = steps(engine)
     folder = written("blackbox")
     with subprocess.Popen(
-        [sys.executable, "-m", "console", "debug-episode", str(folder), "--watch"],
+        [sys.executable, "-m", "console", "run", "episode", str(folder), "--watch"],
         env=environment(AJET_SWARM_URL=engine),
         stdout=subprocess.PIPE,
         text=True,
@@ -262,7 +262,7 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
     try:
         for started in (True, False):
             done = subprocess.run(
-                [sys.executable, "-m", "console", "debug-episode", str(folder), "--json"],
+                [sys.executable, "-m", "console", "run", "episode", str(folder), "--json"],
                 env=environment(**more),
                 capture_output=True,
                 text=True,

@@ -21,7 +21,7 @@ def test_a_run_opens_as_of_its_end_and_the_present_returns(tmp_path: Path) -> No
     journal.close()
     before = path.read_bytes()
     environment = {**os.environ, "AJET_CONSOLE_HOME": str(tmp_path / "home")}
-    with Terminal(["replay", str(path), "--screen", "history"], environment) as console:
+    with Terminal(["journal", "replay", str(path), "--screen", "history"], environment) as console:
         console.expect("Run 2")
         console.type("j")
         console.expect("Run 1")

@@ -68,7 +68,7 @@ def loop(shared: Stack) -> Iterator[Stack]:
     """The whole loop with nothing to do."""
     assert running(shared.home, "proxy") is not None, "a test before did not start it again"
     if shared.status()["engine_status"] == "ENGINE.OFFLINE":
-        assert shared.run("engine-start").returncode == 0
+        assert shared.run("engine", "start").returncode == 0
     shared.rolling()
     until("the proxy knows it", lambda: server_of(shared).state == "ROLLING")
     yield shared
@@ -103,7 +103,7 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path, lo
         assert usage is not None
 
         dataset = rows_file(tmp_path / "rows.jsonl", 6)
-        done = loop.run("mock", str(dataset), "--concurrency", "4")
+        done = loop.run("run", "mock", str(dataset), "--concurrency", "4")
         assert done.returncode == 0, done.stderr
         until("an update", lambda: loop.step() > began, 60)
         settled(loop)
@@ -188,7 +188,7 @@ def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
     refused = loop.state().totals.refused
     before = ask()
     assert before == ask(), "answers of the same weights and seeds are the same"
-    done = loop.run("mock", str(dataset), "--concurrency", "6", limit=240)
+    done = loop.run("run", "mock", str(dataset), "--concurrency", "6", limit=240)
     assert done.returncode == 0, done.stderr
     settled(loop)
     state = loop.state()
@@ -349,7 +349,7 @@ def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(hook
 
 
 def test_rate_and_abort_by_command(loop: Stack) -> None:
-    assert loop.run("mode", "answer_first").returncode == 0
+    assert loop.run("rating", "mode", "answer_first").returncode == 0
     try:
         with client(loop) as openai_client:
             for _ in range(2):
@@ -372,14 +372,14 @@ def test_rate_and_abort_by_command(loop: Stack) -> None:
         assert late.returncode == 1
         assert "Traceback" not in late.stderr
     finally:
-        assert loop.run("mode", "off").returncode == 0
+        assert loop.run("rating", "mode", "off").returncode == 0
 
 
 def test_status_json_counts_claimed_episodes(loop: Stack) -> None:
     body = json.loads(loop.run("status", "--json").stdout)
     assert body["proxy"]["url"] in loop.base_url
     assert json.dumps(body).count("ROLLING")
-    assert loop.run("engine-stop", "--yes").returncode == 0
+    assert loop.run("engine", "stop", "--yes").returncode == 0
     until("OFFLINE", lambda: loop.status()["engine_status"] == "ENGINE.OFFLINE")
     answer = httpx.post(
         f"{loop.base_url}/chat/completions",

@@ -62,7 +62,7 @@ class Agent:
 async def session(stack: Stack, *args: str) -> AsyncIterator[Agent]:
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "console", "mcp", *args],
+        args=["-m", "console", "run", "mcp", *args],
         env=stack.environment,
         cwd=Path(__file__).parents[2],
     )
@@ -166,7 +166,7 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
 async def _garbage(stack: Stack) -> None:
     """Lines that are no messages are answered or left out, and the session goes on."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "console", "mcp"),
+        *(sys.executable, "-m", "console", "run", "mcp"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=stack.environment,

@@ -78,7 +78,7 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
                 for choice in chunk.choices
             ]
             assert "".join(pieces).startswith("answer ")
-            assert stack.run("mode", "answer_first").returncode == 0
+            assert stack.run("rating", "mode", "answer_first").returncode == 0
             asking.chat.completions.create(
                 model="mine",
                 messages=[{"role": "user", "content": "Which is best?"}],
@@ -92,7 +92,7 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
         assert [candidate.reward for candidate in groups[-1].candidates] == [0.0, 0.0, 1.0, 0.0]
         status = json.loads(stack.run("status", "--json").stdout)
         assert status["servers"][0]["state"] == "OBSERVING"
-        refused = stack.run("engine-stop", "--yes")
+        refused = stack.run("engine", "stop", "--yes")
         assert refused.returncode == 1
         assert "nothing is trained" in refused.stderr
 
@@ -194,9 +194,9 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
 
 def test_flags_that_exclude_each_other(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
-        both = stack.run("proxy", "--upstream", "http://x:1", "--swarm-url", "http://y:2")
+        both = stack.run("run", "proxy", "--upstream", "http://x:1", "--swarm-url", "http://y:2")
         assert both.returncode == 2
         assert "exclude each other" in both.stderr
-        bad = stack.run("proxy", "--port", "0", "--upstream", "http://me:secretly@x:1")
+        bad = stack.run("run", "proxy", "--port", "0", "--upstream", "http://me:secretly@x:1")
         assert bad.returncode == 1
         assert "secretly" not in bad.stderr

@@ -39,15 +39,15 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         stack.proxy()
         none = stack.run("progress", "--json")
         assert (none.returncode, json.loads(none.stdout)["outcome"]) == (3, "unknown")
-        assert stack.run("engine-start").returncode == 0
+        assert stack.run("engine", "start").returncode == 0
         baseline = until("the baseline", lambda: stack.progress().baseline)
         assert (baseline.step, baseline.checkpoint) == (1, "progress-1")
         assert len(stack.progress().before) == len(rows)
         before = weights(stack, "progress-1")
         dataset = rows_file(tmp_path / "rows.jsonl", 100)
-        mock = stack.run("mock", str(dataset), "--updates", "2")
+        mock = stack.run("run", "mock", str(dataset), "--updates", "2")
         assert mock.returncode == 0, mock.stderr
-        assert stack.run("progress-look").returncode == 0
+        assert stack.run("progress", "look").returncode == 0
         step = stack.step()
         assert step >= 3
 
@@ -76,7 +76,7 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
             return (stack.state().servers["embedded"].step or 0) >= step
 
         until("the step of the engine", step_is_known)
-        assert stack.run("progress-look").returncode == 0
+        assert stack.run("progress", "look").returncode == 0
         looks = current.verdict.look
         until(
             "a look of the new proxy",

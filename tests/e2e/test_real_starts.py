@@ -20,7 +20,7 @@ from ajet_swarm.job.server import MODEL_VARIABLE
 from ajet_swarm.job.tree import Job, get, put
 from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
-from console.screens.job import JobScreen
+from console.screens.engine.job import JobScreen
 from core.runtime.home import Home, Role
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
@@ -55,8 +55,8 @@ class Place:
     async def run(self, *argv: str) -> None:
         assert await asyncio.to_thread(main, list(argv)) == 0
 
-    async def start(self, *argv: str, order: str = "engine-start") -> None:
-        await self.run(order, "--yes", *self.named, *argv)
+    async def start(self, *argv: str, order: str = "start") -> None:
+        await self.run("engine", order, "--yes", *self.named, *argv)
 
 
 class ThroughLink(FakeLink):
@@ -93,7 +93,7 @@ async def place(home: Home, folder: Path, gpus: int) -> AsyncIterator[Place]:
 
 async def by_key(at: Place, key: str) -> None:
     if at.named:
-        await at.run("engine-job", *at.named)
+        await at.run("engine", "job", *at.named)
     link = ThroughLink(at.control, await at.control.snapshot())
     async with run_console(link=link, at="engine") as console:
         await console.press(key)
@@ -124,8 +124,8 @@ async def by_form(at: Place) -> None:
 async def by_preset(at: Place) -> None:
     """The number of GPUs is kept from an earlier job; the preset alone does not name it."""
     if at.named:
-        await at.run("engine-job", *at.named)
-    await at.run("engine-start", "--yes", "--preset", "hand")
+        await at.run("engine", "job", *at.named)
+    await at.run("engine", "start", "--yes", "--preset", "hand")
 
 
 def docs_job(at: Place) -> str:
@@ -189,17 +189,17 @@ WAYS: Mapping[str, tuple[Callable[[Place], Awaitable[None]], str]] = {
     "console, s": (lambda at: by_key(at, "s"), OF_THE_ENVIRONMENT),
     "console, h": (lambda at: by_key(at, "h"), OF_THE_ENVIRONMENT),
     "console, form": (by_form, "of/the-form"),
-    "engine-start": (lambda at: at.start(), OF_THE_ENVIRONMENT),
-    "engine-start --preset hand": (lambda at: by_preset(at), OF_THE_ENVIRONMENT),
-    "engine-start --set": (lambda at: at.start("--set", "model=a/b"), "a/b"),
-    "engine-start --file": (lambda at: at.start("--file", docs_job(at)), OF_THE_DOCS),
-    "engine-start --swarm-url": (
+    "engine start": (lambda at: at.start(), OF_THE_ENVIRONMENT),
+    "engine start --preset hand": (lambda at: by_preset(at), OF_THE_ENVIRONMENT),
+    "engine start --set": (lambda at: at.start("--set", "model=a/b"), "a/b"),
+    "engine start --file": (lambda at: at.start("--file", docs_job(at)), OF_THE_DOCS),
+    "engine start --swarm-url": (
         lambda at: at.start("--swarm-url", at.swarm.url),
         OF_THE_ENVIRONMENT,
     ),
-    "engine-apply": (lambda at: at.start(order="engine-apply"), OF_THE_ENVIRONMENT),
-    "engine-apply --file": (
-        lambda at: at.start("--file", docs_job(at), order="engine-apply"),
+    "engine apply": (lambda at: at.start(order="apply"), OF_THE_ENVIRONMENT),
+    "engine apply --file": (
+        lambda at: at.start("--file", docs_job(at), order="apply"),
         OF_THE_DOCS,
     ),
     "AgentJetJob": (by_library, OF_THE_ENVIRONMENT),

@@ -67,7 +67,9 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
         with Stack(tmp_path / "home") as stack:
             flags = ("--swarm-url", swarm.url, "--rewards", str(model))
             await asyncio.to_thread(stack.proxy, *flags)
-            dry = await asyncio.to_thread(stack.run, "mock", "--target", str(target), "--dry")
+            dry = await asyncio.to_thread(
+                stack.run, "run", "mock", "--target", str(target), "--dry"
+            )
             assert dry.returncode == 0, dry.stderr
             assert "answered in" in dry.stderr
             assert ": Hello." in dry.stderr
@@ -75,7 +77,9 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
 
             broken = tmp_path / "broken.yaml"
             broken.write_text(TARGET.replace("'{query}'", "--misbehave, fail, '{query}'", 1))
-            bad = await asyncio.to_thread(stack.run, "mock", str(rows), "--target", str(broken))
+            bad = await asyncio.to_thread(
+                stack.run, "run", "mock", str(rows), "--target", str(broken)
+            )
             assert bad.returncode == 1
             assert "the dry row" in bad.stderr
             assert "ended with code 1: no such model" in bad.stderr
@@ -83,7 +87,7 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
             assert not swarm.rewards
 
             flags = (str(rows), "--target", str(target), "--results", str(results))
-            done = await asyncio.to_thread(stack.run, "mock", *flags)
+            done = await asyncio.to_thread(stack.run, "run", "mock", *flags)
             assert done.returncode == 0, done.stderr
             assert "unmatched" not in done.stderr
             # A row is done once its rewards are decided; they are sent a moment later.
@@ -131,7 +135,7 @@ def test_a_stop_kills_the_processes_of_the_target(tmp_path: Path, when: str) -> 
         flags = ("--target", str(target), "--base-url", "http://127.0.0.1:9/v1")
         with (stack.home.logs / "mock.log").open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "console", "mock", str(rows), *flags],
+                [sys.executable, "-m", "console", "run", "mock", str(rows), *flags],
                 env=stack.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

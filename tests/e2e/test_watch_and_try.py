@@ -41,7 +41,11 @@ async def test_a_watch_only_proxy_reads_and_serves_no_requests(
         state = await run(stack.state)
         assert state.watch_only
         assert state.servers["gpu"].state == "ROLLING"
-        for verb in (["try", "hello"], ["mode", "hold"], ["engine-stop", "--yes"]):
+        for verb in (
+            ["engine", "try", "hello"],
+            ["rating", "mode", "hold"],
+            ["engine", "stop", "--yes"],
+        ):
             done = await run(stack.run, *verb)
             assert done.returncode == 1, verb
             assert "only watches" in done.stderr
@@ -55,15 +59,15 @@ async def test_a_watch_only_proxy_reads_and_serves_no_requests(
 async def test_a_prompt_is_tried_and_trains_nothing(tmp_path: Path, swarm: ScriptedSwarm) -> None:
     with Stack(tmp_path / "home") as stack:
         await run(stack.proxy, "--swarm-url", f"gpu={swarm.url}")
-        done = await run(stack.run, "try", "hello", "--server", "gpu")
+        done = await run(stack.run, "engine", "try", "hello", "--server", "gpu")
         assert done.returncode == 0, done.stderr
         assert "gpu" in done.stdout
         assert "step 1" in done.stdout
-        again = json.loads((await run(stack.run, "try", "hello", "--json")).stdout)
+        again = json.loads((await run(stack.run, "engine", "try", "hello", "--json")).stdout)
         assert again["try"]["text"]
         assert not again["try"]["error"]
         assert [one["prompt"] for one in again["last"]] == ["hello"]
-        nowhere = await run(stack.run, "try", "hello", "--server", "other")
+        nowhere = await run(stack.run, "engine", "try", "hello", "--server", "other")
         assert nowhere.returncode != 0
         assert "no server `other`" in nowhere.stderr
         await swarm.until(lambda: not swarm.claimed())
@@ -78,7 +82,7 @@ async def test_an_interrupted_try_gives_its_episode_back(
     with Stack(tmp_path / "home") as stack:
         await run(stack.proxy, "--swarm-url", f"gpu={swarm.url}")
         child = subprocess.Popen(
-            [sys.executable, "-m", "console", "try", "slow"],
+            [sys.executable, "-m", "console", "engine", "try", "slow"],
             env=stack.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -90,7 +94,7 @@ async def test_an_interrupted_try_gives_its_episode_back(
         finally:
             child.kill()
         await swarm.until(lambda: not swarm.claimed(), 60)
-        late = await run(stack.run, "try", "slow", "--timeout", "0.5")
+        late = await run(stack.run, "engine", "try", "slow", "--timeout", "0.5")
         assert late.returncode == 1
         assert "cancelled" in late.stdout
         await swarm.until(lambda: not swarm.claimed(), 60)

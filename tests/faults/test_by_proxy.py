@@ -154,7 +154,7 @@ def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
     engine = example.process("engine")
     psutil.Process(engine.pid).kill()
     until("it is dead", 20, lambda: running(example.engine_home, "engine") is None)
-    command = [sys.executable, "-m", "console", "engine", "--port", str(engine.port)]
+    command = [sys.executable, "-m", "console", "run", "engine", "--port", str(engine.port)]
     stage.environment["AJET_CONSOLE_HOME"] = str(example.engine_home.root)
     stage.start("engine2", *command)
     with SwarmClient(engine.url) as client:

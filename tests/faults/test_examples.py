@@ -214,7 +214,7 @@ class RunningExample:
         assert info is not None
         psutil.Process(info.pid).kill()
         until("it is dead", 20, lambda: running(home, "engine") is None)
-        command = [sys.executable, "-m", "console", "engine", "--port", str(info.port)]
+        command = [sys.executable, "-m", "console", "run", "engine", "--port", str(info.port)]
         self._stages[self.weak].start("engine2", *command)
         client = self.clients[self.weak]
         until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")

@@ -155,7 +155,7 @@ def test_kill_the_engine(tmp_path: Path, run_console: RunningConsole, seed: int)
 
 
 def started(stack: Stack) -> bool:
-    return stack.run("engine-start").returncode == 0
+    return stack.run("engine", "start").returncode == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -173,7 +173,7 @@ def test_kill_the_mock_user(tmp_path: Path, run_console: RunningConsole, seed: i
         assert mock is not None
         assert bool(mock.already) is bool(runs), "the second goes on where the first was"
         killed, already, runs = mock.mock_id, mock.already, runs + 1
-    again = stack.run("mock", str(dataset), "--concurrency", "4")
+    again = stack.run("run", "mock", str(dataset), "--concurrency", "4")
     assert again.returncode == 0, again.stderr
     state = stack.state()
     assert state.mock is not None

@@ -11,14 +11,14 @@ import pytest
 import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy_line
+from console.json_view import json_view
 from console.models.alerts import alerts_by_urgency
-from console.models.json_view import json_view
+from console.screens.engine.panel import server_panel
 from console.screens.overview.sections import engines
 from console.screens.overview.text import alert_lines, head_line
 from console.session.app_state import Session
 from console.session.group_facts import verdict
 from console.text.sections import Room
-from console.views.engine import server_panel
 from console.widgets.status_bar import bar_line
 from core.dialects.errors import ApiError
 from core.state import Server

@@ -147,7 +147,7 @@ def test_a_restarted_server(scenario: Scenario) -> None:
     assert info is not None
     psutil.Process(info.pid).kill()
     until("it is dead", 20, lambda: running(home, "engine") is None)
-    command = [sys.executable, "-m", "console", "engine", "--port", str(info.port)]
+    command = [sys.executable, "-m", "console", "run", "engine", "--port", str(info.port)]
     scenario.stage.start("engine2", *command)
     until("it is back", 60, lambda: _answers(scenario.url))
     scenario.roll()

@@ -112,12 +112,12 @@ async def test_served_over_tls(tmp_path: Path) -> None:
                 assert b"200 OK" not in await plain.closed()
             shown = await asyncio.to_thread(stack.run, "status", "--json")
             assert json.loads(shown.stdout)["proxy"]["proxy_pid"] == info.pid, shown.stdout
-            mode = await asyncio.to_thread(stack.run, "mode", "hold")
+            mode = await asyncio.to_thread(stack.run, "rating", "mode", "hold")
             assert mode.returncode == 0, mode.stderr
-            assert (await asyncio.to_thread(stack.run, "mode", "off")).returncode == 0
+            assert (await asyncio.to_thread(stack.run, "rating", "mode", "off")).returncode == 0
             rows = tmp_path / "rows.jsonl"
             rows.write_text('{"query": "one"}\n{"query": "two"}\n')
-            mock_run = await asyncio.to_thread(stack.run, "mock", str(rows))
+            mock_run = await asyncio.to_thread(stack.run, "run", "mock", str(rows))
             assert mock_run.returncode == 0, mock_run.stderr
             assert await asyncio.to_thread(stack.stop, "proxy") == 0
 
@@ -130,7 +130,7 @@ async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
             (("--tls-cert", key, "--tls-key", cert), "cannot be used"),
             (("--tls-cert", cert, "--tls-key", str(tmp_path / "none.pem")), "cannot be used"),
         ):
-            ended = await asyncio.to_thread(stack.run, "proxy", "--port", "0", *value)
+            ended = await asyncio.to_thread(stack.run, "run", "proxy", "--port", "0", *value)
             assert ended.returncode == 2
             assert why in ended.stderr
             assert "Traceback" not in ended.stderr
@@ -162,7 +162,9 @@ async def test_a_key_is_required_and_never_written(tmp_path: Path, in_file: bool
 
 def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
-        result = stack.run("proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0")
+        result = stack.run(
+            "run", "proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0"
+        )
         assert result.returncode == 2
         assert "contains a user or a password" in result.stderr
         assert "hush" not in result.stderr + result.stdout

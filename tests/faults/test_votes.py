@@ -39,7 +39,7 @@ def test_no_acknowledged_vote_is_lost(tmp_path: Path, kills: int) -> None:
         stack.environment["AJET_CONSOLE__RATING__MODE"] = "answer_first"
         stack.engine()
         stack.proxy()
-        assert stack.run("engine-start").returncode == 0
+        assert stack.run("engine", "start").returncode == 0
         stack.rolling()
         for number in range(kills):
             ask(stack, f"question {number}")

@@ -123,7 +123,7 @@ def test_the_disk_is_full_twice_and_then_the_server_dies(stage: Stage) -> None:
     assert info is not None
     engine.kill()
     until("it is dead", 20, lambda: running(village.stage.home, "engine") is None)
-    command = [sys.executable, "-m", "console", "engine", "--port", str(info.port)]
+    command = [sys.executable, "-m", "console", "run", "engine", "--port", str(info.port)]
     village.stage.start("engine2", *command)
     until("it is back", 60, lambda: village.client.get_engine_status()[0] == "ENGINE.OFFLINE")
     job = load(village.config, village.updates).job

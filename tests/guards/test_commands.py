@@ -13,6 +13,8 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "commands.md").read_text
 
 VERBS = verbs()
 NAMES = {verb.command: name for name, verb in registry.verbs() if verb.command}
+TOP = 25
+"""Entries of the program's help that fit a screen."""
 
 
 def test_every_command_of_the_registry_has_a_headless_form() -> None:
@@ -21,17 +23,18 @@ def test_every_command_of_the_registry_has_a_headless_form() -> None:
 
 
 def test_the_guide_names_every_verb_and_no_other() -> None:
-    table = GUIDE.partition("## Verbs")[2].partition("\n## ")[0]
+    table = GUIDE.partition("## Verbs")[2].partition("\n|")[2].partition("\n## ")[0]
     assert set(re.findall(r"`([^`]+)`", table)) == {*VERBS, *groups()}
 
 
-WITHOUT_JSON = {"completion", "engine", "mcp", "proxy", "service"}
+WITHOUT_JSON = {"completion", "run engine", "run mcp", "run proxy", "run service"}
 """Verbs without `--json`: processes that run until they are ended, and files for a program."""
 WITHOUT_DRY_RUN = {
-    "web",
-    "checkpoints list", "clients", "completion", "doctor", "journal check", "journal stats", "mcp",
-    "progress", "raters", "replay", "reward-test", "rewards", "runs compare", "runs list",
-    "runs show", "service", "status", "token list", "tokens", "watch",
+    "run web",
+    "alerts list", "checkpoints list", "clients", "completion", "doctor", "engine tokens",
+    "journal check", "journal replay", "journal stats", "progress show", "rating raters",
+    "rewards show", "rewards test", "run mcp", "run service", "runs compare", "runs list",
+    "runs show", "status", "tokens list", "watch",
 }  # fmt: skip
 """Verbs that change nothing."""
 
@@ -50,3 +53,8 @@ def test_the_words_allowed_with_read_only_are_verbs() -> None:
 
 def test_every_verb_has_the_option_read_only() -> None:
     assert not [name for name, verb in VERBS.items() if "--read-only" not in flags(verb)]
+
+
+def test_the_help_of_the_program_fits_a_screen() -> None:
+    assert sum(len(entries) for entries in registry.SECTIONS.values()) <= TOP
+    assert all(not verb.partition(" ")[2].count(" ") for verb in VERBS)

@@ -32,6 +32,7 @@ TARGETS = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), 
 TARGETS = {name for line in TARGETS for name in line.split()}
 _LINK = re.compile(r"(?<!\\)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_LOWER = re.compile(r"[a-z][a-z-]*")
 _INLINE = re.compile(r"`+([^`]+)`+")
 _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*", re.MULTILINE)
 
@@ -77,10 +78,12 @@ def wrong_verbs(line: str) -> Iterator[str]:
         command: click.Command = tree_once()
         context = click.Context(command, info_name=NAME)
         words = value.split()
-        while words:
+        while words and words[0].isascii():  # else a drawing
             word = words.pop(0)
-            if not word.isascii():  # a drawing
-                break
+            if isinstance(command, Tree) and command.default and not _LOWER.fullmatch(word):
+                inner = command.get_command(context, command.default)
+                assert inner is not None
+                command, context = inner, click.Context(inner, parent=context)
             if word.startswith("-"):
                 name = word.partition("=")[0]
                 known = {
@@ -94,7 +97,7 @@ def wrong_verbs(line: str) -> Iterator[str]:
                 break
             elif (inner := command.get_command(context, word)) is not None:
                 command, context = inner, click.Context(inner, info_name=word, parent=context)
-            elif re.fullmatch(r"[a-z][a-z-]*", word):
+            elif _LOWER.fullmatch(word):
                 yield f"ajet-console{value}: there is no verb {word}"
                 break
 
@@ -174,9 +177,9 @@ def test_missing_links_and_commands_are_reported(tmp_path: Path) -> None:
     page.write_text(
         "# A b\n\n[x](#a-b) [y](#none) [z](none.md)\n\n"
         "`ajet-console --home X nothing`, `ajet-console checkpoints nowhere` and"
-        " `ajet-console engine --none`\n\n"
+        " `ajet-console run engine --none`\n\n"
         "    make nothing  # make it\n    python -m examples.nothing.at_all\n"
-        "    ajet-console engine --port 1\n"
+        "    ajet-console run engine --port 1\n"
     )
     assert [wrong.split(":")[-1] for wrong in (*wrong_links(page), *wrong_commands(page))] == [
         " there is no such heading",

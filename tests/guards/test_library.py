@@ -21,7 +21,7 @@ GUIDE = (ROOT / "docs" / "library" / "agentjet.md").read_text()
 _METHODS = GUIDE.partition("## Methods of")[2].partition("\n## ")[0]
 METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
 OURS = {"TrainingFinished"}
-"""Names of `compat` that AgentJet does not have."""
+"""Names of `init compat` that AgentJet does not have."""
 
 
 def test_the_table_of_paths_has_every_name_and_the_guide_every_path() -> None:

@@ -67,10 +67,25 @@ def test_no_tooltip_contains_a_name_of_the_code() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}"
         for path in sorted((ROOT / "console").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.keyword) and node.arg == "tooltip"
-        if isinstance(node.value, ast.Constant) and "_" in (text := str(node.value.value))
+        for value in tooltips(node)
+        if isinstance(value, ast.Constant) and "_" in (text := str(value.value))
     ]
     assert not result, "\n".join(result)
+
+
+def tooltips(node: ast.AST) -> list[ast.expr]:
+    """Return the tooltips of a binding, and of the rows of a table of keys."""
+    if isinstance(node, ast.keyword) and node.arg == "tooltip":
+        return [node.value]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "keys":
+        rows = [row.elts for row in node.args if isinstance(row, ast.Tuple)]
+        return [row[4] for row in rows if len(row) > 4]
+    return []
+
+
+def test_the_guard_sees_the_tooltips_of_a_table_of_keys() -> None:
+    call = ast.parse('keys(("e", "edit", "Edit", "a.edit", "at_line"))', mode="eval").body
+    assert [ast.literal_eval(value) for value in tooltips(call)] == ["at_line"]
 
 
 def shown(source: str) -> Iterator[tuple[int, str]]:

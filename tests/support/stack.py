@@ -89,9 +89,9 @@ class Stack:
     # --- processes ------------------------------------------------------------------------------
 
     def start(self, role: str, *args: str) -> RunInfo:
-        """Start `ajet-console ROLE ARGS` and wait until it has published itself."""
+        """Start `ajet-console run ROLE ARGS` and wait until it has published itself."""
         with (self.home.logs / f"{role}.log").open("ab") as log:
-            child = self._child([role, *args], log)
+            child = self._child(["run", role, *args], log)
         self.children[role] = child
 
         def up() -> RunInfo | None:
@@ -245,7 +245,7 @@ def loop_up(root: Path, *proxy_args: str, looks: bool = False) -> Iterator[Stack
             del stack.environment["AJET_CONSOLE__PROBE__SHARE"]
         stack.engine()
         stack.proxy(*proxy_args)
-        done = stack.run("engine-start")
+        done = stack.run("engine", "start")
         assert done.returncode == 0, done.stderr
         stack.rolling()
         yield stack

@@ -46,7 +46,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         }
         stack.engine("--backend", "torch", "--model", str(model), "--device", "cpu")
         stack.proxy()
-        started = stack.run("engine-start", "--preset", "hand")
+        started = stack.run("engine", "start", "--preset", "hand")
         assert started.returncode == 0, started.stderr
         stack.rolling()
         chat = {"model": "m", "messages": [{"role": "user", "content": "Say something."}]}
@@ -56,7 +56,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         assert episodes == len(group.candidates)
         until("the baseline", lambda: stack.progress().baseline)
 
-        assert stack.run("progress-look").returncode == 0
+        assert stack.run("progress", "look").returncode == 0
         current = until("a look", lambda: stack.progress().current)
         assert current is not None
         assert current.verdict is not None
@@ -71,7 +71,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         until("an update by the vote", lambda: stack.step() == 2)
         post(stack, "/v1/chat/completions", chat)
         until("an open rating", lambda: stack.state().waiting())
-        assert stack.run("progress-look").returncode == 0
+        assert stack.run("progress", "look").returncode == 0
 
         def later() -> bool:
             now = stack.progress().current

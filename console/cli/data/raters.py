@@ -1,4 +1,4 @@
-"""`raters`: who rates, at what pace, with which agreement, and the disagreements to settle."""
+"""`rating raters`: who rates, how fast and how alike, and the disagreements to settle."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ def raters(args: Args) -> int:
     for group in disputed:
         say(disagreement_row(group, _WIDTH))
     if disputed:
-        say("\najet-console settle GROUP N [N ...]: the best answer, or all, best first")
+        say("\najet-console group settle GROUP N [N ...]: the best answer, or all, best first")
     return 0
 
 

@@ -397,7 +397,7 @@ class _Engine:
             raise EngineRefused(
                 f"{self.name} does not answer ({type(error).__name__})",
                 self.url,
-                "Start it with `ajet-console engine`, or name another server with --swarm-url",
+                "Start it with `ajet-console run engine`, or name another server with --swarm-url",
             ) from error
         if answer.status_code == 200:
             return answer.content

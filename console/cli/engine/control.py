@@ -1,4 +1,4 @@
-"""`engine-start`, `engine-stop` and the other engine commands except those about the job."""
+"""`engine start`, `engine stop` and the other engine commands except those about the job."""
 
 import asyncio
 

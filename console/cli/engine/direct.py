@@ -34,7 +34,7 @@ async def reached(name: str, url: str) -> AsyncIterator["SwarmWire"]:
             raise NotRunning(
                 f"no engine answers as `{name}`: {error.what}",
                 url,
-                "Start one with `ajet-console engine`, or name another with --swarm-url",
+                "Start one with `ajet-console run engine`, or name another with --swarm-url",
             ) from error
         yield client
 

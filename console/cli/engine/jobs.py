@@ -1,4 +1,4 @@
-"""`engine-job` and `engine-apply`: show or save an engine's job, and restart the engine with it."""
+"""`engine job` and `engine apply`: show or save an engine's job, and restart the engine with it."""
 
 import asyncio
 

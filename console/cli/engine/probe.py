@@ -1,4 +1,4 @@
-"""`try` and `try-stop`: send the policy one prompt, without training on it."""
+"""`engine try` and `engine try-stop`: send the policy one prompt, without training on it."""
 
 import asyncio
 import secrets
@@ -12,8 +12,8 @@ from console.cli.common import cert_of, existing_home, need_proxy, say, say_json
 from console.cli.options import PROXY, SERVER, Args, argument, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
+from console.screens.progress.tries_text import compared, waits_for
 from console.text.format import clock, duration
-from console.views.probes import compared, progress
 from core.commands import validate
 from core.state import Probe, State
 from proxy.control.client import ControlClient
@@ -119,11 +119,13 @@ async def _wait_finished(client: ControlClient, try_id: str, *, quiet: bool) -> 
                 sys.stderr.write("\r\x1b[K")
             return state, probe
         if terminal and probe is not None:
-            sys.stderr.write(f"\r\x1b[K{progress(probe, state, time.time())}")
+            sys.stderr.write(f"\r\x1b[K{waits_for(probe, state, time.time())}")
             sys.stderr.flush()
         elif not terminal and time.monotonic() >= next_line:
             next_line += PROGRESS_EVERY
-            text = progress(probe, state, time.time()) if probe is not None else "sent to the proxy"
+            text = (
+                waits_for(probe, state, time.time()) if probe is not None else "sent to the proxy"
+            )
             sys.stderr.write(f"try: {text}\n")
             sys.stderr.flush()
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""`progress-rewind`: back to the weights of the best verified step."""
+"""`progress rewind`: back to the weights of the best verified step."""
 
 import asyncio
 import sys

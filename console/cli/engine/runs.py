@@ -8,13 +8,9 @@ from ajet_swarm.common.errors import UsageError
 from console.cli.commands import EXIT, about, send_plain
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import PROXY, Args, argument, takes
-from console.models.history.runs import (
-    RunComparison,
-    compare,
-    run_data,
-)
+from console.screens.history.model import RunComparison, compare, run_data
+from console.screens.history.text import comparison, detail, table_head, table_row
 from console.text.lines import Line, line_text
-from console.views.history.runs import comparison, detail, row_of, table_head, table_row
 from core.state import EngineRun, EngineRuns
 
 _WIDTH = 118
@@ -101,11 +97,10 @@ def _print(args: Args, data: dict[str, Any], lines: Sequence[Line], live: bool) 
 
 def _list(known: EngineRuns, now: float) -> list[Line]:
     if not known.runs:
-        return [(("No engine has run yet: `ajet-console engine-start` starts one", ""),)]
+        return [(("No engine has run yet: `ajet-console engine start` starts one", ""),)]
     several = len({run.server for run in known.runs}) > 1
-    rows = [row_of(known, run, now) for run in reversed(known.runs)]
-    head = table_head(_WIDTH, several=several)
-    return [head, *(table_row(row, _WIDTH, several=several) for row in rows)]
+    rows = [table_row(known, run, now, _WIDTH, several=several) for run in reversed(known.runs)]
+    return [table_head(_WIDTH, several=several), *rows]
 
 
 def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> dict[str, Any]:

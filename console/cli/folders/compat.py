@@ -1,4 +1,4 @@
-"""`compat`: write a package `ajet`, so that AgentJet scripts run with unchanged imports."""
+"""`init compat`: write a package `ajet`, so that AgentJet scripts run with unchanged imports."""
 
 import shlex
 import sys
@@ -12,7 +12,7 @@ from console.cli.common import say, say_json
 from console.cli.options import Args, argument, takes
 from console.cli.output import output
 
-MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
+MARK = "# Written by `ajet-console init compat`: AgentJet itself is not installed here."
 """A line in every file this command writes; a file without it was written by something else."""
 
 
@@ -26,7 +26,9 @@ MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed her
 def compat(args: Args) -> int:
     """Write the package, and print how to run a script with it."""
     if not args.folder.strip():
-        raise UsageError("no folder is named", "compat", "Give one, such as `compat ./shim`")
+        raise UsageError(
+            "no folder is named", "init compat", "Give one, such as `init compat ./shim`"
+        )
     folder = Path(args.folder).expanduser().resolve()
     _refuse_installed()
     package = folder / "ajet"
@@ -115,7 +117,7 @@ def _refuse_foreign(package: Path) -> None:
     foreign = package if not package.is_dir() else next((p for p in files if not _ours(p)), None)
     if foreign is not None:
         raise UsageError(
-            "was not written by `ajet-console compat` and is not replaced",
+            "was not written by `ajet-console init compat` and is not replaced",
             str(foreign),
             "Name another folder",
         )

@@ -1,4 +1,4 @@
-"""`debug-episode`: run one episode of a folder with its full trace, also after each change."""
+"""`run episode`: run one episode of a folder with its full trace, also after each change."""
 
 import asyncio
 import os

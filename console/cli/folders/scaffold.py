@@ -17,7 +17,7 @@ from console.cli.output import output
 TEMPLATES = Path(__file__).parents[2] / "templates"
 SUFFIX = ".tmpl"
 SERVER = "http://localhost:10086"
-"""The default port of AgentJet and of `ajet-console engine`."""
+"""The default port of AgentJet and of `ajet-console run engine`."""
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 DATASET = "dataset.jsonl"
 """The shipped dataset; written unless another one is named."""
@@ -36,17 +36,7 @@ class Choices:
     dataset: str
 
 
-KINDS = {
-    "blackbox": "a folder that trains your program on a dataset",
-    "passive": "a folder that trains an application while it is used",
-}
-"""Kind of folder -> its description."""
-
-
 @takes(
-    argument(
-        "kind", "; ".join(f"{kind}: {text}" for kind, text in KINDS.items()), choices=tuple(KINDS)
-    ),
     argument("folder", "the folder; created when missing", type=Path, metavar="DIR"),
     option("--server", "URL", "swarm server (else AJET_SWARM_URL)"),
     option("--model", None, "model to train (else REMOTE_MODEL_PATH)"),
@@ -57,7 +47,6 @@ KINDS = {
     flag("--yes", "do not ask, take the defaults"),
     flag("--force", "replace existing files"),
     notes=(
-        "         ajet-console init passive my_app --server http://gpu-box:10086",
         "On a terminal, the command asks for missing values; otherwise it takes the defaults. "
         "Existing files are kept, unless --force is given.",
     ),
@@ -67,8 +56,8 @@ def init(args: Args) -> int:
     folder: Path = args.folder.expanduser()
     if folder.exists() and not folder.is_dir():
         raise UsageError("not a folder", str(folder))
-    choices = _choices(args, folder)
-    written = write(args.kind, folder, choices, force=args.force)
+    choices, kind = _choices(args, folder), args.words.removeprefix("init ")
+    written = write(kind, folder, choices, force=args.force)
     for name, new in written.items():
         wrote = "would write " if args.dry_run else "wrote "
         say(f"{wrote if new else 'kept  '} {folder / name}")
@@ -78,7 +67,7 @@ def init(args: Args) -> int:
         say_json({"folder": str(folder), "files": written})
     if args.dry_run:
         return 0
-    say(f"read {folder / _readme(args.kind)}")
+    say(f"read {folder / _readme(kind)}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Estimates the judge calls of a `reward-test` and their cost, before any call is made."""
+"""Estimates the judge calls of a `rewards test` and their cost, before any call is made."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`reward-test --pdb`: score one group in this process, under the debugger."""
+"""`rewards test --pdb`: score one group in this process, under the debugger."""
 
 import asyncio
 import bdb

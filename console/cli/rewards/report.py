@@ -6,13 +6,11 @@ from typing import Any
 
 from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import PROXY, Args, option, takes
-from console.models.reward_figures import Digests, RewardFigures, figures
 from console.screens.rate.raters.text import part_lines
+from console.screens.rewards.judges import judge_head, judge_lines, judges_data
+from console.screens.rewards.model import Digests, RewardFigures, figures, last_fault, part_rows
+from console.screens.rewards.text import fault_lines, head_lines, part_head, row_line
 from console.text.lines import Line, line_text
-from console.views.judges import judge_head, judge_lines, judges_data
-from console.views.rewards.fault import fault_lines, last_fault
-from console.views.rewards.rows import part_rows
-from console.views.rewards.table import head_lines, part_head, row_line
 from core.state import PartAgreement, State
 
 _WIDTH = 118

@@ -1,4 +1,4 @@
-"""`reward-test`: score stored groups or a file with new rewards, before using them in training."""
+"""`rewards test`: score stored groups or a file with new rewards, before using them in training."""
 
 import asyncio
 import sys
@@ -49,8 +49,8 @@ _QUERY = 40
     flag("--yes", "do not ask before judges are called; required without a terminal"),
     flag("--all", "print a line for every group"),
     notes=(
-        "         ajet-console reward-test --weight length=0.1 --weight diversity=0.6",
-        "         ajet-console reward-test --one 3f2a --hooks ./my_hooks --pdb",
+        "         ajet-console rewards test --weight length=0.1 --weight diversity=0.6",
+        "         ajet-console rewards test --one 3f2a --hooks ./my_hooks --pdb",
         "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, 2 "
         "wrong use.",
     ),

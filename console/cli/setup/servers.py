@@ -119,7 +119,7 @@ def _check_model(situation: Situation, answers: Answers, answer: str) -> Checked
     if situation.servers.get(answers.get("engine", "")) == "running":
         return Checked(answer, ("the server runs and keeps its job until it is stopped",))
     lines = (f"  {line}" for line in text.splitlines())
-    return Checked(answer, ("the job that `ajet-console engine-start` sends:", *lines))
+    return Checked(answer, ("the job that `ajet-console engine start` sends:", *lines))
 
 
 def _saved_job(situation: Situation) -> str:

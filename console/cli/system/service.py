@@ -45,7 +45,7 @@ WantedBy=default.target
     ),
     notes=(
         "To install the unit:",
-        "  ajet-console service proxy > ~/.config/systemd/user/ajet-proxy.service",
+        "  ajet-console run service proxy > ~/.config/systemd/user/ajet-proxy.service",
         "  systemctl --user daemon-reload",
         "  systemctl --user enable --now ajet-proxy",
         "  loginctl enable-linger        # it also runs while you are logged out",
@@ -62,12 +62,12 @@ def service(args: Args) -> int:
     from console.cli.tree import parse
 
     arguments = [word for word in args.arguments if word != "--"]
-    parsed = parse([args.process, *arguments])
+    parsed = parse(["run", args.process, *arguments])
     if parsed.dry_run:
         raise UsageError("a unit with --dry-run would start nothing", "--dry-run", "Leave it out")
     home = str(existing_home(args).root.absolute())
     named = any(argument == "--home" or argument.startswith("--home=") for argument in arguments)
-    start = [args.process]
+    start = ["run", args.process]
     if args.process == "engine" and not parsed.yes:
         start.append("--yes")  # a service cannot answer whether a model may be downloaded
     command = [*program(), *start, *([] if named else ["--home", home]), *arguments]

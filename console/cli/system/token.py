@@ -24,7 +24,7 @@ def listed(args: Args) -> int:
     if args.json:
         say_json({"tokens": [_data(token) for token in known]})
     elif not known:
-        say("No named tokens: `ajet-console token add NAME --role rater` creates one")
+        say("No named tokens: `ajet-console tokens add NAME --role rater` creates one")
     else:
         width = max(len(token.name) for token in known)
         for token in known:

@@ -67,7 +67,7 @@ def web(args: Args) -> int:
     if args.list:
         return _list(home, info, args.json)
     if info is not None and args.link is None:
-        todo = "`ajet-console web --link rater` prints a link for it"
+        todo = "`ajet-console run web --link rater` prints a link for it"
         raise UsageError(f"it runs already (pid {info.pid})", info.url, todo)
     if args.link is not None:
         args.name = args.name or f"{args.link}-{secrets.token_hex(2)}"
@@ -134,7 +134,7 @@ async def _serve(args: Args, home: Home, role: Role, valid: str) -> None:
         elif args.link is not None:
             _print_link(args, home, info)
         else:
-            _report("In another terminal: ajet-console web --link rater")
+            _report("In another terminal: ajet-console run web --link rater")
         sys.stdout.flush()
         await stop.wait()
         for signal_ in (signal.SIGINT, signal.SIGTERM):  # a second signal ends it at once
@@ -192,7 +192,7 @@ def _check_link(args: Args, home: Home) -> str:
     if same is not None and same.role == args.link and not args.renew:
         return (
             f"The link of {same.name}, {same.role}, is valid; its key cannot be shown again. "
-            f"To replace it: ajet-console web --link {same.role} --name {same.name} --renew"
+            f"To replace it: ajet-console run web --link {same.role} --name {same.name} --renew"
         )
     _add_token(args, tokens, dry=True)
     return ""
@@ -226,12 +226,12 @@ def _print_link(args: Args, home: Home, info: RunInfo) -> None:
         say_json({"link": link, "name": args.name, "role": args.link, "expires": end})
         return
     say(f"Link of {args.name}, {args.link}, valid for {args.expires}:\n\n  {link}\n")
-    say(f"To end it: ajet-console token revoke {args.name}")
+    say(f"To end it: ajet-console tokens revoke {args.name}")
 
 
 def _list(home: Home, info: RunInfo | None, as_json: bool) -> int:
     if info is None:
-        todo = "`ajet-console web` starts it"
+        todo = "`ajet-console run web` starts it"
         raise NotRunning("no web server runs in this home", str(home.root), todo)
     import httpx
 

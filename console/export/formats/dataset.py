@@ -14,7 +14,7 @@ from console.export.records import ExportedGroup
 class Dataset:
     """One row for each prompt."""
 
-    about = "Questions and references for `ajet-console mock`"
+    about = "Questions and references for `ajet-console run mock`"
     suffix = ".jsonl"
     features: Mapping[str, Any] = {}
 

@@ -4,7 +4,6 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
 from console.session.command_plans import consequences
-from console.views.job import describe_changes
 from core.control_payloads import RewindPlan
 from core.state import Server
 
@@ -63,7 +62,7 @@ def problem_text(plan: RewindPlan) -> str:
 
 def plan_question(app: AppHost, server: Server, plan: RewindPlan) -> tuple[str, str, str]:
     """Return title and body of the question before a rewind, and the changes of the job."""
-    from console.models.job_form import difference
+    from console.models.job_form import describe_changes, difference
 
     title = f"Rewind {one_line(server.name, 30)} to step {plan.step}?"
     why = "It is the baseline."

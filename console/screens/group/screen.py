@@ -13,7 +13,7 @@ from console.screens.group.actions import DetailKeys, GroupTarget, digit_binding
 from console.screens.group.model import whole_texts
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.group.widgets import Candidates, GroupDetail
-from console.screens.tokens import TokensScreen
+from console.screens.tokens.screen import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
 from console.widgets.key_area import KeyArea, hidden_keys

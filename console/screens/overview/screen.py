@@ -12,18 +12,19 @@ from console.models.advice import context_of
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
+from console.screens.engine.inside import InsideScreen
+from console.screens.first_steps.steps import is_first_start
+from console.screens.first_steps.widgets import FirstSteps
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
 from console.screens.overview import sections
 from console.screens.overview.text import alert_lines
 from console.screens.overview.widgets import RecentGroups
-from console.screens.server_detail import ServerDetailScreen
+from console.screens.progress.model import has_progress
+from console.screens.progress.summary import overview_line
 from console.session.app_state import EVERYTHING
 from console.text.sections import HEADING
-from console.views.first_steps import is_first_start
-from console.views.progress.verdict import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
-from console.widgets.first_steps import FirstSteps
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.section import TALL, Section
 from core.events import AlertRaised
@@ -124,7 +125,7 @@ class OverviewScreen(ConsoleScreen):
             first = next(iter(self.session.state.servers.values()), None)
             self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
         if not dirty.isdisjoint({"*", "progress"}):
-            self.query_one("#overview-progress").display = has_progress(self.session)
+            self.query_one("#overview-progress").display = has_progress(self.session.state)
         for section in self.query(Section):
             section.paint(self.session, dirty)
         if not dirty.isdisjoint({"*", "alerts", "children", "clock", "groups"}):
@@ -236,7 +237,7 @@ class OverviewScreen(ConsoleScreen):
         elif action is not None:
             self.host.action_go(action.screen.name)
             if action.server:
-                self.host.push_screen(ServerDetailScreen(action.server))
+                self.host.push_screen(InsideScreen(action.server))
                 return
             if action.keys:  # the keys of its front page; another page may be open on it
                 self.host.action_go(action.screen.name)

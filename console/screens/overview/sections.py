@@ -9,6 +9,7 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import press_words
 from console.session.app_state import Session
+from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.contact import is_starting
 from console.text.format import (
@@ -24,7 +25,6 @@ from console.text.format import (
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.ui.plot import sparkline
-from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import cells, newest, shares, step_seconds, timeline
 from core.state import Group, Server
 

@@ -1,25 +1,41 @@
 """Blind pairs: compare an answer of before with one of now, without knowing which is which."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
+from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from console.models.app_host import AppHost
-from console.models.progress.standing import progress_server
 from console.screens.base import ConsoleScreen
-from console.screens.parts import bind_actions
-from console.screens.progress.votes import PairVotes
+from console.screens.group.rater import with_rater_name
+from console.screens.progress.model import progress_server
+from console.screens.progress.text import blind_answers, blind_title
 from console.session.command_plans import may_send
 from console.text.wrap import wrapped
-from console.views.progress.prompt_pair import blind_answers, blind_title
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from core.commands import COMMANDS
+from core.state import Progress
+
+_PHASES = {
+    "choose": ("open",),
+    "go_on": ("open", "rated"),
+    "newest": ("open", "rated", "refused"),
+}
+"""Action -> the phases in which it has an effect."""
 
 
 class PairScreen(ConsoleScreen):
-    """Shows random pairs of answers, takes a vote on each, then says which was which."""
+    """Shows random pairs of answers, takes a vote on each, then says which was which.
+
+    Attributes:
+        phase: What happens now.
+        pair: Data of the command `progress.pair`; None without a pair.
+        vote: Data of the command `progress.vote`; None before the vote.
+    """
 
     area: ClassVar[str] = "Blind pair"
     help_text: ClassVar[str] = (
@@ -29,41 +45,35 @@ class PairScreen(ConsoleScreen):
         "Its interval is valid after every vote. From 30 ratings on they also correct the win rate "
         "by the reward.\n"
         "The ratings never train. They are about one look, which stays the same while later looks "
-        "are taken; n goes to the newest one, and the count begins again. An open pair stays open "
+        "are taken. An open pair stays open "
         "until you vote or skip. Skip only what you cannot judge: pairs that are skipped for what "
         "they say make the rate less representative."
     )
     digits_vote: ClassVar[bool] = True
-    AUTO_FOCUS: ClassVar[str | None] = None
+    AUTO_FOCUS: ClassVar[str | None] = "ScrolledPane"
     first_keys: tuple[str, ...] = ("choose('left')", "choose('right')", "choose('tie')", "go_on")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "choose('left')", "First is better", id="pair.left"),
-        Binding("2", "choose('right')", "Second is better", id="pair.right"),
-        Binding("0", "choose('tie')", "Neither", id="pair.tie"),
-        Binding("space", "go_on", "Skip", id="pair.skip", tooltip="After a vote: the next pair"),
-        Binding(
-            "n",
-            "newest",
-            "Newest look",
-            id="pair.newest",
-            tooltip="Compare the newest look; the count begins again",
+        Binding("space", "go_on", "Skip", id="pair.skip", priority=True),  # the text scrolls by it
+        *keys(
+            ("1", "choose('left')", "First is better", "pair.left"),
+            ("2", "choose('right')", "Second is better", "pair.right"),
+            ("0", "choose('tie')", "Neither", "pair.tie"),
+            ("n", "newest", "Newest look", "pair.newest", "Of it; the count begins again"),
+            ("escape", "dismiss", "Back", "pair.leave"),
         ),
-        Binding("up,k", "scroll_rows(-1)", "Up", show=False),
-        Binding("down,j", "scroll_rows(1)", "Down", show=False),
-        Binding("pageup", "scroll_rows(-10)", "Page up", show=False),
-        Binding("pagedown", "scroll_rows(10)", "Page down", show=False),
-        Binding("escape", "leave", "Back", id="pair.leave"),
     ]
 
     def __init__(self, server: str) -> None:
         super().__init__()
         self._server = server
-        self.votes = PairVotes(self, server, self._show)
-        bind_actions(self, self.votes)
+        self.phase: Literal["asks", "open", "sends", "rated", "refused"] = "asks"
+        self.pair: Mapping[str, Any] | None = None
+        self.vote: Mapping[str, Any] | None = None
+        self._message = "A pair is drawn…"
 
     def compose_body(self) -> Iterable[Widget]:
         yield TextPane(id="blind-title")
-        yield TextPane(id="blind-answers")
+        yield ScrolledPane(id="blind-answers")
 
     @property
     def target_server(self) -> str | None:
@@ -72,50 +82,99 @@ class PairScreen(ConsoleScreen):
     @property
     def takes_digits(self) -> bool:
         """Whether digits vote now; else they switch screens."""
-        return self.votes.phase in ("open", "sends")
+        return self.phase in ("open", "sends")
 
     def on_mount(self) -> None:
         """Ask for a pair."""
-        self.votes.request()
+        self._draw()
+
+    # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Offer the newest look when there is one."""
         if "*" in dirty:
-            self._show()
+            self._paint()
         elif "progress" in dirty:
             self.refresh_bindings()
 
-    def _show(self, is_other: bool = False) -> None:
-        """Paint the pair; another one from its top."""
+    def _paint(self) -> None:
         title = self.query_one("#blind-title", TextPane)
         answers = self.query_one("#blind-answers", TextPane)
-        votes = self.votes
-        pair, vote, message = votes.pair, votes.vote, votes.message
-        shown = (votes.phase, message, pair and pair["pair_id"], vote is None)
+        pair, vote, message = self.pair, self.vote, self._message
+        shown = (self.phase, message, pair and pair["pair_id"], vote is None)
         if pair is None:
             title.show_lines([(("BLIND PAIR", "bold $heading"),)])
             answers.show(shown, lambda width: [((row, ""),) for row in wrapped(message, width)])
         else:
             title.show(shown, lambda width: blind_title(pair, vote, width))
             answers.show(shown, lambda width: blind_answers(pair, vote, width))
-        if is_other:
-            answers.scroll_to(y=0, animate=False)
-        self.footer_words = {"go_on": "Next pair" if votes.phase == "rated" else "Skip"}
+        self.footer_words = {"go_on": "Next pair" if self.phase == "rated" else "Skip"}
         self.refresh_bindings()
 
+    # --- votes -------------------------------------------------------------------------------
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the vote while a pair is open."""
-        if action in ("choose", "go_on", "newest"):
-            return self.votes.may(action)
-        return super().check_action(action, parameters)
+        """Offer the vote while a pair is open, and the newest look if it is another one."""
+        if action not in _PHASES:
+            return super().check_action(action, parameters)
+        progress = self.session.state.progress.get(self._server) or Progress()
+        ratings, newest = progress.pair_ratings, progress.current
+        has_newer = bool(ratings and newest and ratings.look_id != newest.look_id)
+        return self.phase in _PHASES[action] and (action != "newest" or has_newer)
 
-    def action_scroll_rows(self, rows: int) -> None:
-        """Scroll the answers."""
-        self.query_one("#blind-answers", TextPane).scroll_relative(y=rows, animate=False)
+    def action_choose(self, choice: str) -> None:
+        """Vote; the first vote of a home asks for a name."""
+        with_rater_name(self, lambda: self._send(choice))
 
-    def action_leave(self) -> None:
-        """Go back to the progress."""
-        self.dismiss()
+    def action_go_on(self) -> None:
+        """Skip the pair, or go to the next one after a vote."""
+        if self.phase == "rated":
+            self._draw()
+        else:
+            self._send("skip")
+
+    def action_newest(self) -> None:
+        """Compare the newest look from now on."""
+        self._draw(newest=True)
+
+    def _draw(self, newest: bool = False) -> None:
+        """Ask for a pair in the background."""
+        self.phase = "asks"
+        self.refresh_bindings()
+        self._ask(newest)
+
+    @work(group="pair", exclusive=True, exit_on_error=False)
+    async def _ask(self, newest: bool) -> None:
+        await self._next(newest)
+
+    async def _next(self, newest: bool = False) -> None:
+        args = {"server": self._server, "rater": self.session.rater, "newest": newest}
+        outcome = await self.session.command("progress.pair", **args)
+        self.vote, self.pair, self.phase = None, outcome.data, "open"
+        if not outcome.ok:
+            self.pair, self.phase, self._message = None, "refused", outcome.message
+        self._paint()
+        self.query_one("#blind-answers", TextPane).scroll_to(y=0, animate=False)
+
+    def _send(self, choice: str) -> None:
+        if self.pair is not None and self.phase == "open":
+            self.phase = "sends"
+            self.refresh_bindings()
+            self._cast(self.pair["pair_id"], choice)
+
+    @work(group="pair", exclusive=True, exit_on_error=False)
+    async def _cast(self, pair_id: str, choice: str) -> None:
+        args = {"server": self._server, "rater": self.session.rater}
+        outcome = await self.session.command(
+            "progress.vote", pair_id=pair_id, choice=choice, **args
+        )
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+        if outcome.ok and choice != "skip":
+            self.vote, self.phase = outcome.data, "rated"
+            self._paint()
+        else:
+            await self._next()
 
 
 def may_rate_pairs(app: AppHost, server: str) -> bool:

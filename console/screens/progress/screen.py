@@ -1,27 +1,30 @@
 """Progress screen: is the policy better than its baseline, by which part, on which prompts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widget import Widget
 
-from console.models.progress.pair_ratings import ratings_key
-from console.models.progress.parts import part_weights
-from console.models.progress.prompts import PromptChange, prompt_changes
-from console.models.progress.standing import progress_server, standing
+from ajet_swarm.common.text import one_line
+from console.models.available_commands import offered
 from console.screens.base import ConsoleScreen
-from console.screens.parts import bind_actions, merge_bindings
-from console.screens.progress.actions import LOOK, LookActions
+from console.screens.progress.chart import look_lines
+from console.screens.progress.model import (
+    PromptChange,
+    measured_servers,
+    part_weights,
+    progress_server,
+    prompt_changes,
+    ratings_key,
+    standing,
+)
 from console.screens.progress.pair import PairScreen, may_rate_pairs
-from console.screens.progress.prompt import ProbePromptScreen
-from console.session.app_state import Session
-from console.text.sections import Room
-from console.views.progress.look_chart import chart_section
-from console.views.progress.tables import (
+from console.screens.progress.text import (
+    head_lines,
     no_parts,
     no_prompts,
     parts_head,
@@ -31,9 +34,14 @@ from console.views.progress.tables import (
     prompt_pair,
     prompts_head,
 )
-from console.views.progress.verdict import head_lines
-from console.widgets.item_list import ItemList, ListItem
+from console.screens.run_command import run_available
+from console.session.app_state import EVERYTHING, Session
+from console.text.lines import Line
+from console.text.sections import Room, lines
+from console.ui.keys import keys
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import Progress
 
@@ -58,60 +66,45 @@ class ProgressScreen(ConsoleScreen):
         "training reward and human win rate are other measures, on other prompts. Win rates have "
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
-        "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now. t makes the present step the new baseline, w restores the best "
-        "verified step; both ask first. p pauses training: users are answered and nothing is "
-        "trained until r resumes it.\n"
-        "b shows pairs of answers of before and now, for you to rate without knowing which is "
-        "which; the ratings never train."
+        "answers with a word diff; Tab goes to the parts."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
-    footer_words: Mapping[str, str] = {"open": "Answers"}
-    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
-        LookActions.BINDINGS,
-        [
-            Binding(
-                "b",
-                "rate_pair",
-                "Blind pair",
-                id="progress.pair",
-                tooltip="Compare an answer of before with one of now, blind",
-            ),
-            Binding("n", "next_server", "Next server", id="progress.next_server"),
-        ],
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("l", "send('progress.look')", "Look now", "progress.look", "Measure the present policy"),
+        ("t", "send('progress.trust')", "Trust step", "progress.trust", "As the new baseline"),
+        ("w", "send('progress.rewind')", "Rewind", "progress.rewind", "To the best verified step"),
+        ("p", "send('progress.pause')", "Pause", "progress.pause", "Answer without training"),
+        ("r", "send('progress.resume')", "Resume", "progress.resume", "Train on requests again"),
+        ("b", "rate_pair", "Blind pair", "progress.pair", "Rate answers of before and now"),
+        ("n", "next_server", "Next server", "progress.next_server"),
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._chosen_server = ""
-        self.looks = LookActions(self)
-        bind_actions(self, self.looks)
 
     def compose_body(self) -> Iterable[Widget]:
         """Verdict; chart and parts; prompts and the answers to the one under the cursor."""
         yield TextPane(id="progress-head")
+        parts, pair = TextPane(id="progress-parts"), TextPane(id="progress-pair")
+        prompts = ItemList(id="progress-prompts", opens=("Answers", "Before and now"))
+        parts.can_focus = True
+        parts.border_title = "PARTS OF THE REWARD"
+        prompts.border_title = "PROMPTS THAT CHANGED MOST"
+        pair.border_title = "BEFORE AND NOW"
         with Container(id="progress-body"):
             with Container(id="progress-left"):
                 yield Section(self._chart, _CHART, id="progress-chart")
-                parts = TextPane(id="progress-parts")
-                parts.can_focus = True
-                parts.border_title = "PARTS OF THE REWARD"
                 yield parts
             with Container(id="progress-right"):
-                prompts = ItemList(id="progress-prompts")
-                prompts.border_title = "PROMPTS THAT CHANGED MOST"
                 yield prompts
-                pair = TextPane(id="progress-pair")
-                pair.border_title = "BEFORE AND NOW"
                 yield pair
-
-    # --- what is shown -----------------------------------------------------------------------
 
     @property
     def target_server(self) -> str | None:
         """The server whose progress is shown."""
         state = self.session.state
-        if self._chosen_server in (*state.servers, *state.progress):
+        if self._chosen_server in measured_servers(state):
             return self._chosen_server
         return progress_server(state) or None
 
@@ -119,23 +112,18 @@ class ProgressScreen(ConsoleScreen):
     def _progress(self) -> Progress:
         return self.session.state.progress.get(self.target_server or "") or Progress()
 
-    def _servers(self) -> list[str]:
-        state = self.session.state
-        return list(dict.fromkeys([*state.servers, *state.progress]))
-
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed; the clock moves only the bar of a running look."""
         if dirty.isdisjoint(_ALL):
             return
-        session, progress = self.session, self._progress
-        name = (self.target_server or "") if len(self._servers()) > 1 else ""
-        present = standing(session.state, self.target_server or "")
-        head = self.query_one("#progress-head", TextPane)
+        session, progress, state = self.session, self._progress, self.session.state
+        name = (self.target_server or "") if len(measured_servers(state)) > 1 else ""
+        present = standing(state, self.target_server or "")
         since = session.as_of if progress.running is not None else 0.0
         best = progress.best, progress.rewinds
-        head.show(
+        self.query_one("#progress-head", TextPane).show(
             (present, name, progress.probe_set, best, ratings_key(progress), since),
             lambda width: head_lines(present, progress, name, session, width),
         )
@@ -144,24 +132,26 @@ class ProgressScreen(ConsoleScreen):
         self.query_one("#progress-chart", Section).paint(session, dirty)
         look = progress.current
         parts = self.query_one("#progress-parts", TextPane)
-        parts.show_head(look is not None, parts_head if look is not None else no_parts)
-        weights = part_weights(session.state, look) if look is not None else {}
-        rows = (look.parts, look.left_out, weights) if look is not None else ()
-        parts.show(
-            rows, lambda width: parts_lines(look, width, weights) if look is not None else []
-        )
-        changes = prompt_changes(progress)
-        prompts = self.query_one(ItemList)
-        columns = prompt_columns(changes)
+        if look is None:
+            parts.show_head(False, no_parts)
+            parts.show_lines([])
+        else:
+            weights = part_weights(state, look)
+            parts.show_head(True, parts_head)
+            parts.show(
+                (look.parts, look.left_out, tuple(weights.items())),
+                lambda width: parts_lines(look, width, weights),
+            )
+        changes, prompts = prompt_changes(progress), self.query_one(ItemList)
+        without = prompt_columns(changes)
         prompts.show_head(
-            (bool(changes), columns),
-            lambda width: prompts_head(width, columns) if changes else no_prompts(width),
+            (bool(changes), without),
+            lambda width: prompts_head(width, without) if changes else no_prompts(width),
         )
-        prompts.show_items(
-            tuple(changes),
-            lambda width: [
-                ListItem(change.id, (prompt_line(change, width, columns),)) for change in changes
-            ],
+        prompts.show_rows(
+            changes,
+            lambda change: change.id,
+            lambda change, width: prompt_line(change, width, without),
         )
         self._paint_pair(changes)
         self.refresh_bindings()
@@ -169,18 +159,17 @@ class ProgressScreen(ConsoleScreen):
     def _paint_pair(self, changes: list[PromptChange]) -> None:
         pane, progress = self.query_one("#progress-pair", TextPane), self._progress
         key = self.query_one(ItemList).cursor
-        one = next((each for each in changes if each.id == key), None)
-        if one is None:
+        chosen = next((change for change in changes if change.id == key), None)
+        if chosen is None:
             pane.show_lines([(("The answers to the prompt under the cursor", "$muted"),)])
-            return
-        pane.show(
-            (one, progress.current and progress.current.look_id),
-            lambda width: prompt_pair(one, progress, width),
-        )
+        else:
+            source = (chosen, progress.current and progress.current.look_id)
+            pane.show(source, lambda width: prompt_pair(chosen, progress, width))
 
     def _chart(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.target_server or "")
-        return chart_section(self._progress, server, room, self.looks.offer(LOOK) is not None)
+        may_look = self._may_send("progress.look")
+        return lines(*look_lines(self._progress, server, room.width, room.height, may_look))
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Show the answers to another prompt."""
@@ -195,15 +184,24 @@ class ProgressScreen(ConsoleScreen):
 
     # --- keys --------------------------------------------------------------------------------
 
+    def _may_send(self, command: str) -> bool:
+        server = self.target_server
+        return server is not None and offered(self.session, command, server) is not None
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
         if action == "send":
-            return self.looks.offer(str(parameters[0])) is not None
+            return self._may_send(str(parameters[0]))
         if action == "rate_pair":
             return may_rate_pairs(self.host, self.target_server or "")
         if action == "next_server":
-            return len(self._servers()) > 1
+            return len(measured_servers(self.session.state)) > 1
         return super().check_action(action, parameters)
+
+    def action_send(self, command: str) -> None:
+        """Send a command; one that loses something or ends a comparison asks first."""
+        if (offer := offered(self.session, command, self.target_server)) is not None:
+            run_available(self.host, offer)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Show the answers to a prompt on a screen of their own."""
@@ -216,6 +214,79 @@ class ProgressScreen(ConsoleScreen):
 
     def action_next_server(self) -> None:
         """Show the progress of another server."""
-        names = self._servers()
+        names = measured_servers(self.session.state)
         self._chosen_server = names[(names.index(self.target_server or "") + 1) % len(names)]
-        self.update_view(frozenset({"*"}))
+        self.update_view(EVERYTHING)
+
+
+class ProbePromptScreen(ConsoleScreen):
+    """Prompt, reference and both answers side by side."""
+
+    area: ClassVar[str] = "Probe prompt"
+    help_text: ClassVar[str] = (
+        "The answer in the baseline and the answer in the newest look: the one of greatest "
+        "probability where the server offers it, else the first sample. In the answer of now, "
+        "shared words are dim, its own are underlined, missing ones are struck through. The first "
+        "600 characters are kept; the file of the look has all samples. [ and ] show the prompts "
+        "that changed more and less."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ScrolledPane"
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("left_square_bracket", "other(-1)", "Changed more", "probe.more", "", "["),
+        ("right_square_bracket", "other(1)", "Changed less", "probe.less", "", "]"),
+        ("escape", "dismiss", "Back", "probe.leave"),
+    )
+
+    def __init__(self, server: str, prompt: str) -> None:
+        super().__init__()
+        self._server = server
+        self._prompt = prompt
+
+    def compose_body(self) -> Iterable[Widget]:
+        yield TextPane(id="probe-title")
+        yield ScrolledPane(id="probe-pair")
+
+    @property
+    def target_server(self) -> str | None:
+        return self._server
+
+    @property
+    def _changes(self) -> dict[str, PromptChange]:
+        """The prompts of the newest look, those that changed most first."""
+        progress = self.session.state.progress.get(self._server) or Progress()
+        return {change.id: change for change in prompt_changes(progress)}
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        if dirty.isdisjoint({"*", "progress"}):
+            return
+        changes, progress = self._changes, self.session.state.progress.get(self._server)
+        title: Line = ((" PROBE PROMPT  ", "bold $heading"), (one_line(self._prompt, 60), "bold"))
+        pane = self.query_one("#probe-pair", TextPane)
+        if progress is None or self._prompt not in changes:
+            gone = "It is not in the newest look: a new comparison began"
+            pane.show_lines([((f" {gone}", "$muted"),)])
+        else:
+            place = [*changes].index(self._prompt) + 1
+            title = (*title, (f"  {place} of {len(changes)}", "$muted"))
+            change, look = changes[self._prompt], progress.current
+            source = (change, look and look.look_id)
+            pane.show(source, lambda width: prompt_pair(change, progress, width))
+        self.query_one("#probe-title", TextPane).show_lines([title])
+        self.refresh_bindings()
+
+    def _other(self, by: int) -> str | None:
+        """Return a prompt that changed more or less; None if there is none."""
+        names = [*self._changes]
+        place = names.index(self._prompt) + by if self._prompt in names else -1
+        return names[place] if 0 <= place < len(names) else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the other prompts where there are some."""
+        return action != "other" or self._other(int(str(parameters[0]))) is not None
+
+    def action_other(self, by: int) -> None:
+        """Show a prompt that changed more or less."""
+        if (other := self._other(by)) is not None:
+            self._prompt = other
+            self.query_one("#probe-pair", TextPane).scroll_to(y=0, animate=False)
+            self.update_view(EVERYTHING)

@@ -1,63 +1,54 @@
 """The rewards: the source, its parts and what each of them decided, its last fault."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import is_
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
-from ajet_swarm.common.text import one_line
-from console.models import reward_edit
-from console.models.reward_figures import WINDOWS, Digest, Digests, by_step, figures
+from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
-from console.screens.rewards import entries
-from console.screens.rewards.part import RewardPartScreen
+from console.screens.group.screen import GroupScreen
+from console.screens.rewards import actions
+from console.screens.rewards.charts import CHARTS, chart, empty_panel
+from console.screens.rewards.judges import judge_head, judge_lines
+from console.screens.rewards.model import (
+    WINDOWS,
+    Digest,
+    Digests,
+    Fault,
+    PartRow,
+    by_step,
+    figures,
+    first_varied,
+    last_fault,
+    part_rows,
+)
+from console.screens.rewards.text import (
+    fault_lines,
+    head_lines,
+    is_constant,
+    part_head,
+    part_words,
+    row_line,
+    value_lines,
+    watch_lines,
+)
 from console.screens.rewards.whatif import RewardsWhatIfScreen
 from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
-from console.views.chart import curve
-from console.views.judges import judge_head, judge_lines
-from console.views.rewards.charts import answers, by_rank, empty_panel, over_groups, spread
-from console.views.rewards.fault import Fault, fault_lines, last_fault
-from console.views.rewards.monitor import watch_lines
-from console.views.rewards.rows import PartRow, first_varied, part_rows
-from console.views.rewards.table import head_lines, is_constant, part_head, part_words, row_line
+from console.ui.curve import curve
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
-from console.widgets.section import Build, Section
+from console.widgets.section import Section
 
 _IMMEDIATE = frozenset({"*", "rewards"})
 """Changes painted at once; everything else is painted once a second."""
-Chart = Callable[[Sequence[Digest], str, Room], Content]
-"""Builds a chart of the named part from the digests of the last groups."""
-
-
-_CHANGES = (
-    Binding(
-        "W",
-        "change('rewards.weight')",
-        "Set weight",
-        id="rewards.weight",
-        tooltip="Another weight for the part; asks first, applies from the next group",
-    ),
-    Binding(
-        "M",
-        "change('rewards.gate')",
-        "Gate",
-        id="rewards.gate",
-        tooltip="Make the part a factor of the whole reward, or a weighted part again; asks first",
-    ),
-    Binding(
-        "O",
-        "change('rewards.enable')",
-        "On/off",
-        id="rewards.enable",
-        tooltip="Switch the part on or off, the others share its weight; asks first",
-    ),
-)
 
 
 class RewardsScreen(ConsoleScreen):
@@ -82,50 +73,25 @@ class RewardsScreen(ConsoleScreen):
         "settings (no price: none is set), share of questions answered from its cache, share of "
         "groups it abstained from, repaired replies, mean seconds per call.\n"
         "Hook files are reloaded when they are saved. If a save is broken, the previous version "
-        "stays active and the fault is shown here. e opens its place in your editor, y copies it."
+        "stays active and the fault is shown here."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy", "window")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "e",
-            "edit",
-            "Edit",
-            id="rewards.edit",
-            tooltip="The file in your editor, at the line of the last fault",
+        *keys(
+            ("e", "edit", "Edit", "rewards.edit", "The file, at the line of the last fault"),
+            ("z", "fold", "Unfold", "rewards.fold", "Unfold or fold the traceback"),
+            ("f", "fault_group", "Group", "rewards.fault_group", "Open the group it failed on"),
+            ("i", "what_if", "What if", "rewards.what_if", "Try other weights, change nothing"),
+            ("W", f"change('{actions.WEIGHT}')", "Set weight", actions.WEIGHT, "Asks first"),
+            ("M", f"change('{actions.GATE}')", "Gate", actions.GATE, "A factor or not; asks first"),
+            ("O", f"change('{actions.ENABLE}')", "On/off", actions.ENABLE, "Asks first"),
         ),
-        Binding(
-            "y",
-            "copy",
-            "Copy fault",
-            show=False,
-            id="rewards.copy",
-            tooltip="Cause, place and traceback of the last fault to the clipboard",
+        *keys(
+            ("y", "copy", "Copy fault", "rewards.copy", "Its cause, place and traceback"),
+            ("w", "window", "How many", "rewards.window", "The last 100, 500 or 20 groups"),
+            shown=False,
         ),
-        Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="Unfold or fold the traceback"),
-        Binding(
-            "f",
-            "fault_group",
-            "Group",
-            id="rewards.fault_group",
-            tooltip="Open the group it failed on",
-        ),
-        Binding(
-            "w",
-            "window",
-            "How many",
-            show=False,
-            id="rewards.window",
-            tooltip="Figures over the last 100, 500 or 20 groups",
-        ),
-        Binding(
-            "i",
-            "what_if",
-            "What if",
-            id="rewards.what_if",
-            tooltip="Try other weights on the finished groups; nothing changes until applied",
-        ),
-        *_CHANGES,
     ]
 
     def __init__(self) -> None:
@@ -144,15 +110,20 @@ class RewardsScreen(ConsoleScreen):
         yield TextPane(id="rewards-judges")
         with Container(id="rewards-charts"):
             yield Section(self._curve, _IMMEDIATE, id="rewards-curve")
-            for name, build in self._charts().items():
-                chart = Section(build, _IMMEDIATE, id=f"rewards-{name}")
-                chart.add_class("rewards-more")
-                yield chart
+            for kind in CHARTS:  # for a wide terminal
+                section = Section(partial(self._chart, kind), _IMMEDIATE, id=f"rewards-{kind}")
+                section.add_class("rewards-more")
+                yield section
 
     @property
     def fault(self) -> Fault | None:
         """The last fault."""
         return last_fault(self.session.state)
+
+    @property
+    def part(self) -> str:
+        """The part under the cursor."""
+        return self.query_one(ItemList).cursor
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -160,17 +131,17 @@ class RewardsScreen(ConsoleScreen):
         """Paint a change of the source at once, the figures once a second."""
         if dirty.isdisjoint({*_IMMEDIATE, "clock"}):
             return
-        session, now = self.session, self.session.now()
-        state = session.state
+        session, state, now = self.session, self.session.state, self.session.now()
         before, self._last = self._last, self._digests.last(state, self._window)
         totals = figures(self._last, state.rewards.version)
         rows = part_rows(state.rewards.parts, totals.parts)
         self._parts = {row.name: row for row in rows}
-        head = self.query_one("#rewards-head", TextPane)
         width = max(20, self.size.width - 2)
-        head_rows = head_lines(state, totals, now, width, session.seen)
-        head.show_lines([*head_rows, *watch_lines(state, width)])
-        self._show_fault()
+        head = head_lines(state, totals, now, width, session.seen)
+        self.query_one("#rewards-head", TextPane).show_lines([*head, *watch_lines(state, width)])
+        fault, fault_pane = self.fault, self.query_one("#rewards-fault", TextPane)
+        fault_pane.display = fault is not None
+        fault_pane.show_lines(fault_lines(fault, now, width - 1, self._unfolded))
         judges = self.query_one("#rewards-judges", TextPane)
         judges.display = bool(state.judges)
         judges.show_head("judges", judge_head)
@@ -179,56 +150,33 @@ class RewardsScreen(ConsoleScreen):
         parts.border_title = "PARTS"
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
-        parts.show_items(rows, lambda room: _items(rows, room))
+        parts.show_rows(rows, lambda row: row.name, row_line)
         if totals.parts and not self._cursor_placed:
             self._cursor_placed = True
             if not parts.place:  # the first part may be a gate that never closes, with empty charts
                 parts.move_to(first_varied(rows))
         if not dirty.isdisjoint(_IMMEDIATE) or not _same(before, self._last):
-            for chart in self.query("#rewards-charts Section").results(Section):
-                chart.paint(session, _IMMEDIATE)
+            for section in self.query(Section):
+                section.paint(session, _IMMEDIATE)
         self.refresh_bindings()
 
-    def _show_fault(self) -> None:
-        pane, fault = self.query_one("#rewards-fault", TextPane), self.fault
-        pane.display = fault is not None
-        width = max(20, self.size.width - 3)
-        pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
-
-    def _charts(self) -> dict[str, Build]:
-        """Return the charts of the part under the cursor, for a wide terminal."""
-
-        def of_part(chart: Chart) -> Build:
-            return lambda _, room: chart(self._last, self.query_one(ItemList).cursor, room)
-
-        def of_answers(best: bool) -> Build:
-            return lambda session, room: answers(
-                session.state, self._last, self.query_one(ItemList).cursor, best, room
-            )
-
-        return {
-            "groups": of_part(over_groups),
-            "spread": of_part(spread),
-            "ranks": of_part(by_rank),
-            "best": of_answers(True),
-            "worst": of_answers(False),
-        }
+    def _chart(self, kind: str, session: Session, room: Room) -> Content:
+        size = room.width, room.height
+        return lines(*chart(kind, session.state, self._last, self.part, *size))
 
     def _curve(self, session: Session, room: Room) -> Content:
         """Build the curve of the part under the cursor by global step."""
-        row = self._parts.get(self.query_one(ItemList).cursor)
+        row = self._parts.get(self.part)
         if row is None:
             if not self.query_one("#rewards-curve", Section).framed:
                 return Content("")
             empty = empty_panel("The curve of a part starts", room.width)
-            return lines(heading("PART", "by global step"), empty)
-        part = row.figures
+            return lines(heading("PART", "by global step"), *empty)
+        part, name = row.figures, one_line(row.name, 40).upper()
         if part is None:
             off = row.part is not None and not row.part.enabled
             next_group = "its figures appear with the next group"
-            reason = "it is off: O switches it on" if off else next_group
-            return heading(one_line(row.name, 40).upper(), reason)
-        name = one_line(part.name, 40).upper()
+            return heading(name, "it is off: O switches it on" if off else next_group)
         words = part_words(part, room.width - len(name) - 20)
         if is_constant(part):
             return heading(name, words)
@@ -240,33 +188,31 @@ class RewardsScreen(ConsoleScreen):
         """Show the charts of another part, and the keys that apply to it."""
         event.stop()
         self.refresh_bindings()
-        for chart in self.query("#rewards-charts Section").results(Section):
-            chart.repaint()
+        for section in self.query(Section):
+            section.repaint()
 
     # --- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
+        fault = self.fault
         match action:
             case "change":
-                cursor = self.query_one(ItemList).cursor
-                return reward_edit.may(self.host, str(parameters[0]), cursor)
+                return actions.may_change(self.host, str(parameters[0]), self.part)
             case "edit":
-                return entries.can_edit(self.host)
+                return actions.can_edit(self.host)
             case "copy":
-                return self.fault is not None
+                return fault is not None
             case "fold":
-                fault = self.fault
                 return fault is not None and bool(fault.traceback)
             case "fault_group":
-                fault = self.fault
                 return fault is not None and bool(fault.group_id)
         return super().check_action(action, parameters)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Open the values of the part."""
         event.stop()
-        self.host.push_screen(RewardPartScreen(event.key))
+        self.host.push_screen(RewardPartScreen(event.key, self._window))
 
     def action_window(self) -> None:
         """Switch to the next number of groups."""
@@ -286,19 +232,19 @@ class RewardsScreen(ConsoleScreen):
 
     def action_copy(self) -> None:
         """Copy the fault."""
-        entries.copy_fault(self.host)
+        actions.copy_fault(self.host)
 
     def action_fault_group(self) -> None:
         """Open the group it failed on."""
-        entries.open_group(self.host)
+        actions.open_group(self.host)
 
     def action_change(self, command: str) -> None:
         """Confirm a change of the part under the cursor, then send it."""
-        reward_edit.change(self.host, command, self.query_one(ItemList).cursor)
+        actions.start(self.host, actions.change, command, self.part)
 
     def action_edit(self) -> None:
         """Open the place of the fault, or the hook, in the editor."""
-        entries.edit(self.host)
+        actions.start(self.host, actions.edit)
 
 
 def _same(sequence: Sequence[Digest], other: Sequence[Digest]) -> bool:
@@ -306,5 +252,58 @@ def _same(sequence: Sequence[Digest], other: Sequence[Digest]) -> bool:
     return len(sequence) == len(other) and all(map(is_, sequence, other))
 
 
-def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[ListItem]:
-    return (ListItem(row.name, (row_line(row, width),)) for row in rows)
+class RewardPartScreen(ConsoleScreen):
+    """Groups with the value and the reason of one part for each answer."""
+
+    area: ClassVar[str] = "Reward part"
+    help_text: ClassVar[str] = (
+        "Each block is a group: the value of this part for each answer, the answer's reward and "
+        "the part's reason. ▲ is the winner. ◆ decided it: without this part another answer would "
+        "have won, or several would have tied. Enter opens the group."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("escape", "dismiss", "Back", "rewards.part_leave")
+    )
+
+    def __init__(self, part: str, window: int) -> None:
+        super().__init__()
+        self.part = part
+        self._window = window
+        self._digests = Digests()
+
+    def compose_body(self) -> Iterable[Widget]:
+        yield TextPane(id="part-title")
+        yield ItemList(id="part-groups")
+
+    @property
+    def target_group(self) -> str | None:
+        return self.query_one(ItemList).cursor or None
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what is new, once a second at most."""
+        if dirty.isdisjoint({"*", "clock"}):
+            return
+        state, part = self.session.state, self.part
+        last = self._digests.last(state, self._window)
+        shown = tuple(digest for digest in reversed(last) if part in digest.parts)
+        about = f"{plural(len(shown), 'group')}, newest first" if shown else "in no group now"
+        title = (
+            (" PART  ", "bold $heading"),
+            (one_line(part, 60), "bold"),
+            (f"  {about}", "$muted"),
+        )
+        self.query_one("#part-title", TextPane).show_lines([title])
+
+        def items(width: int) -> Iterable[ListItem]:
+            for digest in shown:
+                group = state.groups[digest.group_id]
+                yield ListItem(digest.group_id, tuple(value_lines(group, digest, part, width)))
+
+        self.query_one(ItemList).show_items(shown, items)
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Open the group."""
+        event.stop()
+        others = list(self.query_one(ItemList).keys)
+        self.host.push_screen(GroupScreen(event.key, others))

@@ -3,49 +3,29 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual import work
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line, plural
-from console.models.reward_whatif import (
-    STEP,
-    WhatIfResult,
-    can_weigh,
-    group_lines,
-    summary_lines,
-    tally,
-    weight_line,
-)
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
+from console.screens.rewards.model import WINDOWS, Digests, find_part
+from console.screens.rewards.text import group_lines, summary_lines, weight_line
+from console.session.app_state import EVERYTHING
 from console.session.command_plans import may_send
+from console.session.what_if import WhatIfResult, can_weigh, tally
 from console.text.format import elapsed
 from console.text.lines import Line
 from console.text.wrap import wrapped
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from core.commands.rewards import weights_of
 from core.events import RewardPart, TrialSummary
-from core.events.rewards import WhatIfChanged
 
-WINDOWS = (100, 500, 20)
-
-
-class WeightList(ItemList):
-    """The parts with their weights."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Type", tooltip="Type a weight to try for this part"),
-    ]
-
-
-class ChangedGroupList(ItemList):
-    """The groups that change most."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Group", tooltip="The group in full"),
-    ]
+STEP = 0.05
 
 
 class RewardsWhatIfScreen(ConsoleScreen):
@@ -55,43 +35,27 @@ class RewardsWhatIfScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "Nothing here changes the rewards until you apply it. Left and right change the weight "
         "under the cursor, Enter asks for a number. The effect is computed at once from the "
-        "stored part values of the groups in view. r re-scores the groups on the proxy in the "
-        "background, for a changed file and for groups that older rewards scored; users still get "
-        "answers, and c cancels it. a writes the weights to the file of the rewards.\n"
+        "stored part values of the groups in view; a changed file, and groups that older rewards "
+        "scored, need to be re-scored on the proxy, while users still get answers.\n"
         "winner flips: another answer has the highest automatic reward than before. dead groups "
         "gained: groups that carry a signal now and then would not. Automatic rewards are compared "
         "in human-rated groups, too; human-rated counts where they pick the human winner. "
         "The groups below change most; Enter opens one."
     )
-    AUTO_FOCUS: ClassVar[str | None] = "WeightList"
+    AUTO_FOCUS: ClassVar[str | None] = "#whatif-parts"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,minus", "step(-1)", "Less", key_display="←", id="whatif.less"),
-        Binding("right,plus", "step(1)", "More", key_display="→", id="whatif.more"),
-        Binding("backspace", "reset", "Undo", id="whatif.reset", tooltip="The weight in use"),
-        Binding(
-            "w",
-            "window",
-            "How many",
-            show=False,
-            id="whatif.window",
-            tooltip="The last 100, 500 or 20",
+        *keys(
+            ("left,minus", "step(-1)", "Less", "whatif.less", "", "←"),
+            ("right,plus", "step(1)", "More", "whatif.more", "", "→"),
+            ("backspace", "reset", "Undo", "whatif.reset", "The weight in use"),
         ),
-        Binding(
-            "r",
-            "rescore",
-            "Re-score",
-            id="rewards.whatif",
-            tooltip="On the proxy, in the background; nothing is sent",
+        *keys(("w", "window", "How many", "whatif.window", "The last 100, 500 or 20"), shown=False),
+        *keys(
+            ("r", "rescore", "Re-score", "rewards.whatif", "In the background; nothing is sent"),
+            ("c", "cancel", "Cancel", "rewards.whatif_stop", "Stop re-scoring"),
+            ("a", "apply", "Apply", "rewards.apply", "Write the weights to the file; asks first"),
+            ("escape", "dismiss", "Back", "whatif.leave"),
         ),
-        Binding("c", "cancel", "Cancel", id="rewards.whatif_stop", tooltip="Stop re-scoring"),
-        Binding(
-            "a",
-            "apply",
-            "Apply",
-            id="rewards.apply",
-            tooltip="Write these weights to the file of the rewards; asks first",
-        ),
-        Binding("escape", "leave", "Back", id="whatif.leave"),
     ]
 
     def __init__(self) -> None:
@@ -104,20 +68,29 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         yield TextPane(id="whatif-head")
-        yield WeightList(id="whatif-parts")
+        yield ItemList(id="whatif-parts", opens=("Type", "Type a weight to try for this part"))
         yield TextPane(id="whatif-sums")
-        yield ChangedGroupList(id="whatif-groups")
+        yield ItemList(id="whatif-groups", opens=("Group", "The group in full"))
+
+    @property
+    def weights(self) -> ItemList:
+        """The parts with their weights."""
+        return self.query_one("#whatif-parts", ItemList)
+
+    @property
+    def changed_groups(self) -> ItemList:
+        """The groups that change most."""
+        return self.query_one("#whatif-groups", ItemList)
 
     @property
     def target_group(self) -> str | None:
         """The group under the cursor, while the list has the focus."""
-        groups = self.query_one(ChangedGroupList)
+        groups = self.changed_groups
         return groups.cursor or None if groups.has_focus else None
 
     @property
     def _part(self) -> RewardPart | None:
-        name = self.query_one(WeightList).cursor
-        return next((part for part in self.session.state.rewards.parts if part.name == name), None)
+        return find_part(self.session.state, self.weights.cursor)
 
     # --- painting -------------------------------------------------------------------------------
 
@@ -125,26 +98,19 @@ class RewardsWhatIfScreen(ConsoleScreen):
         """Paint changes of the rewards at once, new groups once a second."""
         if dirty.isdisjoint({"*", "rewards", "clock"}):
             return
-        state, weights = self.session.state, dict(self._weights)
+        state, weights, rows = self.session.state, dict(self._weights), self.weights
         parts = state.rewards.parts if can_weigh(state) else ()
-        rows = self.query_one(WeightList)
         rows.display = bool(parts)
-        weighed_parts = (parts, tuple(weights.items()))
-        rows.show_items(
-            weighed_parts,
-            lambda width: (
-                ListItem(part.name, (weight_line(part, weights, width),)) for part in parts
-            ),
+        rows.show_rows(
+            parts, lambda part: part.name, lambda part, width: weight_line(part, weights, width)
         )
         if not self._cursor_placed and rows.keys:
             self._cursor_placed = True
             rows.move_to(next((part.name for part in parts if part.enabled and not part.gate), ""))
         summary, missing, source = self._result()
         self.query_one("#whatif-head", TextPane).show_lines([self._head(source)])
-        sums = self.query_one("#whatif-sums", TextPane)
-        sums.show_lines(self._summary(summary, missing))
-        groups = self.query_one(ChangedGroupList)
-        most = summary.most if summary is not None else ()
+        self.query_one("#whatif-sums", TextPane).show_lines(self._summary(summary, missing))
+        groups, most = self.changed_groups, summary.most if summary is not None else ()
         groups.display = bool(most)
         groups.show_head("most", lambda width: ((" changes most", "$muted"),))
         groups.show_items(
@@ -155,38 +121,35 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def _result(self) -> tuple[TrialSummary | None, int, str]:
         """Return the result of the proxy for these weights, else what can be computed here."""
-        known = self.session.state.what_if
-        if known is not None and known.summary is not None and self._is_ours(known):
-            return known.summary, 0, f"{plural(known.summary.groups, 'group')} re-scored"
-        if not can_weigh(self.session.state):
+        state = self.session.state
+        known, rewards, totals = state.what_if, state.rewards, state.totals
+        if known is not None and known.phase == "done" and known.began >= rewards.since:
+            summary = known.summary
+            if summary is not None and dict(known.weights) == self._weights:
+                return summary, 0, f"{plural(summary.groups, 'group')} re-scored"
+        if not can_weigh(state):
             return None, 0, ""
-        key = (self._last, tuple(self._weights.items()), self._newest())
-        if self._cached is None or self._cached[0] != key:
-            self._cached = (key, tally(self.session.state, self._last, self._weights))
-        at_once = self._cached[1]
-        source = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
-        return at_once.summary, at_once.missing, source
-
-    def _newest(self) -> object:
-        """Return values that change with every scored or sent group, or as its parts are read."""
-        totals, rewards = self.session.state.totals, self.session.state.rewards
+        # these change with every scored or sent group, or as its parts are read
         counts = totals.groups, totals.done, totals.rated, self.session.unread_texts.waiting
-        return counts, rewards.version, rewards.parts
-
-    def _is_ours(self, known: WhatIfChanged) -> bool:
-        newer = known.began >= self.session.state.rewards.since
-        return known.phase == "done" and newer and dict(known.weights) == self._weights
+        key = (self._last, tuple(self._weights.items()), counts, rewards.version, rewards.parts)
+        if self._cached is None or self._cached[0] != key:
+            last = [digest.group_id for digest in Digests().last(state, self._last) if digest.parts]
+            groups = [state.groups[group_id] for group_id in last]
+            self._cached = (key, tally(state, groups, self._weights))
+        result = self._cached[1]
+        source = f"{plural(result.summary.groups, 'group')}, from the stored part values"
+        return result.summary, result.missing, source
 
     def _head(self, source: str) -> Line:
-        title: Line = ((" WHAT IF  ", "bold $heading"),)
+        title = (" WHAT IF  ", "bold $heading")
         known = self.session.state.what_if
         if known is not None and known.phase == "doing":
             took = elapsed(max(0.0, self.session.now() - known.began))
-            share = f"{known.done} of {known.total} groups re-scored, {took}"
-            return (*title, (f"◌ {share}", "$engine-booting"))
+            share = f"◌ {known.done} of {known.total} groups re-scored, {took}"
+            return (title, (share, "$engine-booting"))
         if known is not None and known.phase == "failed" and dict(known.weights) == self._weights:
-            return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
-        return (*title, (source, "$muted"))
+            return (title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
+        return (title, (source, "$muted"))
 
     def _summary(self, summary: TrialSummary | None, missing: int) -> list[Line]:
         width, read_only = max(20, self.size.width - 2), self.session.read_only
@@ -194,25 +157,21 @@ class RewardsWhatIfScreen(ConsoleScreen):
             why = "The reward comes only from a hook folder: there are no weights to try. "
             text = why + ("" if read_only else "r re-scores the groups with its newest save.")
             return [((line, "$muted"),) for line in wrapped(text, width)]
+        lines = summary_lines(summary, missing, width, read_only=read_only)
         if not self._weights and summary.compared and not summary.flips and not summary.died:
             hint = "Left and right change a weight; the effect is shown here at once"
-            shown = wrapped(hint, width)
-            return [
-                *(((name, "$muted"),) for name in shown),
-                *summary_lines(summary, missing, width, read_only=read_only)[2:],
-            ]
-        return summary_lines(summary, missing, width, read_only=read_only)
+            lines[:2] = [((line, "$muted"),) for line in wrapped(hint, width)]
+        return lines
 
     # --- weights --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
+        part = self._part if action in ("step", "reset") else None
         match action:
             case "step":
-                part = self._part
                 return part is not None and part.enabled and not part.gate
             case "reset":
-                part = self._part
                 return part is not None and part.name in self._weights
             case "rescore":
                 return may_send(self.session, "rewards.whatif")
@@ -227,54 +186,50 @@ class RewardsWhatIfScreen(ConsoleScreen):
         weight = round(weight, 4)
         if part.share:
             weight = max(0.0, min(1.0, weight))
-        if abs(weight - part.weight) < 1e-9:
-            self._weights.pop(part.name, None)
-        else:
+        self._weights.pop(part.name, None)
+        if abs(weight - part.weight) >= 1e-9:
             self._weights[part.name] = weight
-        self.update_view(frozenset({"*"}))
+        self.update_view(EVERYTHING)
 
     def action_step(self, direction: int) -> None:
         """Change the weight under the cursor by one step."""
-        part = self._part
-        if part is not None:
+        if (part := self._part) is not None:
             self._try(part, self._weights.get(part.name, part.weight) + direction * STEP)
 
     def action_reset(self) -> None:
         """Restore the weight in use."""
-        part = self._part
-        if part is not None:
+        if (part := self._part) is not None:
             self._try(part, part.weight)
 
     def action_window(self) -> None:
         """Switch to the next number of groups."""
         self._last = WINDOWS[(WINDOWS.index(self._last) + 1) % len(WINDOWS)]
-        self.update_view(frozenset({"*"}))
+        self.update_view(EVERYTHING)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
         """Ask for a weight, or open the group."""
         event.stop()
-        if self.query_one(WeightList).has_focus:
-            self.run_worker(self._type(), group="question", exclusive=True, exit_on_error=False)
+        if self.weights.has_focus:
+            self._type()
         else:
-            self.host.push_screen(
-                GroupScreen(event.key, list(self.query_one(ChangedGroupList).keys))
-            )
+            self.host.push_screen(GroupScreen(event.key, list(self.changed_groups.keys)))
 
+    @work(group="question", exclusive=True, exit_on_error=False)
     async def _type(self) -> None:
         part = self._part
         if part is None or part.gate or not part.enabled:
             return
-        name = one_line(part.name, 40)
+        title = f"Try a weight for {one_line(part.name, 40)}"
         now = f"{self._weights.get(part.name, part.weight):g}"
-        answer = await self.host.ask(f"Try a weight for {name}", "This changes nothing yet.", now)
+        answer = await self.host.ask(title, "This changes nothing yet.", now)
         if answer is None:
             return
         try:
             (weight,) = weights_of([f"weight={answer}"]).values()
         except UsageError:
             self.host.say(f"{one_line(answer, 40)} is not a weight", "error")
-            return
-        self._try(part, weight)
+        else:
+            self._try(part, weight)
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -283,21 +238,15 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def action_rescore(self) -> None:
         """Re-score the groups on the proxy."""
-        work = self.host.send_command(
-            "rewards.whatif", weights=self._weight_args(), last=self._last
-        )
-        self.run_worker(work, group="command", exit_on_error=False)
+        self.host.run_command("rewards.whatif", weights=self._weight_args(), last=self._last)
 
     def action_cancel(self) -> None:
         """Cancel the re-scoring."""
-        work = self.host.send_command("rewards.whatif_stop")
-        self.run_worker(work, group="command", exit_on_error=False)
+        self.host.run_command("rewards.whatif_stop")
 
-    def action_apply(self) -> None:
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_apply(self) -> None:
         """Confirm, then write the weights."""
-        self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
-
-    async def _apply(self) -> None:
         weights = self._weight_args()
         body = (
             f"{', '.join(one_line(weight, 40) for weight in weights)}. "
@@ -306,12 +255,6 @@ class RewardsWhatIfScreen(ConsoleScreen):
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return
-        if await self.host.send_command(
-            "rewards.apply", weights=weights
-        ):  # otherwise they can be applied again
-            self._weights.clear()
-            self.update_view(frozenset({"*"}))
-
-    def action_leave(self) -> None:
-        """Go back to the rewards."""
-        self.dismiss()
+        if await self.host.send_command("rewards.apply", weights=weights):
+            self._weights.clear()  # after a refusal they can be applied again
+            self.update_view(EVERYTHING)

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from console.models.reward_figures import Point
 from console.models.reward_trend import reward_trend
 from console.session.app_state import Session
-from console.text.format import duration, figure, number
+from console.session.server_facts import step_reward
+from console.text.format import duration, figure, number, share_text
 from console.text.sections import Room, heading, lines
+from console.ui.curve import Point, curve, latest
 from console.ui.plot import sparkline
-from console.views.chart import curve, latest
-from console.views.step_table import reward_of, share_of
 from core.state import RunPoint, Server
 
 
@@ -24,7 +23,7 @@ def reward_points(server: Server) -> list[Point]:
 
     Human ratings are separate points.
     """
-    figures = ((step, *reward_of(step)) for step in server.steps)
+    figures = ((step, *step_reward(step)) for step in server.steps)
     return [
         Point(
             stats.step,
@@ -134,7 +133,7 @@ def _update(server: Server) -> Content:
         pieces += [("KL ", "$muted"), (figure(step.update["kl"]), "bold")]
     if step is not None and (share := step.update.get("no_signal_share")) is not None:
         pieces += [("  no signal " if pieces else "no signal ", "$muted")]
-        pieces += [(share_of(share), f"bold {_share_tone(share)}")]
+        pieces += [(share_text(share), f"bold {_share_tone(share)}")]
     return Content.assemble(*pieces)
 
 
@@ -144,12 +143,12 @@ def _share_tone(share: float) -> str:
 
 _LEARNED = (
     ("kl", "KL", figure),
-    ("no_signal_share", "no signal", share_of),
+    ("no_signal_share", "no signal", share_text),
     ("step_seconds", "took", duration),
     ("sync_seconds", "sync", duration),
     ("entropy", "entropy", figure),
     ("response_tokens", "length", figure),
-    ("clip_fraction", "clip", share_of),
+    ("clip_fraction", "clip", share_text),
     ("grad_norm", "grad", figure),
 )
 _SPARKS = 10

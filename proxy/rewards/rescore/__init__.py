@@ -1,6 +1,6 @@
 """The re-scorer: what other rewards would have given groups that were already scored.
 
-The what-if of a proxy and `reward-test` use it alike. `cases` reads groups from a journal or a
+The what-if of a proxy and `rewards test` use it alike. `cases` reads groups from a journal or a
 file, `rescorer` scores them with rewards of its own choice, and `results` compares the rewards
 before and after. Nothing is sent, and the rewards in use do not change:
 

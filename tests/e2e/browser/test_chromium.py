@@ -75,7 +75,7 @@ async def test_a_person_rates_in_chromium(tmp_path: Path) -> None:
         await rewarded(one, shown, shown.answers[2])
 
         assert "anna (rater)" in await page.evaluate("document.title")
-        await one.run("token", "revoke", "anna")
+        await one.run("tokens", "revoke", "anna")
         await said(page, "document.getElementById('said').innerText", "expired or revoked")
         await page.open(await one.link("viewer", "vera"))
         await said(page, "document.title", "vera (viewer)")

@@ -33,7 +33,7 @@ class Site:
 
     async def link(self, role: str, name: str, *more: str) -> str:
         """Return a new link."""
-        done = await self.run("--json", "web", "--link", role, "--name", name, *more)
+        done = await self.run("--json", "run", "web", "--link", role, "--name", name, *more)
         return str(json.loads(done)["link"])
 
     async def run(self, *args: str) -> str:
@@ -47,7 +47,7 @@ class Site:
 
     async def consoles(self) -> list[dict[str, Any]]:
         """Return the open consoles as the operator sees them."""
-        rows: list[dict[str, Any]] = json.loads(await self.run("web", "--list", "--json"))[
+        rows: list[dict[str, Any]] = json.loads(await self.run("run", "web", "--list", "--json"))[
             "consoles"
         ]
         return rows
@@ -135,7 +135,7 @@ async def test_links_and_pages_of_others_open_nothing(tmp_path: Path) -> None:
                 assert (await browser.get(f"{browser.origin}{path}static/js/textual.js"))[0] == 200
                 assert (await browser.get(f"{browser.origin}{path}pages/enter.js"))[0] == 200
             assert (await browser.get(f"{browser.page}consoles"))[0] == 401
-            await one.run("token", "revoke", "vera")
+            await one.run("tokens", "revoke", "vera")
             status, text = await browser.get(browser.page)
             assert (status, "wrong, expired or revoked" in text) == (401, True)
             assert await refused(browser, browser.origin) == 401
@@ -176,7 +176,7 @@ async def test_a_viewer_acts_by_no_route_and_a_revoked_link_closes_its_console(
                 assert (status, "All consoles are in use: at most 1" in text) == (503, True)
                 await second.connect()  # the page was opened earlier
                 assert await second.closed() == full(1).code
-            await one.run("token", "revoke", "vera")
+            await one.run("tokens", "revoke", "vera")
             assert await browser.closed() == BAD_LINK.code
         await asyncio.to_thread(until, "its process ends", lambda: not consoles_of(one), 20)
         assert one.stack.state().totals.rated == 0

@@ -5,10 +5,10 @@ from typing import Any
 
 from console.models.available_commands import available_commands, save_name
 from console.screens.dialogs.confirm import ConfirmScreen
+from console.screens.engine.widgets import CheckpointPanel
 from console.screens.run_command import run_available
 from console.session.app_state import Session
 from console.shell.palette import entries
-from console.widgets.checkpoints import CheckpointPanel
 from core.commands.plan_engines import prune_loss, restore_loss
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
 from core.state import Server, State

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.screens.engine import EngineScreen
+from console.screens.engine.screen import EngineScreen
 from core.control_payloads import HardwareFacts, ServerDetails
 from core.events import Checkpoint, CheckpointsListed
 from core.state import State
@@ -71,7 +71,7 @@ async def test_the_speed_of_a_look_has_a_line_while_there_is_one() -> None:
         assert "speed     1,234 tokens/s, sampling" in console.text()
         link.looks["embedded"] = ServerDetails(server="embedded", at=NOW, hardware=CARD)
         screen: Any = console.app.screen
-        screen._read()
+        screen.read()
         await console.until(lambda: "look  " not in console.text())
 
 
@@ -86,7 +86,7 @@ async def test_a_server_without_checkpoints_is_not_asked() -> None:
     link = link_with(CARD, state_of(*sample_events()))
     async with run_console(link=link, at="engine") as console:
         assert isinstance(console.app.screen, EngineScreen)
-        console.app.screen._read()
+        console.app.screen.read()
         await console.settle()
         assert link.looked == []
         assert "H100" not in console.text()
@@ -99,14 +99,14 @@ async def test_new_figures_replace_the_old_ones_and_a_failure_keeps_them() -> No
         screen: Any = console.app.screen
         newer = msgspec.structs.replace(CARD, memory_used=30_000_000_000)
         link.looks["embedded"] = ServerDetails(server="embedded", at=NOW, hardware=newer)
-        screen._read()
+        screen.read()
         await console.until(lambda: "30.0 of" in console.text())
 
         async def refuse(server: str) -> ServerDetails:
             raise AjetError("no answer")
 
         link.server_details = refuse  # type: ignore[method-assign]  # fails from here on
-        screen._read()
+        screen.read()
         await console.settle()
         assert "30.0 of" in console.text()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from console.screens.engine import ServerPanel
-from console.views.step_table import step_table
+from console.screens.engine.steps import step_table
+from console.screens.engine.widgets import ServerPanel
 from console.views.timeline import step_seconds, sync_seconds
 from core.commands.plan_engines import stop_loss
 from core.events import EngineChanged, EngineLost, Event, PoolChanged, UpdateDone

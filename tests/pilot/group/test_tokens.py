@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from rich.cells import cell_len
 
-from console.screens.tokens import TokensScreen
+from console.screens.tokens.screen import TokensScreen
+from console.screens.tokens.text import head_line, token_lines
 from console.text.lines import Line
-from console.views.tokens import head_line, token_lines
 from core.control_payloads import EpisodeTokens, Token, TokenCall
 from tests.support.console import (
     HOSTILE,

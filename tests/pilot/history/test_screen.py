@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from console.models.history.past import PastError, past_command
-from console.screens.history.compare import CompareRunsScreen
+from console.screens.history.model import PastError, past_command
+from console.screens.history.screen import CompareRunsScreen
 from core.events import EngineChanged, RunNamed, RunNoted
 from core.journal.writer import Journal
 from core.state import State
@@ -122,14 +122,14 @@ async def test_enter_opens_a_replay_of_the_run_on_the_terminal(
         said.append(notice)
         return len(commands) - 1
 
-    monkeypatch.setattr("console.screens.history.actions.run_program", run_program)
+    monkeypatch.setattr("console.screens.history.screen.run_program", run_program)
     async with run_console(three_runs(), at="history") as console:
         await console.press("enter")
         await console.until(lambda: "is in the home of the proxy" in notices(console))
         console.session.journal = path
         await console.press("end", "enter")
         await console.until(lambda: commands)
-        assert commands[0][3:5] == ["replay", str(path)]
+        assert commands[0][3:6] == ["journal", "replay", str(path)]
         place = commands[0].index("--history")
         assert commands[0][place + 1] == "1"
         run = console.session.state.engine_runs.runs[0]

@@ -9,14 +9,14 @@ from textual.widgets import Input, TextArea
 
 from ajet_swarm.job.schema import BATCH, LEARNING_RATE
 from ajet_swarm.job.tree import dump_job, get, load_job, put
-from console.screens.engine import EngineScreen
-from console.screens.job import JobScreen
-from console.screens.server_detail import ServerDetailScreen, episode_loss
+from console.screens.engine.inside import InsideScreen
+from console.screens.engine.job import JobScreen
+from console.screens.engine.panel import server_panel, work_lines
+from console.screens.engine.screen import EngineScreen
+from console.screens.engine.text import episode_loss
 from console.session.app_state import Session
 from console.shell.palette import entries
 from console.text.sections import Room
-from console.views.engine import server_panel
-from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
 from core.jobs import default_job, hand_job
@@ -334,7 +334,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
             )
         ]
         await console.press("escape")
-        assert not isinstance(console.app.screen, ServerDetailScreen)
+        assert not isinstance(console.app.screen, InsideScreen)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -356,7 +356,7 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
         assert " 5 i " in result or read_only
         await console.press("a")
         await console.settle()
-        assert isinstance(console.app.screen, ServerDetailScreen)
+        assert isinstance(console.app.screen, InsideScreen)
         assert console.app.screen.target_server == "embedded"
         assert "e-dead" in console.text()
         await console.press("escape")

@@ -10,8 +10,8 @@ import pytest
 from textual.widgets import Input
 
 from console.models.screen_registry import SCREENS
-from console.widgets.dataset_picker import DatasetPicker
-from console.widgets.dataset_preview import DatasetPreview
+from console.screens.mock.picker import DatasetPicker
+from console.screens.mock.preview import DatasetPreview
 from core.events import MockFinished, MockStarted
 from tests.support.console import NOW, FakeProcessManager, run_console, state_of
 
@@ -126,7 +126,7 @@ def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 async def test_a_start_waits_for_the_preview_of_its_dataset(
     tmp_path: Path, may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 600.0)
+    monkeypatch.setattr("console.screens.mock.screen._PREVIEW_SECONDS", 600.0)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"query": "What is red?"}\n')
     processes = FakeProcessManager()
@@ -152,7 +152,7 @@ async def test_a_start_waits_for_the_preview_of_its_dataset(
 async def test_a_run_starts_after_the_preview_timeout(
     may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 0.1)
+    monkeypatch.setattr("console.screens.mock.screen._PREVIEW_SECONDS", 0.1)
     processes = FakeProcessManager()
     async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
         console.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"

@@ -9,7 +9,7 @@ from textual.widgets import Input
 from console.models.available_commands import available_commands
 from console.models.screen_registry import SCREENS
 from console.screens.run_command import run_available
-from console.widgets.dataset_results import ResultList
+from console.widgets.item_list import ItemList
 from core.events import (
     AlertRaised,
     GroupOpened,
@@ -257,7 +257,7 @@ async def test_enter_on_a_row_opens_its_group() -> None:
 async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
     events = [STARTED, *(row(number) for number in range(1, 6))]
     async with run_console(state_of(*events), places=PLACES, at="mock") as console:
-        results = console.app.screen.query_one(ResultList)
+        results = console.app.screen.query_one("#mock-results", ItemList)
         await console.press("down", "down")
         assert results.cursor.startswith("r3 ")
         for number in range(6, 60):

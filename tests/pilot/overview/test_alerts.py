@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for, alerts_by_urgency
-from console.screens.engine import EngineScreen
+from console.screens.engine.inside import InsideScreen
+from console.screens.engine.screen import EngineScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
 from console.screens.overview.text import alert_lines
 from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
-from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import Session
 from console.shell.palette import ConsoleCommands
 from console.widgets.item_list import ItemList
@@ -102,7 +102,7 @@ async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
     alert = AlertRaised(key="taken:embedded", alert_kind="taken", cause="taken", groups=("g0901",))
     async with run_console(raised(alert)) as console:
         await console.press("a")
-        assert isinstance(console.app.screen, ServerDetailScreen)
+        assert isinstance(console.app.screen, InsideScreen)
 
 
 async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() -> None:

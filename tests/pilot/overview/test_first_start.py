@@ -8,8 +8,8 @@ from textual.widgets import Input
 from ajet_swarm.job.schema import MODEL, REQUIRED
 from ajet_swarm.job.tree import dump_job, get, load_job
 from console.screens.dialogs.confirm import ConfirmScreen
-from console.screens.engine import EngineScreen
-from console.screens.job import JobScreen
+from console.screens.engine.job import JobScreen
+from console.screens.engine.screen import EngineScreen
 from core.control_payloads import JobInfo
 from core.events import EngineChanged, JobSent
 from core.jobs import default_job, server_hand_job, server_job

@@ -9,10 +9,10 @@ from console.app import SETUP_FOLLOWS
 from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
 from console.clients import installed
-from console.screens.first_steps import FirstStepsScreen
+from console.screens.first_steps.screen import FirstStepsScreen
+from console.screens.first_steps.widgets import FirstSteps
 from console.screens.overview.widgets import RecentGroups
 from console.session.app_state import EVERYTHING
-from console.widgets.first_steps import FirstSteps
 from core.events import EngineChanged, ProxyStarted
 from core.runtime.home import Home
 from core.settings import Settings
@@ -185,7 +185,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(installed.shutil, "which", lambda name: name if name == "claude" else None)
-    monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
+    monkeypatch.setattr("console.screens.first_steps.widgets.window_of", lambda *_: 512)
     async with run_console(fresh(), processes=FakeProcessManager()) as console:
         await console.shows("v  Copy the settings of Claude Code")
         await console.press("v")

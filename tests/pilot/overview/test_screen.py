@@ -7,20 +7,20 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ajet_swarm.common.errors import AjetError
-from console.models.reward_figures import Digests, Point, figures
+from console.screens.engine.steps import step_table, with_curves
 from console.screens.group.screen import GroupScreen
 from console.screens.overview.sections import PARTS, engines, mock, pace
 from console.screens.overview.text import group_line, head_line
 from console.screens.overview.widgets import RecentGroups
+from console.screens.rewards.model import Digests, figures
 from console.session.app_state import Session
 from console.session.logs import SOURCES
 from console.text.lines import line_width
 from console.text.sections import Room
 from console.text.server_color import server_colors
-from console.views import chart
+from console.ui import curve as chart
+from console.ui.curve import Point
 from console.views.rewards.curve import rewards
-from console.views.step_curves import with_curves
-from console.views.step_table import step_table
 from core.events import (
     AlertRaised,
     EngineChanged,

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.screens.probes import ProbeList, ProbesScreen
+from console.screens.progress.tries import ProbesScreen
+from console.widgets.item_list import ItemList
 from core.events import Event, TryAnswered, TryAsked
 from tests.support.console import (
     HOSTILE,
@@ -81,7 +82,7 @@ async def test_several_prompts_can_be_sent_in_a_row() -> None:
         for text in ("one", "two"):
             await console.press(*text, "enter")
             assert console.link.commands[-1][1]["prompt"] == text
-            assert isinstance(console.app.focused, ProbeList)
+            assert isinstance(console.app.focused, ItemList)
             await console.press("r")
             assert console.link.commands[-1][1]["prompt"] == "Capital of France?"
             await console.press("p")

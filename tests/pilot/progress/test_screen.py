@@ -2,7 +2,7 @@
 
 from textual.widgets import Static
 
-from console.screens.progress.prompt import ProbePromptScreen
+from console.screens.progress.screen import ProbePromptScreen
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
 from core.events import (

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from console.screens.group.screen import GroupScreen
-from console.screens.rewards.part import RewardPartScreen
+from console.screens.rewards.screen import RewardPartScreen
 from console.shell.palette import entries
 from console.widgets.item_list import ItemList
 from core.events import CandidateScore, Event, GroupScored, Part, RewardsChanged, ScoringAbstained

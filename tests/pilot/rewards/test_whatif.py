@@ -9,7 +9,8 @@ from textual.widgets import Input
 from ajet_swarm.common.errors import AjetError
 from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.rewards.whatif import ChangedGroupList, RewardsWhatIfScreen, WeightList
+from console.screens.rewards.whatif import RewardsWhatIfScreen
+from console.widgets.item_list import ItemList
 from core.events import (
     Event,
     GroupSealed,
@@ -76,7 +77,9 @@ async def test_another_weight_shows_its_effect_at_once_and_enter_opens_a_changed
         await opened(console)
         assert "WHAT IF  10 groups, from the stored part values" in console.text()
         assert "mean 0.47 to 0.47" in console.text()
-        assert console.app.screen.query_one(WeightList).cursor == "left"  # not the gate above it
+        assert (
+            console.app.screen.query_one("#whatif-parts", ItemList).cursor == "left"
+        )  # not the gate above it
         await typed(console, "0")
         text = console.text()
         assert "0.5  to 0" in text
@@ -89,7 +92,7 @@ async def test_another_weight_shows_its_effect_at_once_and_enter_opens_a_changed
         assert "winner flips" not in console.text()
         await typed(console, "0")
         await console.press("tab")
-        assert console.app.screen.query_one(ChangedGroupList).has_focus
+        assert console.app.screen.query_one("#whatif-groups", ItemList).has_focus
         assert getattr(console.app.screen, "target_group", None) == "g0001"
         assert "winner 1 to 2" in console.text()
         await console.press("enter")
@@ -107,7 +110,7 @@ async def test_a_vote_against_the_rewards_is_no_flip() -> None:
         await opened(console)
         assert "mean 0.45 to 0.45" in console.text()
         assert "human-rated: the same winner in 0 of 1" in console.text()
-        assert not console.app.screen.query_one(ChangedGroupList).keys
+        assert not console.app.screen.query_one("#whatif-groups", ItemList).keys
         await typed(console, "0")
         text = console.text()
         assert "winner flips 1 of 1 group" in text

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
+from console.screens.engine.text import table_head, table_row
 from console.screens.servers import ServersScreen
 from console.shell.palette import entries
-from console.views.servers import table_head, table_row
 from core.commands import COMMANDS
 from core.control_payloads import EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import (
@@ -128,7 +128,7 @@ async def test_the_details_show_everything_the_server_reports() -> None:
     async with run_console(link=link, size=(110, 60), at="servers") as console:
         screen = console.app.screen
         assert isinstance(screen, ServersScreen)
-        screen._read()
+        screen.read()
         await until(console, lambda: bool(link.looked))
         shown = console.text()
         for word in (
@@ -142,7 +142,7 @@ async def test_the_details_show_everything_the_server_reports() -> None:
             "trainer-a",
             "agreed to sync",
             "3 held, 5 free",
-            "idle 3m50 / 4m00",
+            "3m50 / 4m00",
             "task-7",
             "all equal",
             "/srv/run",
@@ -189,7 +189,7 @@ async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -
     async with run_console(link=link, size=size, at="servers") as console:
         screen = console.app.screen
         assert isinstance(screen, ServersScreen)
-        screen._read()
+        screen.read()
         await until(console, lambda: bool(link.looked))
         assert "\x1b" not in console.text()
 

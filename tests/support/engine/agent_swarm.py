@@ -264,7 +264,7 @@ async def _main(args: argparse.Namespace) -> int:
 def _proxy(args: argparse.Namespace, swarm_url: str) -> subprocess.Popen[bytes]:
     home = args.home or Path(tempfile.mkdtemp(prefix="agent-swarm-"))
     hooks = prepare(home)
-    command = [sys.executable, "-m", "console", "proxy", "--home", str(home)]
+    command = [sys.executable, "-m", "console", "run", "proxy", "--home", str(home)]
     command += ["--swarm-url", swarm_url, "--port", str(args.proxy), "--hooks", str(hooks)]
     if args.key:
         command += ["--api-key", args.key]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from console.models.reward_figures import reward_of
+from console.screens.rewards.model import reward_of
 from core.events import CandidateScore, Event, GroupScored, Part, ProxyStarted, RewardsChanged
 from core.state import State
 from tests.support.sample import NOW, group_events, state_of

@@ -20,7 +20,7 @@ class Browser:
     """One browser window.
 
     Args:
-        link: What `ajet-console web --link` prints.
+        link: What `ajet-console run web --link` prints.
     """
 
     def __init__(self, link: str, columns: int = 100, rows: int = 30) -> None:

@@ -128,6 +128,18 @@ def test_a_missing_endpoint_and_a_missing_reward_are_reported(endpoint: Endpoint
     assert "no reward: item item has no number in its `answer`" in done.stderr
 
 
+def test_a_row_without_a_task_is_refused_before_the_agent_runs(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"task": "3 + 4?", "answer": "7"}\n')
+    flags = ("--item", "0", "--base-url", endpoint.url, "--api-key", "secret")
+    done = run(*flags, DATASET=str(rows))
+    assert done.returncode == 1
+    assert "has no `query` or `question`" in done.stderr
+    assert endpoint.requests == []
+
+
 def test_an_agent_that_starts_while_the_script_exits_is_killed() -> None:
     program = textwrap.dedent(
         """

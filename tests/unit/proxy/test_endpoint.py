@@ -217,7 +217,7 @@ async def test_a_request_for_a_stopped_engine_names_its_state(
         error = answer.json()["error"]
         assert error["type"] == "Service Unavailable"
         assert error["message"].startswith("The engine is OFFLINE: ")
-        assert "`ajet-console engine-start`" in error["message"]
+        assert "`ajet-console engine start`" in error["message"]
         assert "busy" not in error["message"]
         streamed = await client.post(CHAT, json={**HELLO, "stream": True})
         assert (streamed.status_code, streamed.json()["error"]) == (503, error)

@@ -18,7 +18,7 @@ LIMIT = 60.0
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("which", ["console", "replay"])
+@pytest.mark.parametrize("which", ["console", "journal", "replay"])
 def test_the_console_exits_when_its_terminal_closes_without_a_signal(
     which: str, tmp_path: Path
 ) -> None:
@@ -29,7 +29,7 @@ def test_the_console_exits_when_its_terminal_closes_without_a_signal(
         for seq, event in enumerate(group_events(1), 1):
             journal.append(stamp(event, seq))
         journal.close()
-        args = ["replay", str(journal.path)]
+        args = ["journal", "replay", str(journal.path)]
     with Terminal(args, environment) as terminal:
         terminal.expect("Quit")
         terminal.hang_up()

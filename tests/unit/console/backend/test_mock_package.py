@@ -59,7 +59,7 @@ def test_the_mock_command_first_warns_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _install_pypi_mock(tmp_path, monkeypatch)
-    assert main(["mock"]) == 1  # there is no proxy to ask
+    assert main(["run", "mock"]) == 1  # there is no proxy to ask
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("ajet-console: warning: PyPI's package `mock` 5.2.0")
     assert REMEDY in first

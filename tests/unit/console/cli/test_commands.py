@@ -171,16 +171,19 @@ def two_groups(proxied: World) -> World:
     ("argv", "order"),
     [
         (["accept", "g1"], ("group.accept", {"group_id": "g1"})),
-        (["accept-all"], ("rating.accept_all", {})),
-        (["accept-all", "--yes", "--server", "gpu"], ("rating.accept_all", {"server": "gpu"})),
+        (["rating", "accept-all"], ("rating.accept_all", {})),
         (
-            ["abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
+            ["rating", "accept-all", "--yes", "--server", "gpu"],
+            ("rating.accept_all", {"server": "gpu"}),
+        ),
+        (
+            ["rating", "abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
             ("rating.abort_all", {"server": "gpu", "reason": "debugging"}),
         ),
-        (["mode", "hold"], ("rating.mode", {"mode": "hold"})),
-        (["mock-stop"], ("mock.stop", {})),
-        (["engine-start", "--preset", "hand"], ("engine.start", {"preset": "hand"})),
-        (["engine-stop", "--server", "gpu", "--yes"], ("engine.stop", {"server": "gpu"})),
+        (["rating", "mode", "hold"], ("rating.mode", {"mode": "hold"})),
+        (["mock", "stop"], ("mock.stop", {})),
+        (["engine", "start", "--preset", "hand"], ("engine.start", {"preset": "hand"})),
+        (["engine", "stop", "--server", "gpu", "--yes"], ("engine.stop", {"server": "gpu"})),
         (
             ["abort", "g1", "--yes", "--reason", "debugging"],
             ("group.abort", {"group_id": "g1", "reason": "debugging"}),
@@ -211,14 +214,14 @@ def test_a_command_goes_to_the_proxy_of_the_home(
 
 
 def test_a_leased_group_is_rated_from_the_same_command_line(proxied: World) -> None:
-    assert main(["lease", "g1"]) == 0
+    assert main(["group", "lease", "g1"]) == 0
     assert main(["rate", "g1", "2"]) == 0
     lease, vote = (args for _, args in proxied.orders)
     assert lease["holder"] == vote["holder"] != ""
 
 
 def test_abort_all_needs_confirmation(cli: Cli, two_groups: World) -> None:
-    assert "1 group without a rating, 4 episodes" in cli.refused("abort-all")
+    assert "1 group without a rating, 4 episodes" in cli.refused("rating", "abort-all")
     assert two_groups.orders == []
 
 
@@ -227,7 +230,7 @@ def test_accept_all_on_a_terminal_shows_the_number_and_asks(
     cli: Cli, answer: str, sent: int, two_groups: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", TerminalText(answer))
-    shown = cli.err("accept-all", code=1 - sent)
+    shown = cli.err("rating", "accept-all", code=1 - sent)
     assert "rewards of 2 groups waiting for a rating (1 rated" in shown
     assert len(two_groups.orders) == sent
 
@@ -257,16 +260,16 @@ def test_the_mock_user_asks_while_training_is_paused(
     proxied.state.progress["gpu"] = Progress(paused="paused by the operator")
     if answer is not None:
         monkeypatch.setattr(sys, "stdin", TerminalText(answer))
-    out, err = cli.run("mock", *words, code=code)
+    out, err = cli.run("run", "mock", *words, code=code)
     assert bool(runs) == started
     if words != ["--yes"]:
         assert "the training on its rows, which a later start does not repeat" in out + err
     if not words:
         assert "training on gpu is paused by the operator" in err
     if code == 2:
-        assert "Add --yes to do it, or resume it first: `ajet-console progress-resume" in err
+        assert "Add --yes to do it, or resume it first: `ajet-console progress resume" in err
     proxied.state.progress["gpu"].paused = ""
-    cli("mock")
+    cli("run", "mock")
 
 
 def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> None:
@@ -305,7 +308,7 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(cli: Cli, proxied: World) 
     pool = PoolChanged(running=5, running_others=3, other_clients=("a", "b"), completed_tasks=2)
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", pool=pool)
     proxied.state.groups["g1"] = _group()
-    shown = cli.refused("engine-stop")
+    shown = cli.refused("engine", "stop")
     assert "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost." in shown
     assert "The pool of this step is discarded: 2 tasks." in shown
     assert "1 open group of yours is given up, 1 of them unrated." in shown
@@ -314,20 +317,20 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(cli: Cli, proxied: World) 
 
 def test_an_engine_is_started_and_stopped_without_a_proxy(cli: Cli, world: World) -> None:
     server = ["--swarm-url", f"gpu={world.url}"]
-    cli("engine-start", *server, "--preset", "hand", "--no-wait")
+    cli("engine", "start", *server, "--preset", "hand", "--no-wait")
     assert "train_batch_size: 1" in world.jobs[0]
-    assert "BOOTING, not OFFLINE" in cli.failed("engine-start", *server, "--preset", "hand")
-    assert "BOOTING already" in cli.out("engine-start", *server)
-    cli("engine-stop", *server, code=2)
+    assert "BOOTING, not OFFLINE" in cli.failed("engine", "start", *server, "--preset", "hand")
+    assert "BOOTING already" in cli.out("engine", "start", *server)
+    cli("engine", "stop", *server, code=2)
     assert world.engine == "BOOTING"
-    cli("engine-stop", *server, "--yes")
+    cli("engine", "stop", *server, "--yes")
     assert world.engine == "OFFLINE"
 
 
 def test_the_embedded_engine_of_the_home_is_found(world: World, home: Home) -> None:
     with Role(home, "engine") as role:
         role.publish(url=world.url)
-        assert main(["engine-start", "--no-wait"]) == 0
+        assert main(["engine", "start", "--no-wait"]) == 0
     assert world.engine == "BOOTING"
 
 

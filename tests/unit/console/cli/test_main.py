@@ -26,9 +26,28 @@ from tests.support.sample import group_events, state_of
 _ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.parametrize("flag", ["", "engine", "proxy", "mock", "replay", "status"])
-def test_each_help_has_an_example(cli: Cli, flag: str) -> None:
-    assert f"Example: ajet-console {flag}" in cli.out(*([flag] if flag else []), "--help")
+@pytest.mark.parametrize("verb", ["", "run engine", "run proxy", "run mock", "status"])
+def test_each_help_has_an_example(cli: Cli, verb: str) -> None:
+    assert f"Example: ajet-console {verb}" in cli.out(*verb.split(), "--help")
+
+
+@pytest.mark.parametrize(
+    ("line", "now"),
+    [
+        ("engine-start --yes", "engine start"),
+        ("engine --port 10086", "run engine"),
+        ("mock questions.jsonl", "run mock"),
+        ("proxy", "run proxy"),
+        ("tokens 3f5bc3c9", "engine tokens"),
+        ("unrate 3f2a", "group unrate"),
+        ("pin 3f2a", "group pin"),
+        ("token list", "tokens"),
+        ("reward-test", "rewards test"),
+        ("replay", "journal replay"),
+    ],
+)
+def test_a_former_name_answers_with_the_present_one(cli: Cli, line: str, now: str) -> None:
+    assert f": now: {now}. See" in cli.refused(*line.split())
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -59,8 +78,8 @@ def test_version(cli: Cli) -> None:
         ["nonsense"],
         ["--nonsense"],
         ["status", "--nonsense"],
-        ["mode", "sometimes"],
-        ["proxy", "--port", "many"],
+        ["rating", "mode", "sometimes"],
+        ["run", "proxy", "--port", "many"],
         ["abort"],
         ["rate"],
         ["rate", "g1"],
@@ -69,18 +88,18 @@ def test_version(cli: Cli) -> None:
         ["rate", "g1", "1", "--tie"],
         ["rate", "g1", "1", "--scores", "1", "0"],
         ["rate", "g1", "--tie", "--bad"],
-        ["mock", "--concurrency", "0"],
-        ["mock", "--base-url", "localhost"],
-        ["proxy", "--port", "99999"],
-        ["proxy", "--swarm-url", "nonsense"],
+        ["run", "mock", "--concurrency", "0"],
+        ["run", "mock", "--base-url", "localhost"],
+        ["run", "proxy", "--port", "99999"],
+        ["run", "proxy", "--swarm-url", "nonsense"],
         ["--swarm-url", "ftp://x"],
         ["--attach", "localhost:8000"],
         ["--port", "8001", "status"],
         ["--port", "0", "status"],
         ["accept", "g1", "--url", "localhost:8000"],
         ["accept", "g1", "--url", "http://127.0.0.1:9", "--token-file", "/no/such/file"],
-        ["engine-start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
-        ["engine", "--host", "0.0.0.0"],
+        ["engine", "start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
+        ["run", "engine", "--host", "0.0.0.0"],
     ],
     ids=" ".join,
 )
@@ -96,12 +115,12 @@ def test_wrong_use_exits_with_2_and_one_message(cli: Cli, argv: list[str], home:
     [
         ["accept", "g1"],
         ["rate", "g1", "2"],
-        ["mode", "hold"],
+        ["rating", "mode", "hold"],
         ["abort", "g1", "--yes"],
-        ["mock"],
-        ["mock-pause"],
-        ["engine-start", "--swarm-url", "http://127.0.0.1:9"],
-        ["engine-stop", "--yes", "--swarm-url", "http://127.0.0.1:9"],
+        ["run", "mock"],
+        ["mock", "pause"],
+        ["engine", "start", "--swarm-url", "http://127.0.0.1:9"],
+        ["engine", "stop", "--yes", "--swarm-url", "http://127.0.0.1:9"],
         ["status", "--url", "http://127.0.0.1:9"],
     ],
     ids=" ".join,
@@ -111,20 +130,20 @@ def test_without_a_proxy_the_exit_code_is_1_with_advice(
 ) -> None:
     shown = cli.failed(*argv)
     assert shown.startswith("ajet-console: ")
-    if argv[0] == "engine-start":
-        assert not missing(shown, "no engine answers", "`ajet-console engine`", "--swarm-url")
+    if argv[0] == "engine":
+        assert not missing(shown, "no engine answers", "`ajet-console run engine`", "--swarm-url")
 
 
 @pytest.mark.parametrize(
     ("argv", "suggestion"),
     [
-        (["mode", "answer-first"], "Did you mean `answer_first`?"),
+        (["rating", "mode", "answer-first"], "Did you mean `answer_first`?"),
         (["statsu"], "Did you mean `status`?"),
-        (["replay", "--theme", "drak"], "Did you mean `dark`?"),
+        (["journal", "replay", "--theme", "drak"], "Did you mean `dark`?"),
         (["status", "--jsno"], "Did you mean `--json`? See `ajet-console status --help`"),
         (["checkpoints", "prune", "3", "--al"], "Did you mean `--all`?"),
         (["--them=dark"], "Did you mean `--theme`? See `ajet-console --help`"),
-        (["replay", "--screen", "reqests"], "Did you mean `requests`?"),
+        (["journal", "replay", "--screen", "reqests"], "Did you mean `requests`?"),
     ],
     ids=str,
 )
@@ -168,9 +187,9 @@ def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(cli: Cli) ->
 
 
 def test_replay_takes_its_theme_before_and_after_the_verb() -> None:
-    assert parse(["--theme", "light", "replay"]).theme == "light"
-    assert parse(["replay", "--theme", "light"]).theme == "light"
-    assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
+    assert parse(["--theme", "light", "journal", "replay"]).theme == "light"
+    assert parse(["journal", "replay", "--theme", "light"]).theme == "light"
+    assert parse(["--theme", "dark", "journal", "replay", "--theme", "ansi"]).theme == "ansi"
 
 
 def test_an_error_for_a_read_only_home_names_the_home(cli: Cli, tmp_path: Path) -> None:
@@ -181,7 +200,7 @@ def test_an_error_for_a_read_only_home_names_the_home(cli: Cli, tmp_path: Path) 
 def test_a_reading_command_creates_no_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in (["status"], ["--read-only"], ["mode"], ["clients", "pi"]):
+    for verb in (["status"], ["--read-only"], ["rating", "mode"], ["clients", "pi"]):
         main(["--home", str(tmp_path / "tpyo"), *verb])
         assert not list(tmp_path.iterdir())
     assert "there is no home here" in capsys.readouterr().err
@@ -268,7 +287,7 @@ _LARGE = [*_SCREEN, "fastapi", "aiohttp", "numpy"]
     [
         ("console.cli", [*_LARGE, "httpx", "uvicorn", "yaml", "asyncio"]),
         ("mock.user_requests", [*_LARGE, "proxy", "engine"]),
-        ("console.models.progress.pause", _SCREEN),
+        ("console.screens.progress.model", _SCREEN),
         ("console.backend.supervisor", [*_LARGE, "httpx", "proxy", "engine", "mock"]),
     ],
 )

@@ -41,12 +41,12 @@ def test_wrong_flags_are_reported(
     monkeypatch.chdir(home.root)
     (home.root / "file").touch()
     (home.root / "empty.jsonl").touch()
-    assert result in cli.refused("mock", *TARGET, *lines, *(["--dry-run"] if dry else []))
+    assert result in cli.refused("run", "mock", *TARGET, *lines, *(["--dry-run"] if dry else []))
 
 
 def test_a_dry_run_writes_nothing(cli: Cli, home: Home) -> None:
     out = home.root / "new" / "results.jsonl"
-    assert "would ask" in cli.out("mock", *TARGET, "--results", out, "--dry-run")
+    assert "would ask" in cli.out("run", "mock", *TARGET, "--results", out, "--dry-run")
     assert not out.parent.exists()
     assert not list((home.root / "mock").glob("*"))
 
@@ -124,7 +124,7 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     )
     runs: list[MockOptions] = []
     monkeypatch.setattr("mock.user_requests.run", lambda options, **_: runs.append(options) or 0)
-    cli("mock", *TARGET, "--target", target, *flags)
+    cli("run", "mock", *TARGET, "--target", target, *flags)
     user = runs[0].user
     assert user is not None
     assert (user.url, user.key, user.turns, user.temperature) == (

@@ -1,4 +1,4 @@
-"""`progress-pair` and `progress-vote`, and the ratings in `progress`."""
+"""`progress pair` and `progress vote`, and the ratings in `progress`."""
 
 import pytest
 
@@ -28,35 +28,35 @@ def proxy(proxy: FakeControl, home: Home) -> FakeControl:
 
 
 def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: FakeControl) -> None:
-    text = cli.out("progress-pair", "--newest")
+    text = cli.out("progress", "pair", "--newest")
     assert proxy.sent == [("progress.pair", {"rater": "anna", "newest": True})]
     assert "pair 5d1c0e9a7b42, step 12 against step 1; the newest look is of step 14" in text
     assert "LEFT\nfirst " in text
     assert "RIGHT\n(empty)" in text
-    assert "progress-vote 5d1c0e9a7b42 left|right|tie|skip" in text
+    assert "progress vote 5d1c0e9a7b42 left|right|tie|skip" in text
     assert "\x1b" not in text
 
 
 def test_a_pair_as_json_is_the_data_of_the_proxy(cli: Cli, proxy: FakeControl) -> None:
-    assert PAIR.items() <= cli.json("progress-pair", "--rater", "bob", "--server", "gpu").items()
+    assert PAIR.items() <= cli.json("progress", "pair", "--rater", "bob", "--server", "gpu").items()
     assert proxy.sent[0][1] == {"rater": "bob", "server": "gpu", "newest": False}
 
 
 def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: FakeControl) -> None:
-    assert cli.out("progress-vote", "5d1c0e9a7b42", "right").splitlines() == [
+    assert cli.out("progress", "vote", "5d1c0e9a7b42", "right").splitlines() == [
         "left was before, right was now",
         "now is better; 8 ratings 0.71 (0.40 to 0.92)",
     ]
     vote = {"pair_id": "5d1c0e9a7b42", "choice": "right", "rater": "anna"}
     assert proxy.sent == [("progress.vote", vote)]
-    assert VOTE.items() <= cli.json("progress-vote", "5d1c0e9a7b42", "right").items()
+    assert VOTE.items() <= cli.json("progress", "vote", "5d1c0e9a7b42", "right").items()
 
 
 @pytest.mark.slow
 def test_a_refusal_and_a_wrong_choice_are_errors(cli: Cli, proxy: FakeControl) -> None:
     proxy.failure = ControlError("pair x is not open", "embedded", "Ask for another")
-    assert "pair x is not open" in cli.failed("progress-vote", "x", "left")
-    assert "there is no `both`" in cli.refused("progress-vote", "x", "both")
+    assert "pair x is not open" in cli.failed("progress", "vote", "x", "left")
+    assert "there is no `both`" in cli.refused("progress", "vote", "x", "both")
 
 
 def test_progress_has_the_three_estimates(cli: Cli, proxy: FakeControl) -> None:

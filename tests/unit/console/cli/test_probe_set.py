@@ -1,4 +1,4 @@
-"""`probe-set`: the held-out rows of a dataset as a probe set."""
+"""`progress probe-set`: the held-out rows of a dataset as a probe set."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_it_has_the_held_out_rows_alone(
     cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    cli("probe-set", file, "--out", out, "--most", "1000")
+    cli("progress", "probe-set", file, "--out", out, "--most", "1000")
     prompts = {one.prompt: one.reference for one in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
@@ -43,7 +43,7 @@ def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: P
     several = {"messages": [*messages, {"role": "assistant", "content": "So."}, messages[1]]}
     rows = [{"messages": messages}, {"messages": messages}, several]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = ["probe-set", str(file), "--out", str(out), "--held-out", "1", "--most", "5"]
+    args = ["progress", "probe-set", str(file), "--out", str(out), "--held-out", "1", "--most", "5"]
     assert main(args) == 0
     first = load_probe_set(str(out)).prompts[0]
     assert first.prompt == "Why?"
@@ -62,12 +62,14 @@ def test_bad_input_is_refused_by_name(
     cli: Cli, tmp_path: Path, more: list[str], words: str
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    assert words in cli.refused("probe-set", file, "--out", out, *more)
+    assert words in cli.refused("progress", "probe-set", file, "--out", out, *more)
     assert not out.exists()
 
 
 def test_an_existing_file_stays(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "probe.jsonl"
     out.write_text("mine")
-    assert "the file exists" in cli.refused("probe-set", dataset(tmp_path), "--out", out)
+    assert "the file exists" in cli.refused(
+        "progress", "probe-set", dataset(tmp_path), "--out", out
+    )
     assert out.read_text() == "mine"

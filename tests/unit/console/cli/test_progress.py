@@ -149,10 +149,10 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
     cli("progress", code=3)  # the verdict about the baseline gives the exit code
     shown = capsys.readouterr().out
     assert shown.startswith("▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86; than at")
-    assert "`ajet-console progress-rewind` restores step 86" in shown
+    assert "`ajet-console progress rewind` restores step 86" in shown
     proxy.state.servers = {"gpu": Server(name="gpu", url=""), **proxy.state.servers}
     shown = cli.out("progress", code=3)
-    assert f"`ajet-console progress-rewind --server {SERVER}` restores step 86" in shown
+    assert f"`ajet-console progress rewind --server {SERVER}` restores step 86" in shown
     body = cli.json("progress", code=3)
     assert body["outcome"] == "unknown"
     assert body["against_best"] == {

@@ -35,11 +35,11 @@ def test_an_example_names_groups_by_the_beginning_of_a_hexadecimal_id(name: str)
 
 @pytest.mark.parametrize("name", ["weight", "gate", "enable", "whatif", "apply"])
 def test_an_example_names_parts_of_the_built_in_rewards(name: str) -> None:
-    args = parse([f"rewards-{name}", *example(VERBS[f"rewards-{name}"])])
+    args = parse(["rewards", name, *example(VERBS[f"rewards {name}"])])
     weights = [pair.partition("=")[0] for pair in getattr(args, "weights", ())]
     for part in weights or [args.part]:
         assert default_model().named(part) is not None
 
 
 def test_the_example_of_alert_dismiss_is_the_key_of_an_alert() -> None:
-    assert VERBS["alert-dismiss"].example == "lost:gpu"
+    assert VERBS["alerts dismiss"].example == "lost:gpu"

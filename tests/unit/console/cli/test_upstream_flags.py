@@ -21,7 +21,7 @@ def test_a_child_gets_the_upstream_as_a_flag_but_never_its_key() -> None:
     assert args[-6:] == value
     assert "--swarm-url" not in args
     assert "secret" not in args
-    assert parse(["proxy", *args]).upstream == "http://x:1"
+    assert parse(["run", "proxy", *args]).upstream == "http://x:1"
 
 
 def test_the_upstream_is_the_only_server() -> None:

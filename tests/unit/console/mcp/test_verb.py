@@ -12,7 +12,7 @@ def test_without_the_sdk_the_message_names_the_extra(
     cli: Cli, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.cli.system.mcp.find_spec", lambda _: None)
-    printed = cli.run("mcp", code=2)
+    printed = cli.run("run", "mcp", code=2)
     assert "pip install 'ajet-console[mcp]'" in printed.err
     assert printed.out == ""
 
@@ -20,9 +20,9 @@ def test_without_the_sdk_the_message_names_the_extra(
 @pytest.mark.parametrize(
     ("words", "acts"),
     [
-        (["mcp", "--role", "act"], True),
-        (["--read-only", "mcp", "--role", "act"], False),
-        (["mcp", "--role", "act", "--read-only"], False),
+        (["run", "mcp", "--role", "act"], True),
+        (["--read-only", "run", "mcp", "--role", "act"], False),
+        (["run", "mcp", "--role", "act", "--read-only"], False),
     ],
 )
 def test_with_read_only_no_tool_acts(

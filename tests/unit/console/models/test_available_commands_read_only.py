@@ -112,7 +112,7 @@ def test_every_verb_that_writes_is_refused(cli: Cli) -> None:
             assert f"`{name}` is refused with --read-only" in cli.refused(*argv), argv
 
 
-@pytest.mark.parametrize("name", [*reading_words(), "reward-test"])
+@pytest.mark.parametrize("name", [*reading_words(), "rewards test"])
 def test_a_command_that_only_reads_leaves_a_missing_home_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,5 +125,5 @@ def test_a_command_that_only_reads_leaves_a_missing_home_missing(
     assert not root.exists()
     error_output = capsys.readouterr().err
     assert "internal error" not in error_output
-    if name in ("raters", "rewards", "watch"):
+    if name in ("rating raters", "rewards show", "watch"):
         assert f"{root}: no proxy runs in this home" in error_output

@@ -251,7 +251,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
         JournalFile(other)
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"query": "q"}\n')
-    assert f"ajet-console mock {questions}" in cli.refused("replay", str(questions))
+    assert f"ajet-console run mock {questions}" in cli.refused("journal", "replay", str(questions))
     for argv in (
         ["nowhere.db"],
         [str(tmp_path)],
@@ -259,7 +259,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
         [str(stored_journal)],
         ["--screen", "x"],
     ):
-        assert cli.refused("replay", *argv).count("\n") == 1
+        assert cli.refused("journal", "replay", *argv).count("\n") == 1
 
 
 def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_
 
 
 def test_the_runs_are_listed_without_a_terminal(cli: Cli, stored_journal: Path) -> None:
-    assert cli.out("replay", str(stored_journal), "--list").startswith("run0 ")
+    assert cli.out("journal", "replay", str(stored_journal), "--list").startswith("run0 ")
     assert not Home(stored_journal.parent).run.exists()
 
 
@@ -294,7 +294,7 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
     monkeypatch.setattr("console.replay.app.run_replay", run_replay)
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
-    assert main(["replay", str(stored_journal), *argv]) == 0
+    assert main(["journal", "replay", str(stored_journal), *argv]) == 0
     assert shown == [theme]
 
 

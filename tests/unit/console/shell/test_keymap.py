@@ -9,7 +9,7 @@ from console.app import ConsoleApp
 from console.cli.common import changed_keys
 from console.models.advice import DEFAULT_KEYS
 from console.models.screen_registry import SCREENS as SCREENS_ALL
-from console.screens.engine import EngineScreen
+from console.screens.engine.screen import EngineScreen
 from console.screens.log.screen import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
 from core.events.alerts import params_of

@@ -2,10 +2,9 @@
 
 import pytest
 
-from console.models.reward_figures import Point
 from console.text.lines import Line, line_width
+from console.ui.curve import Point, curve, thin
 from console.ui.plot import LABEL, Axis, Plot, sparkline
-from console.views.chart import curve, thin
 from tests.support.groups import rows_of
 
 UNIT = Axis(0.0, 1.0)

@@ -1,4 +1,4 @@
-"""`raters`: who rates, with which agreement, as text and as JSON."""
+"""`rating raters`: who rates, with which agreement, as text and as JSON."""
 
 import pytest
 
@@ -15,11 +15,11 @@ def test_the_agreement_of_raters_is_shown_against_chance(cli: Cli, proxy: FakeCo
         for event in voted(number, {"ada": number, "bob": number if number else 3})
     ]
     proxy.state = state_of(*events)
-    shown = cli.out("raters")
+    shown = cli.out("rating", "raters")
     assert "Same best answers  75 % (" in shown
     assert " %), by chance 25 %\n" in shown
     assert "of two raters over 4 groups, with 95 % intervals" in shown
-    shown = cli.json("raters")["agreement"]
+    shown = cli.json("rating", "raters")["agreement"]
     assert (shown["best"]["share"], shown["best"]["chance"]) == (0.75, 0.25)
     assert shown["best"]["low"] < 0.75 < shown["best"]["high"]
     assert shown["order"]["compared"] == 4
@@ -28,5 +28,5 @@ def test_the_agreement_of_raters_is_shown_against_chance(cli: Cli, proxy: FakeCo
 
 def test_without_two_votes_on_a_group_there_is_no_agreement(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*voted(1, {"ada": 1}))
-    assert "Agreement: no group has votes of two raters yet" in cli.out("raters")
-    assert cli.json("raters")["agreement"] == {"best": None, "order": None}
+    assert "Agreement: no group has votes of two raters yet" in cli.out("rating", "raters")
+    assert cli.json("rating", "raters")["agreement"] == {"best": None, "order": None}

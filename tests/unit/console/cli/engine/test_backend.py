@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
 
 @pytest.fixture
 def engine(home: Home, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys, "engine")
+    return Cli(capsys, "run", "engine")
 
 
 def test_every_option_reaches_the_engine(engine: Cli, started: list[EngineOptions]) -> None:
@@ -164,7 +164,7 @@ def test_a_model_on_disk_is_absolute(
 ) -> None:
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
-    args = parse(["engine", "--backend", "torch", "--model", "./model"])
+    args = parse(["run", "engine", "--backend", "torch", "--model", "./model"])
     assert engine_flags(args)["engine__model"] == str(tmp_path / "model")
     assert torch_model(home, EngineSettings(backend="torch", model="model")) == str(
         tmp_path / "model"

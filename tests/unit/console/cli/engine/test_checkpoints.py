@@ -113,7 +113,7 @@ async def test_the_engine_of_another_home_on_the_default_port_is_not_used(
     shown = await async_cli.failed("checkpoints", "save", "mine", *place)
     assert "no engine runs in this home" in shown
     await async_cli("checkpoints", "restore", "mine", "--yes", *place, code=1)
-    await async_cli("tokens", "e-1", *place, code=1)
+    await async_cli("engine", "tokens", "e-1", *place, code=1)
     (server,) = (await async_cli.json("status", *place))["servers"]
     assert server["state"] == "CANNOT_CONNECT"
     assert (engine.saved, engine.restored) == ([], [])
@@ -267,5 +267,5 @@ def test_the_help_of_a_verb_has_only_what_it_uses(
 
 
 def test_without_a_verb_the_checkpoints_are_listed(cli: Cli, home: Home) -> None:
-    assert "Start it with `ajet-console engine`" in cli.failed("checkpoints")
+    assert "Start it with `ajet-console run engine`" in cli.failed("checkpoints")
     cli("checkpoints", "--server", "nosuch", code=2)

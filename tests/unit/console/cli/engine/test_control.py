@@ -85,7 +85,7 @@ async def _two(home: Home, state: str) -> AsyncIterator[Two]:
 
 
 async def test_all_are_stopped_with_one_line_each(async_cli: AsyncCli, both: Two) -> None:
-    shown = await async_cli.out("engine-stop", "--all", "--yes")
+    shown = await async_cli.out("engine", "stop", "--all", "--yes")
     assert shown.splitlines() == [
         "s            done    s is stopped",
         "t            done    t is stopped",
@@ -94,15 +94,15 @@ async def test_all_are_stopped_with_one_line_each(async_cli: AsyncCli, both: Two
 
 
 async def test_a_failed_server_is_reported_with_exit_code_1(async_cli: AsyncCli, both: Two) -> None:
-    await async_cli("engine-stop", "--server", "t", "--yes")
+    await async_cli("engine", "stop", "--server", "t", "--yes")
     out = await async_cli.out(
-        "engine-start", "--all", "--json", "--yes", "--preset", "default", code=1
+        "engine", "start", "--all", "--json", "--yes", "--preset", "default", code=1
     )
     body = json.loads(out[out.index("{") :])["results"]
     assert [(one["server"], one["ok"]) for one in body] == [("s", False), ("t", True)]
     assert "ROLLING, not OFFLINE" in body[0]["message"]
-    await async_cli("engine-stop", "--server", "u", "--yes", code=1)
-    await async_cli("engine-stop", "--server", "s", "--all", code=2)
+    await async_cli("engine", "stop", "--server", "u", "--yes", code=1)
+    await async_cli("engine", "stop", "--server", "s", "--all", code=2)
 
 
 async def test_the_confirmation_names_the_loss_of_each_server(
@@ -110,7 +110,7 @@ async def test_the_confirmation_names_the_loss_of_each_server(
 ) -> None:
     body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
     both.t.claim(body)
-    shown = await async_cli.refused("engine-apply", "--all")
+    shown = await async_cli.refused("engine", "apply", "--all")
     assert not missing(shown, "of 2 servers", "1 episode of 1 other client")
     assert both.t.stops == both.s.stops == 0
 
@@ -118,13 +118,13 @@ async def test_the_confirmation_names_the_loss_of_each_server(
 async def test_a_changed_job_is_saved_compared_and_applied(
     async_cli: AsyncCli, both: Two, home: Home
 ) -> None:
-    shown = await async_cli.out("engine-job", "--set", "lr=1e-4", "--server", "t")
+    shown = await async_cli.out("engine", "job", "--set", "lr=1e-4", "--server", "t")
     assert "the next start takes it" in shown
     assert (home.root / "jobs" / "t.yaml").exists()
-    shown = await async_cli.refused("engine-job", "--set", "batch=0", "--server", "t")
+    shown = await async_cli.refused("engine", "job", "--set", "batch=0", "--server", "t")
     assert "Tasks a step: cannot be `0`" in shown
 
-    captured = await async_cli.run("engine-apply", "--server", "t", "--yes")
+    captured = await async_cli.run("engine", "apply", "--server", "t", "--yes")
     assert "t is starting with its saved job" in captured.out
     assert not missing(
         captured.err, "stop the engine", "wait for a stable OFFLINE", "send the job", "boot"
@@ -132,9 +132,9 @@ async def test_a_changed_job_is_saved_compared_and_applied(
     assert get(load_job(str(both.t.config)), LEARNING_RATE) == 1e-4
     assert both.s.stops == 0
 
-    shown = await async_cli.out("engine-job", "--diff", "--set", "lr=2e-4", "--server", "t")
+    shown = await async_cli.out("engine", "job", "--diff", "--set", "lr=2e-4", "--server", "t")
     assert "Learning rate: 0.0001 -> 0.0002" in shown
-    out = await async_cli.out("engine-job", "--server", "t")
+    out = await async_cli.out("engine", "job", "--server", "t")
     assert get(load_job(out), LEARNING_RATE) == 1e-4
 
 
@@ -143,13 +143,13 @@ async def test_a_file_is_checked_with_its_line(
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("ajet:\n  rollout:\n    num_repeat: few\n")
-    assert f"{file}:3" in await async_cli.refused("engine-apply", "--file", file, "--yes")
+    assert f"{file}:3" in await async_cli.refused("engine", "apply", "--file", file, "--yes")
     assert both.s.stops == 0
     job = server_job("m")
     put(job, BATCH, 4)
     put(job, "ajet.rollout.num_repeats", 2)
     file.write_text(dump_job(job))
-    shown = await async_cli.out("engine-job", "--file", file, "--check")
+    shown = await async_cli.out("engine", "job", "--file", file, "--check")
     assert "unknown key `ajet.rollout.num_repeats`" in shown
     assert not (home.root / "jobs").exists()
 
@@ -157,8 +157,8 @@ async def test_a_file_is_checked_with_its_line(
 async def test_an_episode_of_another_client_is_aborted(async_cli: AsyncCli, both: Two) -> None:
     body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
     uuid = both.s.claim(body)["episode_uuid"]
-    assert "also for the client" in await async_cli.refused("engine-abort-episode", uuid[:12])
-    shown = await async_cli.out("engine-abort-episode", uuid[:12], "--yes")
+    assert "also for the client" in await async_cli.refused("engine", "abort-episode", uuid[:12])
+    shown = await async_cli.out("engine", "abort-episode", uuid[:12], "--yes")
     assert "of client other aborted" in shown
 
 
@@ -167,46 +167,46 @@ async def test_without_a_proxy_commands_go_to_the_servers_directly(
 ) -> None:
     async with ScriptedSwarm() as s, ScriptedSwarm(state="OFFLINE") as t:
         urls = ["--swarm-url", f"s={s.url}", "--swarm-url", f"t={t.url}"]
-        await async_cli("engine-job", *urls, "--all", "--set", "batch=6")
-        steps = await async_cli.err("engine-apply", *urls, "--all", "--yes")
+        await async_cli("engine", "job", *urls, "--all", "--set", "batch=6")
+        steps = await async_cli.err("engine", "apply", *urls, "--all", "--yes")
         assert "s: stop the engine" in steps
         assert "t: stop the engine" not in steps
         assert (s.stops, t.stops) == (1, 0)
         for one in (s, t):
             assert get(load_job(str(one.config)), BATCH) == 6
         s.start_error = "no GPU is free"
-        shown = await async_cli.failed("engine-apply", *urls, "--server", "s", "--yes")
+        shown = await async_cli.failed("engine", "apply", *urls, "--server", "s", "--yes")
         assert not missing(shown, "`start the engine` failed", "the engine is BOOTING")
 
 
 async def test_the_first_start_of_an_agentjet_server_shows_the_job_and_asks(
     async_cli: AsyncCli, offline: Two
 ) -> None:
-    shown = await async_cli.refused("engine-start", "--server", "t")
+    shown = await async_cli.refused("engine", "start", "--server", "t")
     assert "# to t" in shown
     assert not missing(
         shown, "defaults:", "searchpath:", "interchange_server:", "path: remote/model"
     )
     assert "needs confirmation" in shown
     assert offline.t.config is None
-    await async_cli("engine-start", "--server", "t", "--yes")
+    await async_cli("engine", "start", "--server", "t", "--yes")
     sent = load_job(str(offline.t.config))
     assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
     await offline.t.until(lambda: offline.t.state == "ROLLING")
     await offline.made.until(lambda: offline.made.state.servers["t"].work.over)
-    await async_cli("engine-stop", "--server", "t", "--yes")
-    await async_cli("engine-start", "--server", "t")  # not the first one
+    await async_cli("engine", "stop", "--server", "t", "--yes")
+    await async_cli("engine", "start", "--server", "t")  # not the first one
 
 
 async def test_the_model_comes_from_the_environment_when_the_proxy_has_none(
     async_cli: AsyncCli, offline: Two, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(MODEL_VARIABLE)
-    shown = await async_cli.refused("engine-start", "--server", "t")  # before any question
+    shown = await async_cli.refused("engine", "start", "--server", "t")  # before any question
     assert "no model is named" in shown
-    error_output = await async_cli.failed("engine-start", "--server", "t", "--yes")
+    error_output = await async_cli.failed("engine", "start", "--server", "t", "--yes")
     assert not missing(error_output, "no model is named", "--set model=PATH", MODEL_VARIABLE)
-    await async_cli("engine-start", "--server", "t", "--yes", "--set", "model=a/b")
+    await async_cli("engine", "start", "--server", "t", "--yes", "--set", "model=a/b")
     assert get(load_job(str(offline.t.config)), MODEL) == "a/b"
     saved = (home.root / "jobs" / "t.yaml").read_text()
     assert get(load_job(saved), MODEL) == "a/b"
@@ -217,19 +217,19 @@ async def test_a_direct_start_asks_and_gives_advice_when_it_fails(
 ) -> None:
     async with ScriptedSwarm(state="OFFLINE") as s:
         url = f"s={s.url}"
-        start = ["engine-start", "--swarm-url", url]
+        start = ["engine", "start", "--swarm-url", url]
         assert "needs confirmation" in await async_cli.refused(*start)
         s.start_error = "no GPU is free"
         shown = await async_cli.failed(*start, "--yes")
         assert "no GPU is free; the engine is BOOTING" in shown
-        assert "engine-stop`, correct the job, start it again" in shown
+        assert "engine stop`, correct the job, start it again" in shown
         s.start_error = ""
-        await async_cli("engine-stop", "--swarm-url", url, "--yes")
+        await async_cli("engine", "stop", "--swarm-url", url, "--yes")
         await async_cli(*start, "--yes")
         await s.until(lambda: s.state == "ROLLING")
 
 
-@pytest.mark.parametrize("verb", ["engine-start", "engine-apply"])
+@pytest.mark.parametrize("verb", ["start", "apply"])
 async def test_a_refused_direct_start_shows_no_secret_of_the_job(
     async_cli: AsyncCli, home: Home, tmp_path: Path, verb: str
 ) -> None:
@@ -238,7 +238,7 @@ async def test_a_refused_direct_start_shows_no_secret_of_the_job(
     async with ScriptedSwarm(state="OFFLINE") as s:
         s.start_error = "refused: api_key=hunter2hunter2"
         value = ["--swarm-url", f"s={s.url}", "--file", str(file), "--yes"]
-        result = "".join(await async_cli.run(verb, *value, code=1))
+        result = "".join(await async_cli.run("engine", verb, *value, code=1))
         assert "api_key=***; the engine is BOOTING" in result
         assert "hunter2" not in result
 
@@ -272,39 +272,39 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
     file = tmp_path / "job.yaml"
     file.write_text(secret_job())
     saved = home.root / "jobs" / "t.yaml"
-    applied = await async_cli.run("engine-apply", "--file", file, "--server", "t", "--yes")
+    applied = await async_cli.run("engine", "apply", "--file", file, "--server", "t", "--yes")
     assert load_job(str(both.t.config)) == load_job(for_server(file.read_text()).text)
     assert saved.read_text() == file.read_text()
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
     # the printed job is edited and sent back: the values are still there
-    shown = await async_cli.out("engine-job", "--server", "t")
+    shown = await async_cli.out("engine", "job", "--server", "t")
     assert not missing(shown, "# the operator's comment", "api_key: '*** ")
     file.write_text(shown.replace("model: big", "model: huge"))
-    await async_cli("engine-job", "--file", file, "--server", "t")
+    await async_cli("engine", "job", "--file", file, "--server", "t")
     assert load_job(saved.read_text()) == load_job(secret_job(model="huge"))
-    await async_cli("engine-job", "--set", "lr=1e-4", "--server", "t")
+    await async_cli("engine", "job", "--set", "lr=1e-4", "--server", "t")
     assert get(load_job(saved.read_text()), "ajet.teacher_model.hf_token") == 904170417904
-    output = await async_cli.out("engine-job", "--diff", "--server", "t")
+    output = await async_cli.out("engine", "job", "--diff", "--server", "t")
     assert "teacher_model.model: big -> huge" in output
     assert "api_key" not in output
 
     # another value shows as another value
     file.write_text(secret_job(api_key="Qx8-second-key", key=1.5))
-    await async_cli("engine-job", "--diff", "--file", file, "--server", "t")
-    await async_cli("engine-job", "--file", file, "--server", "t")
-    output = await async_cli.out("engine-job", "--diff", "--server", "t")
+    await async_cli("engine", "job", "--diff", "--file", file, "--server", "t")
+    await async_cli("engine", "job", "--file", file, "--server", "t")
+    output = await async_cli.out("engine", "job", "--diff", "--server", "t")
     assert output.count("teacher_model.api_key: *** -> *** (changed)") == 2
     assert output.count("teacher_model.key: \u2013 -> ***") == 2
 
     # a mask that means nothing is refused
     file.write_text(re.sub(r"\*\*\* \w{8}", "***", shown))
-    printed = await async_cli.failed("engine-job", "--file", file, "--server", "s")
+    printed = await async_cli.failed("engine", "job", "--file", file, "--server", "s")
     assert "is masked, and there is no saved value" in printed
 
     for argv in (["--running"], ["--running", "--json"], ["--diff", "--json"], ["--json"]):
-        await async_cli("engine-job", *argv, "--server", "t")
-    await async_cli("engine-start", "--server", "s", "--file", saved, "--yes", code=1)
+        await async_cli("engine", "job", *argv, "--server", "t")
+    await async_cli("engine", "start", "--server", "s", "--file", saved, "--yes", code=1)
     await both.made.context.journal.committed(both.made.context.bus.state.seq)
     stored = stored_bytes(*home.root.glob("j.db*"))
     assert b"api_key" in stored
@@ -319,11 +319,11 @@ async def test_a_secret_list_that_did_not_change_is_no_difference(
     file = tmp_path / "job.yaml"
     flow = "opd: {teacher_api_keys: [a1a1, b2b2]}"
     file.write_text(f"ajet:\n  model: {{path: m}}\n  {flow}\n")
-    await async_cli.run("engine-apply", "--file", file, "--server", "t", "--yes")
-    assert "api_keys" not in await async_cli.out("engine-job", "--diff", "--server", "t")
+    await async_cli.run("engine", "apply", "--file", file, "--server", "t", "--yes")
+    assert "api_keys" not in await async_cli.out("engine", "job", "--diff", "--server", "t")
     file.write_text(file.read_text().replace("b2b2", "c3c3"))
-    await async_cli("engine-job", "--file", file, "--server", "t")
-    shown = await async_cli.out("engine-job", "--diff", "--server", "t")
+    await async_cli("engine", "job", "--file", file, "--server", "t")
+    shown = await async_cli.out("engine", "job", "--diff", "--server", "t")
     assert "teacher_api_keys: *** -> *** (changed)" in shown
 
 
@@ -334,16 +334,16 @@ async def test_without_a_proxy_no_secret_is_printed_and_none_is_lost(
     file.write_text(secret_job())
     async with ScriptedSwarm(state="OFFLINE") as s:
         url = ("--swarm-url", f"s={s.url}")
-        await async_cli.run("engine-job", *url, "--file", file)
-        await async_cli("engine-job", *url)
-        shown = await async_cli.out("engine-job", *url, "--json")
+        await async_cli.run("engine", "job", *url, "--file", file)
+        await async_cli("engine", "job", *url)
+        shown = await async_cli.out("engine", "job", *url, "--json")
         assert "api_key: '***'" in shown
         assert not [leak for leak in LEAKS if leak in shown]
         file.write_text(shown[: shown.index("{")].replace("model: big", "model: huge"))
-        output = await async_cli.refused("engine-start", *url, "--file", file)
+        output = await async_cli.refused("engine", "start", *url, "--file", file)
         assert "api_key: '***'" in output
         assert not [leak for leak in LEAKS if leak in output]
-        await async_cli("engine-start", *url, "--file", file, "--yes")
+        await async_cli("engine", "start", *url, "--file", file, "--yes")
         assert load_job(str(s.config)) == load_job(for_server(secret_job(model="huge")).text)
 
 
@@ -352,7 +352,7 @@ async def test_a_check_reports_the_keys_added_for_an_agentjet_server(
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("ajet: {model: {path: a/b}}\n")
-    check = ("engine-job", "--file", str(file), "--check")
+    check = ("engine", "job", "--file", str(file), "--check")
     shown = await async_cli.out(*check, "--server", "t")
     trains = "it trains a/b on 8 GPUs (assumed: the job names no number)"
     added = f"{len(REQUIRED)} keys that an AgentJet server needs are added"
@@ -366,8 +366,8 @@ async def test_a_check_reports_the_keys_added_for_an_agentjet_server(
 
 
 def test_without_a_server_the_default_job_is_the_embedded_engines(cli: Cli, home: Home) -> None:
-    assert get(load_job(cli.out("engine-job")), MODEL) == "tiny"
-    job = load_job(cli.out("engine-job", "--swarm-url", "http://127.0.0.1:9"))
+    assert get(load_job(cli.out("engine", "job")), MODEL) == "tiny"
+    job = load_job(cli.out("engine", "job", "--swarm-url", "http://127.0.0.1:9"))
     assert get(job, MODEL) == "remote/model"
     assert get(job, LEARNING_RATE) is None
 
@@ -375,18 +375,18 @@ def test_without_a_server_the_default_job_is_the_embedded_engines(cli: Cli, home
 async def test_a_model_in_the_environment_does_not_save_a_job(
     async_cli: AsyncCli, offline: Two, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await async_cli("engine-job", "--server", "t", "--set", "gpus=4")
+    await async_cli("engine", "job", "--server", "t", "--set", "gpus=4")
     saved = home.root / "jobs" / "t.yaml"
     before = saved.read_text()
     monkeypatch.setenv(MODEL_VARIABLE, "another/model")
-    await async_cli("engine-start", "--server", "t", "--preset", "hand", "--yes")
+    await async_cli("engine", "start", "--server", "t", "--preset", "hand", "--yes")
     sent = load_job(str(offline.t.config))
     assert (get(sent, BATCH), get(sent, GPUS)) == (1, 4)
     assert saved.read_text() == before
 
 
 async def test_an_apply_shows_the_first_job_and_asks_once(async_cli: AsyncCli, both: Two) -> None:
-    shown = await async_cli.refused("engine-apply", "--server", "t")
+    shown = await async_cli.refused("engine", "apply", "--server", "t")
     assert "# to t" in shown
     assert shown.count("needs confirmation") == 1
     assert both.t.stops == 0
@@ -400,8 +400,8 @@ async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cance
 ) -> None:
     monkeypatch.setattr(stable_offline, "QUIET", 600.0)
     async with _two(home, "ROLLING") as both:
-        await async_cli("engine-stop", "--server", "t", "--yes")
-        argv = ("engine-start", "--server", "t", "--preset", "hand", "--yes")
+        await async_cli("engine", "stop", "--server", "t", "--yes")
+        argv = ("engine", "start", "--server", "t", "--preset", "hand", "--yes")
         starting = both.made.context.tasks.spawn(async_cli(*argv, code=1), "start")
         printed: list[str] = []
 
@@ -410,21 +410,21 @@ async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cance
             return "t: wait for a stable OFFLINE\n" in "".join(printed)
 
         await both.made.until(waits)
-        await async_cli("engine-cancel", "--server", "t")
+        await async_cli("engine", "cancel", "--server", "t")
         await starting
         assert "cancelled at `wait for a stable OFFLINE`" in capsys.readouterr().err
         assert both.t.config is None
 
 
 @pytest.mark.parametrize("way", ["proxy", "direct"])
-@pytest.mark.parametrize("verb", ["engine-start", "engine-apply"])
+@pytest.mark.parametrize("verb", ["start", "apply"])
 async def test_a_start_that_dies_in_the_trainer_fails_and_names_the_likely_causes(
     async_cli: AsyncCli, offline: Two, tmp_path: Path, way: str, verb: str
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("ajet: {model: {path: a/b}, trainer_common: {logger: wandb}}\n")
     to = ("--swarm-url", f"t={offline.t.url}") if way == "direct" else ("--server", "t")
-    order = (verb, *to, "--yes", "--file", str(file))
+    order = ("engine", verb, *to, "--yes", "--file", str(file))
     shown = await async_cli.failed(*order)
     assert not missing(shown, "boot", "went back to OFFLINE", "no model `a/b` there")
     assert not missing(shown, "the logger wandb without WANDB_API_KEY", "swarm_server.log")
@@ -444,18 +444,20 @@ async def test_after_a_restart_a_start_sends_the_job_that_was_sent_last(
     async_cli: AsyncCli, home: Home
 ) -> None:
     async with _two(home, "OFFLINE") as both:  # the journal is complete when it has ended
-        shown = await async_cli.failed("engine-start", "--server", "t", "--yes", "--preset", "last")
+        shown = await async_cli.failed(
+            "engine", "start", "--server", "t", "--yes", "--preset", "last"
+        )
         assert "no job was sent from here" in shown
-        await async_cli("engine-start", "--server", "t", "--yes", "--preset", "hand")
+        await async_cli("engine", "start", "--server", "t", "--yes", "--preset", "hand")
         both.t.set_state("OFFLINE", 0)
         both.t.config = None
-        assert get(load_job(await async_cli.out("engine-job", "--server", "t")), BATCH) == 2
-        shown = await async_cli.out("engine-start", "--server", "t")
+        assert get(load_job(await async_cli.out("engine", "job", "--server", "t")), BATCH) == 2
+        shown = await async_cli.out("engine", "start", "--server", "t")
         assert "with the job last sent from here" in shown
         assert get(load_job(str(both.t.config)), BATCH) == 2
     (home.root / "j.db").rename(home.journal)
     for preset in ((), ("--preset", "last")):
         async with ScriptedSwarm(state="OFFLINE") as t:
-            direct = ["engine-start", "--yes", "--swarm-url", f"t={t.url}", *preset]
+            direct = ["engine", "start", "--yes", "--swarm-url", f"t={t.url}", *preset]
             await async_cli(*direct)
             assert get(load_job(str(t.config)), BATCH) == 2

@@ -105,14 +105,14 @@ def test_the_command_ends_with_one_line(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     home = Home.open(tmp_path / "home")
-    errors = cli.err("engine", "--home", home.root, "--backend", "torch", *words, code=code)
+    errors = cli.err("run", "engine", "--home", home.root, "--backend", "torch", *words, code=code)
     assert text in errors
     assert errors.count("\n") == 1
 
 
 def test_a_dry_run_downloads_nothing(cli: Cli, hub: StubHub, tmp_path: Path) -> None:
     home = Home.open(tmp_path / "home")
-    words = ["engine", "--home", str(home.root), "--backend", "torch", "--dry-run"]
+    words = ["run", "engine", "--home", str(home.root), "--backend", "torch", "--dry-run"]
     assert "would download org/name" in cli.out(*words, "--model", "org/name")
     assert not hub.downloaded
 

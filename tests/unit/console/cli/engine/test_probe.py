@@ -15,7 +15,7 @@ def test_a_try_that_the_proxy_forgot_ends_with_an_error(
 ) -> None:
     monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: proxy)
     monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
-    assert "no longer has this try" in cli.failed("try", "hello", "--timeout", "0.1")
+    assert "no longer has this try" in cli.failed("engine", "try", "hello", "--timeout", "0.1")
     assert [name for name, _ in proxy.sent] == ["engine.try", "engine.try_stop"]
 
 
@@ -41,6 +41,6 @@ def test_a_long_wait_prints_progress_lines_on_a_pipe(
 ) -> None:
     monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: Slow())
     monkeypatch.setattr(probe, "PROGRESS_AFTER", after)
-    captured = cli.run("try", "hello")
+    captured = cli.run("engine", "try", "hello")
     assert captured.err == lines
     assert "an answer" in captured.out

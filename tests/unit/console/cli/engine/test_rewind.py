@@ -1,4 +1,4 @@
-"""`progress-rewind`: the plan, the question, and a path of the operator."""
+"""`progress rewind`: the plan, the question, and a path of the operator."""
 
 import re
 from collections.abc import AsyncIterator
@@ -44,13 +44,13 @@ async def test_shards_are_refused_with_the_merge_command_and_a_path_is_rewound_t
 ) -> None:
     async with proxied(home) as made:
         actor = write_shards(made.folder(5))
-        shown = await async_cli.failed("progress-rewind", "--yes")
+        shown = await async_cli.failed("progress", "rewind", "--yes")
         merge = f"python -m verl.model_merger merge --backend fsdp --local_dir {actor}"
         assert not missing(shown, "holds shards only", merge)
         assert made.w.swarm.stops == 0
 
         merged = write_model(tmp_path / "merged weights")
-        shown = await async_cli.out("progress-rewind", "--path", merged, "--yes")
+        shown = await async_cli.out("progress", "rewind", "--path", merged, "--yes")
         assert "step 6: better by 0." in shown
         assert (made.w.swarm.stops, model_of(made)) == (1, str(merged))
         (rewound,) = made.w.kinds(Rewound)
@@ -62,7 +62,7 @@ async def test_without_yes_the_plan_is_shown_and_nothing_changes(
 ) -> None:
     async with proxied(home) as made:
         merged = write_model(tmp_path / "merged")
-        shown = await async_cli.refused("progress-rewind", "--path", merged)
+        shown = await async_cli.refused("progress", "rewind", "--path", merged)
         assert re.search(rf"^step 6 \(\+0\.\d\d against the baseline\): {merged}$", shown, re.M)
         assert not missing(shown, f"/models/base -> {merged}", "The optimizer state", "Add --yes")
         assert (made.w.swarm.stops, model_of(made)) == (0, "/models/base")
@@ -77,7 +77,7 @@ async def test_a_path_that_cannot_be_used_is_refused_before_the_question(
             ("/data/global_step_9/actor", "which no look verified"),
             (tmp_path / "a\x1b[2Jb", ""),
         ):
-            shown = await async_cli.failed("progress-rewind", "--path", path, "--yes")
+            shown = await async_cli.failed("progress", "rewind", "--path", path, "--yes")
             assert words in shown
             assert "\x1b" not in shown
         assert (made.w.swarm.stops, model_of(made)) == (0, "/models/base")

@@ -41,7 +41,7 @@ def test_without_terminal_and_yes_nothing_is_downloaded(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     words = ["--home", home.root, "--backend", "torch", "--model", "smollm2"]
-    shown = cli.refused("engine", *words)
+    shown = cli.refused("run", "engine", *words)
     assert "needs confirmation. Add --yes" in shown
     assert shown.count("\n") == 1
     assert not pips

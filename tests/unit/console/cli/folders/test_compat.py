@@ -1,4 +1,4 @@
-"""`compat`: the package `ajet` for scripts that import AgentJet's names."""
+"""`init compat`: the package `ajet` for scripts that import AgentJet's names."""
 
 import os
 import subprocess
@@ -110,7 +110,7 @@ def script(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[s
 def test_an_agentjet_script_runs_unchanged(
     tmp_path: Path, text: str, result: str, rewards: list[float]
 ) -> None:
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
     with threaded_swarm(batch=4, repeat=4) as swarm:
         done = script(tmp_path, text, AJET_SWARM_URL=swarm.url)
         assert (done.returncode, done.stdout) == (0, f"{result}\n"), done.stderr
@@ -123,12 +123,12 @@ def test_a_blank_folder_is_refused(
     cli: Cli, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "no folder is named" in cli.refused("compat", folder)
+    assert "no folder is named" in cli.refused("init", "compat", folder)
     assert not list(tmp_path.iterdir())
 
 
 def test_every_module_exports_its_names(tmp_path: Path) -> None:
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
     lines = [f"from {module} import {name}" for module in MODULES for name in MODULES[module]]
     lines += ["import ajet.tuner_lib.experimental", "print(ajet.__file__)"]
     done = script(tmp_path, "\n".join(lines))
@@ -137,7 +137,7 @@ def test_every_module_exports_its_names(tmp_path: Path) -> None:
 
 def test_hooks_can_import_the_package(tmp_path: Path) -> None:
     """With the package in its folder a hook has its names, too, and those it always had."""
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
     done = script(
         tmp_path,
         "from proxy.rewards.hooks.tutorials import install_shim\n"
@@ -153,13 +153,13 @@ def test_hooks_can_import_the_package(tmp_path: Path) -> None:
 def test_the_command_prints_how_to_run_a_script(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "of me"
     run = f"PYTHONPATH='{folder}' {sys.executable} script.py"
-    assert cli.out("compat", folder).splitlines() == [
+    assert cli.out("init", "compat", folder).splitlines() == [
         f"wrote {folder / 'ajet'}: {len(MODULES)} modules with AgentJet's names",
         f"run a script with: {run}",
         f"scripts for AgentJet often need other packages, too: {sys.executable} -m pip install "
         "loguru beast-logger requests",
     ]
-    body = cli.json("compat", folder)  # once more: its own files are replaced
+    body = cli.json("init", "compat", folder)  # once more: its own files are replaced
     assert (body["package"], body["run"]) == (str(folder / "ajet"), run)
     assert {name: tuple(names) for name, names in body["modules"].items()} == dict(MODULES)
 
@@ -167,11 +167,11 @@ def test_the_command_prints_how_to_run_a_script(cli: Cli, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["ajet/__init__.py", "ajet/notes.txt", "ajet"])
 def test_a_foreign_package_is_not_replaced(cli: Cli, tmp_path: Path, name: str) -> None:
     if name != "ajet":
-        cli("compat", tmp_path)
+        cli("init", "compat", tmp_path)
     (tmp_path / name).write_text("mine\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    shown = cli.refused("compat", tmp_path)
-    assert f"{tmp_path / name}: was not written by `ajet-console compat`" in shown
+    shown = cli.refused("init", "compat", tmp_path)
+    assert f"{tmp_path / name}: was not written by `ajet-console init compat`" in shown
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_written_where_agentjet_is_installed(
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("__version__ = '0.1.0'\n")
     monkeypatch.syspath_prepend(installed.parent)
-    shown = cli.failed("compat", tmp_path / "shim")
+    shown = cli.failed("init", "compat", tmp_path / "shim")
     assert f"{installed / '__init__.py'}: AgentJet is installed" in shown
     assert not (tmp_path / "shim").exists()
 
@@ -190,9 +190,9 @@ def test_nothing_is_written_where_agentjet_is_installed(
 def test_its_own_package_does_not_count_as_agentjet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
     monkeypatch.syspath_prepend(tmp_path)
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_its_own_package_does_not_count_as_agentjet(
 def test_a_name_that_is_missing_is_named_with_what_to_do(
     tmp_path: Path, line: str, words: str
 ) -> None:
-    assert main(["compat", str(tmp_path)]) == 0
+    assert main(["init", "compat", str(tmp_path)]) == 0
     done = script(tmp_path, f"from ajet import task_reader, utils\n{line}\n")
     assert done.returncode == 1
     assert words in done.stderr.splitlines()[-1]

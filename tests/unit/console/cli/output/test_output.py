@@ -28,7 +28,7 @@ def envelope(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
         (["status", "--json", "--nonsense"], 2, "status", "there is no option --nonsense"),
         (["status", "--json", "--url", "x"], 2, "status", "not an address"),
         (["nonsense", "--json"], 2, "", "there is no verb `nonsense`"),
-        (["mode", "sometimes", "--json"], 2, "mode", "there is no `sometimes`"),
+        (["rating", "mode", "sometimes", "--json"], 2, "rating mode", "there is no `sometimes`"),
         (["runs", "show", "many", "--json"], 2, "runs show", "'many' is not a valid integer"),
         (["journal", "prune", "--json"], 2, "journal prune", "there is no journal"),
     ],
@@ -48,7 +48,7 @@ def test_an_error_is_an_envelope(
 
 
 def test_an_error_is_on_standard_error_as_well(cli: Cli, home: Home) -> None:
-    assert "no proxy runs in this home" in cli.failed("mock-stop", "--json")
+    assert "no proxy runs in this home" in cli.failed("mock", "stop", "--json")
 
 
 def test_the_fields_of_a_verb_stand_beside_those_of_the_envelope(
@@ -73,8 +73,10 @@ def test_a_dry_run_writes_nothing(
     _, body = envelope(["init", "passive", str(target), "--json", "--yes", "--dry-run"], capsys)
     assert body["dry_run"] is True
     assert len(body["steps"]) == len(body["files"]) > 2
-    assert "dry run: nothing was changed" in cli.out("compat", tmp_path / "shim", "--dry-run")
-    for argv in (["proxy", "--port", "0"], ["engine", "--port", "0"]):
+    assert "dry run: nothing was changed" in cli.out(
+        "init", "compat", tmp_path / "shim", "--dry-run"
+    )
+    for argv in (["run", "proxy", "--port", "0"], ["run", "engine", "--port", "0"]):
         cli(*argv, "--home", tmp_path / "new", "--dry-run")
     assert list(tmp_path.iterdir()) == [home.root] or not target.exists()
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""`reward-test` on the command line."""
+"""`rewards test` on the command line."""
 
 import io
 import sys
@@ -36,7 +36,7 @@ def hooks(tmp_path: Path, line: str) -> str:
 
 @pytest.fixture
 def score(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys, "reward-test")
+    return Cli(capsys, "rewards", "test")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[5]
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("ajet-console proxy-re", {"proxy-restart"}),
+        ("ajet-console proxy re", {"restart"}),
         ("ajet-console checkpoints save --h", {"--help", "--home"}),
         ("ajet-console --theme ", {"dark", "light", "ansi"}),
     ],

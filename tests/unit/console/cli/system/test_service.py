@@ -20,38 +20,43 @@ def unit(text: str) -> ConfigParser:
 def test_the_unit_runs_the_process_with_its_arguments_and_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["--home", str(tmp_path), "service", "proxy", "--port", "8001"])
+    code = main(["--home", str(tmp_path), "run", "service", "proxy", "--port", "8001"])
     assert code == 0
     service = unit(capsys.readouterr().out)
     program, *arguments = service["Service"]["ExecStart"].split()
     assert Path(program).is_absolute()
-    assert arguments[-5:] == ["proxy", "--home", str(tmp_path), "--port", "8001"]
+    assert arguments[-6:] == ["run", "proxy", "--home", str(tmp_path), "--port", "8001"]
     assert service["Service"]["Restart"] == "on-failure"
     assert service["Install"]["WantedBy"] == "default.target"
 
 
 def test_a_home_among_the_arguments_replaces_the_default(cli: Cli, tmp_path: Path) -> None:
-    command = unit(cli.out("service", "engine", "--home", tmp_path / "own"))["Service"]["ExecStart"]
+    command = unit(cli.out("run", "service", "engine", "--home", tmp_path / "own"))["Service"][
+        "ExecStart"
+    ]
     assert command.count("--home") == 1
     assert command.endswith(f"engine --yes --home {tmp_path / 'own'}")
 
 
 def test_a_unit_waits_for_no_answer(cli: Cli) -> None:
-    shown = cli.out("service", "engine", "--backend", "torch", "--model", "smollm2")
+    shown = cli.out("run", "service", "engine", "--backend", "torch", "--model", "smollm2")
     assert " engine --yes " in unit(shown)["Service"]["ExecStart"]
-    assert unit(cli.out("service", "engine", "--yes"))["Service"]["ExecStart"].count("--yes") == 1
+    assert (
+        unit(cli.out("run", "service", "engine", "--yes"))["Service"]["ExecStart"].count("--yes")
+        == 1
+    )
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--read-only"])
 @pytest.mark.parametrize("process", ["proxy", "engine"])
 def test_an_option_that_starts_nothing_is_refused(cli: Cli, process: str, flag: str) -> None:
-    output = cli.run("service", process, flag, code=2)
+    output = cli.run("run", "service", process, flag, code=2)
     assert f"{flag}" in output.err
     assert not output.out
 
 
 def test_arguments_that_the_process_does_not_take_are_refused(cli: Cli) -> None:
-    output = cli.run("service", "proxy", "--prot", "1", code=2)
+    output = cli.run("run", "service", "proxy", "--prot", "1", code=2)
     assert "--prot" in output.err
     assert not output.out
 
@@ -74,4 +79,4 @@ def test_an_argument_is_quoted_for_systemd(argument: str, text: str) -> None:
 
 
 def test_a_line_break_is_refused(cli: Cli) -> None:
-    assert "line break" in cli.refused("service", "proxy", "--swarm-url", "http://a\nb")
+    assert "line break" in cli.refused("run", "service", "proxy", "--swarm-url", "http://a\nb")

@@ -12,7 +12,7 @@ from tests.support.commands.cli import Cli
 
 @pytest.fixture
 def token(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys, "token")
+    return Cli(capsys, "tokens")
 
 
 def test_a_token_is_shown_once_and_listed_without_its_text(token: Cli, home: Home) -> None:

@@ -11,7 +11,7 @@ from tests.support.commands.cli import Cli, missing
 
 @pytest.fixture
 def web(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys, "web")
+    return Cli(capsys, "run", "web")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_it_prints_links_for_the_server_that_runs(web: Cli, home: Home) -> None:
         shown = web.refused("--link", "rater", "--name", "boss", "--renew")
         assert "there is a token named boss already" in shown
         assert "not a duration" in web.refused("--link", "rater", "--expires", "soon")
-        assert "token revoke rater-" in web.out("--link", "rater")
+        assert "tokens revoke rater-" in web.out("--link", "rater")
         assert "it runs already" in web.refused()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.rewards.test import parts_table, summary_lines
-from console.models import reward_whatif
+from console.screens.rewards import text as words
 from core.events import Event, GroupOpened, GroupRated, GroupSealed
 from core.journal.writer import Journal
 from core.runtime.home import Home
@@ -133,7 +133,7 @@ async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -
     actual = list(summary_lines(result))
     assert "1 group had no reward and now has one" in actual
     assert "rewards leave 0 to 1 in 2 of 3 groups" in actual
-    shown = "".join(text for text, _ in reward_whatif.summary_lines(result)[-1])
+    shown = "".join(text for text, _ in words.summary_lines(result)[-1])
     assert shown == "! rewards leave 0 to 1 in 2 groups   1 group had no reward and now would"
 
 

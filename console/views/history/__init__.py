@@ -1,1 +1,0 @@
-"""Engine runs as lines and curves."""

@@ -1,1 +1,0 @@
-"""Lines and charts about the progress of a policy."""

@@ -1,0 +1,143 @@
+"""One part of the reward as charts: values over groups, distribution, by rank, best and worst."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from console.screens.rewards.charts import CHARTS, bars, chart, extremes, histogram, scatter
+from console.screens.rewards.model import Digest, digest
+from console.text.lines import line_width
+from core.events import Part
+from core.state import State
+from tests.support.console import HOSTILE
+from tests.support.groups import rows_of
+from tests.support.proxy.rewards import scored, state_with, two
+
+WIDTH, HEIGHT = 40, 12
+APART = [two(0.9, 0), two(0.1, 0)]
+EQUAL = [two(0.5, 0.1), two(0.5, 0.9)]
+
+
+def made(*groups: Sequence[Sequence[Part]]) -> tuple[State, list[Digest]]:
+    """A state with these groups, oldest first, and their digests."""
+    state = state_with(*(scored(number, parts) for number, parts in enumerate(groups, 1)))
+    return state, [digest(group) for group in state.groups.values()]
+
+
+def drawn(kind: str, *groups: Sequence[Sequence[Part]]) -> list[str]:
+    return rows_of(chart(kind, *made(*groups), "left", WIDTH, HEIGHT))
+
+
+def test_means_by_rank_show_the_influence_of_a_part() -> None:
+    groups = [two(0.2, 0.1), two(0.9, 0.8)], [two(0.8, 0.3), two(0.1, 0.2)]
+    _, first, second = drawn("ranks", *groups)
+    assert first.startswith("1. ▲")
+    assert first.endswith("0.85")
+    assert second.endswith("0.15")
+
+
+def test_groups_of_equal_rewards_have_no_ranks() -> None:
+    groups = [two(0.5, 0.5), two(0.5, 0.5)]
+    assert made(groups)[1][0].parts["left"].ranks == ()
+    assert "no answer has a rank" in " ".join(drawn("ranks", groups))
+
+
+def test_best_and_worst_are_different_answers_newest_first() -> None:
+    _, digests = made(APART, APART)
+    assert extremes(digests, "left", True, 3) == [("g0002", 0, 0.9), ("g0001", 0, 0.9)]
+    assert [value for *_, value in extremes(digests, "left", False, 3)] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("kind", ["groups", "spread", "best", "worst"])
+def test_a_constant_part_has_its_value_in_place_of_a_chart(kind: str) -> None:
+    assert drawn(kind, EQUAL)[1:] == ["Every answer has 0.50"]
+
+
+def test_an_answer_is_shown_below_its_value_and_its_question() -> None:
+    shown = "\n".join(drawn("best", APART))
+    assert "0.90  reward 0.45  #1  Why is" in shown
+    assert "answer 0 to: Why is the sky blue?" in shown
+
+
+@pytest.mark.parametrize("kind", ["best", "worst"])
+def test_hostile_answers_stay_harmless(kind: str) -> None:
+    state, digests = made(APART)
+    for group in state.groups.values():
+        group.query = HOSTILE
+        for candidate in group.candidates:
+            candidate.text = HOSTILE * 9
+    lines = chart(kind, state, digests, "left", WIDTH, HEIGHT)
+    assert all(line_width(line) <= WIDTH for line in lines)
+    assert not {"\x1b", "\u202e"} & set("".join(rows_of(lines)))
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_every_empty_chart_explains_its_content_and_the_keys(kind: str) -> None:
+    shown = " ".join(drawn(kind))
+    assert "first" in shown
+    assert "F4, then s" in shown
+
+
+# --- plots -----------------------------------------------------------------------------------
+
+WIDTHS = (24, 40, 77)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [1, 3, 200, 2_000])
+def test_a_scatter_stays_within_its_room(width: int, count: int) -> None:
+    columns = [(at / count, 1.0, -0.5) for at in range(count)]
+    lines = scatter(columns, width, 9)
+    assert len(lines) == 9
+    assert all(line_width(line) <= width for line in lines)
+
+
+def test_a_scatter_shows_the_oldest_at_the_left_and_each_mean() -> None:
+    lines = rows_of(scatter([(0.0,), (1.0,)], 26, 6))
+    assert lines[0].startswith(" 1.00")
+    assert lines[4].startswith(" 0.00")
+    assert lines[4].index("━") < lines[0].index("━")
+    assert "2 groups" in lines[-1]
+
+
+def test_equal_values_can_be_drawn() -> None:
+    assert scatter([(0.5, 0.5)] * 4, 40, 6)
+    assert histogram([0.5] * 4, 40, 6)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_histogram_counts_each_value_once(width: int) -> None:
+    lines = histogram([0.0, 0.05, 0.95, 1.0, 1.0], width, 10)
+    assert all(line_width(line) <= width for line in lines)
+    counts = [line.split()[-1] for line in rows_of(lines)]
+    assert counts[0] == "3"
+    assert counts[-1] == "2"
+    assert set(counts[1:-1]) == {"·"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rows", "starts"),
+    [
+        (0.0, 1.0, 12, ("0.90+", "0.00+")),
+        (0.1, 0.96, 14, ("0.90+", "0.10+")),
+        (0.0, 1.0, 5, ("0.80+", "0.00+")),
+    ],
+)
+def test_the_ranges_of_a_histogram_begin_at_round_figures(
+    low: float, high: float, rows: int, starts: tuple[str, str]
+) -> None:
+    lines = [line.split()[0] for line in rows_of(histogram([low, high], 40, rows))]
+    assert (lines[0], lines[-1]) == starts
+
+
+def test_the_longest_bar_is_the_highest_value() -> None:
+    lines = rows_of(bars([("1", 0.8), ("2", 0.2)], 40))
+    assert lines[0].count("█") > 3 * lines[1].count("█") > 0
+    assert lines[1].endswith(" 0.20")
+
+
+@pytest.mark.parametrize("width", [0, 5])
+def test_without_room_nothing_is_drawn(width: int) -> None:
+    assert scatter([(1.0,)], width, 9) == []
+    assert histogram([1.0], width, 9) == []
+    assert bars([("1", 1.0)], width) == []
