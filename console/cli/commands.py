@@ -10,8 +10,7 @@ from console.cli.common import (
     cert_of,
     existing_home,
     need_proxy,
-    say,
-    say_json,
+    say_result,
     send_command,
     token_of,
 )
@@ -60,8 +59,4 @@ def send(args: Args, home: Home, name: str, values: dict[str, Any]) -> int:
     message = asyncio.run(
         send_command(need_proxy(args, home), token_of(args, home), name, values, cert_of(home))
     )
-    if args.json:
-        say_json({"command": name, "ok": True, "message": message})
-    else:
-        say(plain(message))
-    return 0
+    return say_result(args, {"command": name, "ok": True, "message": message}, (plain(message),))

@@ -311,7 +311,7 @@ def _agreed(args: Args, home: Home, url: str) -> bool:
     from proxy.control.client import ControlLost
 
     try:
-        paused = paused_servers(asyncio.run(snapshot(args, home, url)))
+        paused = paused_servers(asyncio.run(snapshot(args, url)))
     except ControlLost:
         return True
     if not paused:

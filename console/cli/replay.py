@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import say, say_json
+from console.cli.common import say_result
 from console.cli.options import THEME, Args, argument, flag, option, takes
 from core.runtime.home import Home, default_root
 from core.settings import load
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core.journal.read_only import JournalFile
 
 _JOURNAL = "journal.db"
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 @takes(
@@ -172,21 +173,15 @@ def journal_and_run(named: str | None, run: str | None, home: Home) -> tuple[Pat
 
 def _list(args: Args, file: "JournalFile") -> int:
     runs = file.runs()
-    if args.json:
-        say_json(
-            {
-                "journal": str(file.path),
-                "runs": [
-                    {"run_id": run.run_id, "began": run.began, "events": run.last - run.first + 1}
-                    for run in runs
-                ],
-            }
-        )
-        return 0
-    for run in runs:
-        began = dt.datetime.fromtimestamp(run.began).astimezone()
-        events = run.last - run.first + 1
-        say(f"{one_line(run.run_id, 40)}  {began:%Y-%m-%d %H:%M:%S}  {events:>7} events  {run.url}")
-    if not runs:
-        say("no runs")
-    return 0
+    data = [
+        {"run_id": run.run_id, "began": run.began, "events": run.last - run.first + 1}
+        for run in runs
+    ]
+    lines = (
+        f"{one_line(run.run_id, 40)}  {dt.datetime.fromtimestamp(run.began).astimezone():{_TIME}}  "
+        f"{run.last - run.first + 1:>7} events  {run.url}"
+        for run in runs
+    )
+    return say_result(
+        args, {"journal": str(file.path), "runs": data}, lines if runs else ("no runs",)
+    )

@@ -16,7 +16,7 @@ def accept_all(args: Args) -> int:
     """Seal all waiting groups; on a terminal, show their number and ask first."""
     home = existing_home(args)
     if not args.yes and sys.stdin.isatty():
-        state = asyncio.run(snapshot(args, home))
+        state = asyncio.run(snapshot(args))
         groups = [group for group in state.waiting() if args.server in (None, group.server)]
         skipped = sum(group.is_skipped for group in groups)
         rated = sum(group.rating is not None or bool(group.votes) for group in groups) - skipped
@@ -38,7 +38,7 @@ def abort_all(args: Args) -> int:
     """Abort all waiting groups without a rating; show their number and ask first."""
     home = existing_home(args)
     if not args.yes:
-        state = asyncio.run(snapshot(args, home))
+        state = asyncio.run(snapshot(args))
         lost = abort_all_consequences(state, [args.server])
         act = "Abort all groups that wait for a rating"
         if not confirm(act, "", args.yes, consequences=lost):

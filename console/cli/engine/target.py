@@ -77,7 +77,7 @@ def aimed(args: Args, *, with_state: bool = False, proxy: str | None = None) -> 
     if proxy and not (every or with_state):
         return Aim(home, proxy, [Target(args.server or "")])
     if proxy:
-        state = asyncio.run(snapshot(args, home, proxy))
+        state = asyncio.run(snapshot(args, proxy))
         known = {server.name: server.url for server in state.servers.values()}
     else:
         state = None
