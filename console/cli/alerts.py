@@ -20,7 +20,7 @@ from core.events import AlertRaised
 @takes(PROXY)
 def listed(args: Args) -> int:
     """List the alerts."""
-    state = asyncio.run(snapshot(args, existing_home(args)))
+    state = asyncio.run(snapshot(args))
     context = advice_context(changed_keys(existing_home(args)), watch_only=state.watch_only)
     _list(args, [_listed(alert, context) for alert in current_alerts(state).values()])
     return 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,10 @@ from core.whole_file import read_small
 
 if TYPE_CHECKING:
     from proxy.control.client import ControlClient
+
+
+AT_END = "No proxy runs: this is the state at the end of the journal"
+"""Last line of what is read from the journal."""
 
 
 class NotRunning(AjetError):
@@ -131,25 +135,16 @@ def cert_of(home: Home) -> str:
     return published or absolute_path(settings_of(home).proxy.tls_cert)
 
 
-async def send_command(
-    url: str, token: str, name: str, args: Mapping[str, Any], cert: str = ""
-) -> str:
-    """Validate a command, send it to the proxy and return the proxy's message.
-
-    Raises:
-        CommandError: the arguments are invalid.
-        AjetError: the proxy refuses the command or does not answer.
-    """
-    checked = validate(name, args)
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token, cert=cert) as client:
-        return (await order(client, name, checked)).message
-
-
 @asynccontextmanager
-async def connected(args: Args) -> "AsyncIterator[ControlClient]":
+async def connected(
+    args: Args, url: str = "", *, read_only: bool = False
+) -> "AsyncIterator[ControlClient]":
     """Connect to the proxy that the command line names, or that runs in the home.
+
+    Args:
+        args: The parsed command line.
+        url: URL of the proxy when it is known already.
+        read_only: Refuse to send commands.
 
     Raises:
         NotRunning: no proxy runs in the home and none is named.
@@ -157,9 +152,21 @@ async def connected(args: Args) -> "AsyncIterator[ControlClient]":
     from proxy.control.client import ControlClient
 
     home = existing_home(args)
-    url, token = need_proxy(args, home), token_of(args, home)
-    async with ControlClient(url, token, cert=cert_of(home)) as client:
+    place = url or need_proxy(args, home), token_of(args, home)
+    async with ControlClient(*place, cert=cert_of(home), read_only=read_only) as client:
         yield client
+
+
+async def send_command(args: Args, name: str, values: Mapping[str, Any], url: str = "") -> str:
+    """Validate a command, send it to the proxy and return the proxy's message.
+
+    Raises:
+        CommandError: the arguments are invalid.
+        AjetError: the proxy refuses the command or does not answer.
+    """
+    checked = validate(name, values)
+    async with connected(args, url) as client:
+        return (await order(client, name, checked)).message
 
 
 def state_now(args: Args, home: Home) -> tuple[State, bool]:
@@ -169,7 +176,7 @@ def state_now(args: Args, home: Home) -> tuple[State, bool]:
         AjetError: no proxy answers, or there is no journal either.
     """
     if url := proxy_url(args, home):
-        return asyncio.run(snapshot(args, home, url)), True
+        return asyncio.run(snapshot(args, url)), True
     if not home.journal.exists():
         raise NotRunning(
             "no proxy runs in this home, and there is no journal",
@@ -182,23 +189,18 @@ def state_now(args: Args, home: Home) -> tuple[State, bool]:
         return file.load_state(), False
 
 
-async def snapshot(args: Args, home: Home, url: str = "") -> State:
+async def snapshot(args: Args, url: str = "") -> State:
     """Return the state of a proxy.
 
     Args:
         args: The parsed command line.
-        home: The home of the command; its own token and certificate are used unless others are
-            named.
-        url: URL of the proxy when it is known already; empty for `need_proxy`.
+        url: URL of the proxy when it is known already.
 
     Raises:
         NotRunning: no proxy runs in the home and none is named.
         AjetError: the proxy does not answer, or refuses the token.
     """
-    url = url or need_proxy(args, home)
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+    async with connected(args, url) as client:
         return await client.snapshot()
 
 
@@ -248,6 +250,16 @@ def confirm(
 def count(number: int, noun: str) -> str:
     """Return the number with its noun: `1 episode`, `2 episodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def say_result(args: Args, data: Any, lines: Iterable[str]) -> int:
+    """Print data with `--json`, lines without; return the exit code of success."""
+    if args.json:
+        say_json(data)
+    else:
+        for line in lines:
+            say(line.rstrip())
+    return 0
 
 
 def say_json(data: Any) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 
 from ajet_swarm.common.text import plain
 from console.cli.commands import EXIT
-from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
+from console.cli.common import connected, existing_home, say, say_json, say_result
 from console.cli.options import PROXY, SERVER, Args, argument, flag, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS, validate
-from core.runtime.home import Home
 
 _CHOICES = next(arg.choices for arg in COMMANDS["progress.vote"].args if arg.name == "choice")
 
@@ -33,9 +32,8 @@ def pair(args: Args) -> int:
     Raises:
         AjetError: no proxy runs, or there is no pair to rate.
     """
-    home = existing_home(args)
-    values = {"server": args.server, "rater": _rater(args, home), "newest": args.newest}
-    message, data = asyncio.run(_send(args, home, "progress.pair", values))
+    values = {"server": args.server, "rater": _rater(args), "newest": args.newest}
+    message, data = asyncio.run(_send(args, "progress.pair", values))
     if output().dry_run:
         say(message)
         return 0
@@ -63,33 +61,23 @@ def vote(args: Args) -> int:
     Raises:
         AjetError: no proxy runs, or the pair is not open.
     """
-    home = existing_home(args)
     values = {"pair_id": args.pair_id, "choice": args.choice, "server": args.server}
-    values["rater"] = _rater(args, home)
-    message, data = asyncio.run(_send(args, home, "progress.vote", values))
+    values["rater"] = _rater(args)
+    message, data = asyncio.run(_send(args, "progress.vote", values))
     if output().dry_run:
         say(message)
-    elif args.json:
-        say_json(data)
-    else:
-        say(f"left was {data['left']}, right was {data['right']}")
-        say(message)
-    return 0
+        return 0
+    return say_result(args, data, (f"left was {data['left']}, right was {data['right']}", message))
 
 
-def _rater(args: Args, home: Home) -> str:
-    return args.rater if args.rater is not None else saved_name(home)
+def _rater(args: Args) -> str:
+    return args.rater if args.rater is not None else saved_name(existing_home(args))
 
 
-async def _send(
-    args: Args, home: Home, name: str, values: Mapping[str, Any]
-) -> tuple[str, Mapping[str, Any]]:
+async def _send(args: Args, name: str, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return message and data of a command."""
-    from proxy.control.client import ControlClient
-
     checked = validate(name, values)
-    url, token = need_proxy(args, home), token_of(args, home)
-    async with ControlClient(url, token, cert=cert_of(home)) as client:
+    async with connected(args) as client:
         reply = await order(client, name, checked)
     return reply.message, reply.result
 

@@ -7,7 +7,7 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import existing_home, say, say_json, state_now
+from console.cli.common import AT_END, existing_home, say_result, state_now
 from console.cli.options import PROXY, SERVER, Args, takes
 from console.json_view import progress_view
 from console.screens.progress.model import (
@@ -54,13 +54,9 @@ def progress(args: Args) -> int:
             measured.running = None
     name = _server(state, args.server)
     present, known = standing(state, name), state.progress.get(name)
-    if args.json:
-        say_json(_data(name, present, known, "proxy" if live else "journal"))
-    else:
-        for line in _lines(state, name, present, known):
-            say(line_text(line).rstrip())
-        if not live:
-            say("No proxy runs: this is the state at the end of the journal")
+    data = _data(name, present, known, "proxy" if live else "journal")
+    lines = map(line_text, _lines(state, name, present, known))
+    say_result(args, data, [*lines, *([] if live else [AT_END])])
     return EXIT_CODES[present.outcome]
 
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import say, say_json
+from console.cli.common import existing_home, say_result
 from console.cli.options import THEME, Args, argument, flag, option, takes
-from core.runtime.home import Home, default_root
+from core.runtime.home import Home
 from core.settings import load
 
 if TYPE_CHECKING:
     from core.journal.read_only import JournalFile
 
 _JOURNAL = "journal.db"
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 @takes(
@@ -59,8 +60,7 @@ def replay(args: Args) -> int:
             "not a speed", f"--speed {args.speed:g}", "Give a number above 0, such as 10"
         )
     screen = _screen(args.screen)
-    root = args.home.expanduser() if args.home else default_root()
-    home = Home(root.absolute())  # not opened: a replay creates and writes nothing in it
+    home = existing_home(args)
     path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
@@ -172,21 +172,15 @@ def journal_and_run(named: str | None, run: str | None, home: Home) -> tuple[Pat
 
 def _list(args: Args, file: "JournalFile") -> int:
     runs = file.runs()
-    if args.json:
-        say_json(
-            {
-                "journal": str(file.path),
-                "runs": [
-                    {"run_id": run.run_id, "began": run.began, "events": run.last - run.first + 1}
-                    for run in runs
-                ],
-            }
-        )
-        return 0
-    for run in runs:
-        began = dt.datetime.fromtimestamp(run.began).astimezone()
-        events = run.last - run.first + 1
-        say(f"{one_line(run.run_id, 40)}  {began:%Y-%m-%d %H:%M:%S}  {events:>7} events  {run.url}")
-    if not runs:
-        say("no runs")
-    return 0
+    data = [
+        {"run_id": run.run_id, "began": run.began, "events": run.last - run.first + 1}
+        for run in runs
+    ]
+    lines = (
+        f"{one_line(run.run_id, 40)}  {dt.datetime.fromtimestamp(run.began).astimezone():{_TIME}}  "
+        f"{run.last - run.first + 1:>7} events  {run.url}"
+        for run in runs
+    )
+    return say_result(
+        args, {"journal": str(file.path), "runs": data}, lines if runs else ("no runs",)
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
+from console.cli.common import existing_home, proxy_url, say_result, settings_of, snapshot
 from console.cli.options import PROXY, SWARM_URL, Args, takes
 from console.json_view import group_view, json_view
 from console.text.contact import address_of
@@ -32,12 +32,7 @@ def status(args: Args) -> int:
     if not (home.exists or args.url or args.swarm_url):
         raise missing_home(home)
     data = asyncio.run(_gather(args, home))
-    if args.json:
-        say_json(data)
-    else:
-        for line in _lines(data):
-            say(line)
-    return 0
+    return say_result(args, data, _lines(data))
 
 
 async def _gather(args: Args, home: Home) -> dict[str, Any]:
@@ -47,7 +42,7 @@ async def _gather(args: Args, home: Home) -> dict[str, Any]:
     problem = ""
     if url:
         try:
-            state = await snapshot(args, home, url)
+            state = await snapshot(args, url)
         except AjetError as error:
             if args.url or args.token_file:
                 raise

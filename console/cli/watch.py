@@ -19,7 +19,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
+from console.cli.common import changed_keys, connected, existing_home
 from console.cli.options import PROXY, Args, flag, option, takes
 from console.cli.output import output
 from console.json_view import json_view
@@ -28,16 +28,9 @@ from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
-from core.events import (
-    EVENT_KINDS,
-    AlertRaised,
-    Event,
-    GroupEvent,
-    UpdateDone,
-)
+from core.events import EVENT_KINDS, AlertRaised, Event, GroupEvent, UpdateDone
 from core.jsonio import encode_full
 from core.reducer import apply
-from core.runtime.home import Home
 from core.state import Group, State
 
 FIRST_DELAY = 0.25
@@ -80,21 +73,20 @@ def watch(args: Args) -> int:
     if args.timeout is not None and not args.timeout >= 0:
         raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give 0 or more seconds")
     event_filter = EventFilter(args.filter, args.kind or (), args.until)
-    home = existing_home(args)
-    keys = changed_keys(home)
+    keys = changed_keys(existing_home(args))
     lines = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
     follower = Follower(event_filter, lines, args.after)
     try:
-        asyncio.run(_bounded(follower, args, home))
+        asyncio.run(_bounded(follower, args))
     except TimeoutError:
         sys.stderr.write(f"ajet-console: no such event within {args.timeout:g} s\n")
         return 1
     return 0
 
 
-async def _bounded(follower: "Follower", args: Args, home: Home) -> None:
+async def _bounded(follower: "Follower", args: Args) -> None:
     async with asyncio.timeout(args.timeout):
-        await follower.run(args, home)
+        await follower.run(args)
 
 
 class EventFilter:
@@ -295,14 +287,11 @@ class Follower:
         self._loss_reported = False
         self._delay = FIRST_DELAY
 
-    async def run(self, args: Args, home: Home) -> None:
+    async def run(self, args: Args) -> None:
         """Follow until the event of `--until`."""
-        from proxy.control.client import ControlClient
-
         while True:
             try:
-                url = need_proxy(args, home)  # the URL may change in a restart
-                async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+                async with connected(args) as client:  # the URL may change in a restart
                     if await self.follow(client):
                         return
             except AjetError as error:

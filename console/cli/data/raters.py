@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from console.cli.common import existing_home, say, say_json, snapshot
+from console.cli.common import say_result, snapshot
 from console.cli.options import PROXY, Args, takes
 from console.screens.rate.raters.model import (
     RaterAgreement,
@@ -33,19 +33,16 @@ def raters(args: Args) -> int:
         NotRunning: no proxy runs in the home and none is named.
         AjetError: the proxy does not answer, or refuses the token.
     """
-    state = asyncio.run(snapshot(args, existing_home(args)))
+    state = asyncio.run(snapshot(args))
     now = time.time()
     rows, agreed, disputed = rater_rows(state, now), agreement(state), disagreements(state)
-    if args.json:
-        say_json(_data(rows, agreed, disputed))
-        return 0
-    for line in rater_lines(rows, agreed, len(disputed)):
-        say(line_text(line).rstrip())
-    for group in disputed:
-        say(disagreement_row(group, _WIDTH))
+    lines = [line_text(line) for line in rater_lines(rows, agreed, len(disputed))]
+    lines += [disagreement_row(group, _WIDTH) for group in disputed]
     if disputed:
-        say("\najet-console group settle GROUP N [N ...]: the best answer, or all, best first")
-    return 0
+        lines.append(
+            "\najet-console group settle GROUP N [N ...]: the best answer, or all, best first"
+        )
+    return say_result(args, _data(rows, agreed, disputed), lines)
 
 
 def _data(rows: list[RaterRow], agreed: RaterAgreement, disputed: list[Group]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import cert_of, settings_of, token_of
+from console.cli.common import connected, settings_of
 from console.cli.engine.target import Aim, Target
 from console.cli.options import Args, flag, one_of, option
 from core.commands.table import PRESETS
@@ -131,10 +131,7 @@ def _last_sent(aim: Aim, target: Target) -> str:
 
 async def job_info(args: Args, aim: Aim, target: Target) -> JobInfo:
     """Return the proxy's information about the jobs of a server."""
-    from proxy.control.client import ControlClient
-
-    token = token_of(args, aim.home)
-    async with ControlClient(aim.proxy, token, cert=cert_of(aim.home)) as client:
+    async with connected(args, aim.proxy) as client:
         name = target.name or next(iter((await client.snapshot()).servers), "")
         return await client.job(name)
 

@@ -4,11 +4,12 @@ import asyncio
 import secrets
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.commands import about, send
-from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
+from console.cli.common import connected, say, say_json
 from console.cli.options import PROXY, SERVER, Args, argument, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
@@ -16,7 +17,9 @@ from console.screens.progress.tries_text import compared, waits_for
 from console.text.format import clock, duration
 from core.commands import validate
 from core.state import Probe, State
-from proxy.control.client import ControlClient
+
+if TYPE_CHECKING:
+    from proxy.control.client import ControlClient
 
 PROGRESS_AFTER = 2.0
 """Seconds until the first progress line, when standard error is not a terminal."""
@@ -32,7 +35,7 @@ LAST = 3
 @takes(argument("try_id", about("engine.try_stop", "try_id"), required=False, metavar="TRY"), PROXY)
 def stop(args: Args) -> int:
     """Cancel a try."""
-    return send(args, existing_home(args), "engine.try_stop", {"try_id": args.try_id})
+    return send(args, "engine.try_stop", {"try_id": args.try_id})
 
 
 @takes(
@@ -61,12 +64,9 @@ def try_prompt(args: Args) -> int:
 
 
 async def _try(args: Args, prompt: str) -> int:
-    home = existing_home(args)
     try_id = secrets.token_hex(4)
     values = validate("engine.try", {"prompt": prompt, "server": args.server, "try_id": try_id})
-    async with ControlClient(
-        need_proxy(args, home), token_of(args, home), cert=cert_of(home)
-    ) as client:
+    async with connected(args) as client:
         try:  # when interrupted, the command may already have reached the proxy
             reply = await order(client, "engine.try", values)
             if output().dry_run:
@@ -83,14 +83,14 @@ async def _try(args: Args, prompt: str) -> int:
     return 1 if probe.error else 0
 
 
-async def _cancel(client: ControlClient, try_id: str) -> None:
+async def _cancel(client: "ControlClient", try_id: str) -> None:
     try:
         await asyncio.shield(client.command("engine.try_stop", {"try_id": try_id}))
     except AjetError:
         return  # it was answered meanwhile
 
 
-async def _wait_cancelled(client: ControlClient, try_id: str) -> tuple[State, Probe]:
+async def _wait_cancelled(client: "ControlClient", try_id: str) -> tuple[State, Probe]:
     """Wait for the end of a cancelled try.
 
     Raises:
@@ -103,7 +103,9 @@ async def _wait_cancelled(client: ControlClient, try_id: str) -> tuple[State, Pr
         raise AjetError("the proxy no longer has this try", todo="Try again") from None
 
 
-async def _wait_finished(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Probe]:
+async def _wait_finished(
+    client: "ControlClient", try_id: str, *, quiet: bool
+) -> tuple[State, Probe]:
     """Wait until a try has finished; return the state and the try.
 
     Progress goes to standard error: one updated line on a terminal, otherwise a line now and then.

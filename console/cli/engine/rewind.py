@@ -6,7 +6,7 @@ import sys
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.cli.commands import about
-from console.cli.common import cert_of, existing_home, need_proxy, token_of
+from console.cli.common import connected, existing_home, need_proxy
 from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
 from console.cli.options import PROXY, SERVER, YES, Args, option, takes
 from core.control_payloads import RewindPlan
@@ -43,9 +43,7 @@ def rewind(args: Args) -> int:
 
 
 async def _plan(args: Args, aim: Aim) -> RewindPlan:
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(aim.proxy, token_of(args, aim.home), cert=cert_of(aim.home)) as client:
+    async with connected(args, aim.proxy) as client:
         return await client.rewind_plan(aim.targets[0].name, args.path)
 
 

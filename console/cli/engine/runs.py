@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import EXIT, about, send_plain
-from console.cli.common import existing_home, say, say_json, state_now
+from console.cli.common import AT_END, existing_home, say_result, state_now
 from console.cli.options import PROXY, Args, argument, takes
 from console.screens.history.model import RunComparison, compare, run_data
 from console.screens.history.text import comparison, detail, table_head, table_row
@@ -85,14 +85,7 @@ def _run(known: EngineRuns, number: int) -> EngineRun:
 
 
 def _print(args: Args, data: dict[str, Any], lines: Sequence[Line], live: bool) -> int:
-    if args.json:
-        say_json(data)
-        return 0
-    for line in lines:
-        say(line_text(line).rstrip())
-    if not live:
-        say("No proxy runs: this is the state at the end of the journal")
-    return 0
+    return say_result(args, data, [*map(line_text, lines), *([] if live else [AT_END])])
 
 
 def _list(known: EngineRuns, now: float) -> list[Line]:

@@ -84,7 +84,7 @@ async def _first_start(args: Args, aim: Aim, target: Target, keeps: bool) -> Fir
     keeps = keeps and info.last and not (args.preset or args.file or args.set)
     if info.embedded or keeps:
         return None
-    state = aim.state or await snapshot(args, aim.home, aim.proxy)
+    state = aim.state or await snapshot(args, aim.proxy)
     if state.servers[info.server].job is not None:
         return None
     text = await requested_job(args, aim, target, needed=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from console.cli.common import cert_of, token_of
+from console.cli.common import connected
 from console.cli.engine.target import Aim, Target, send
 from console.cli.options import Args
 from console.cli.output import output
@@ -33,10 +33,7 @@ async def send_with_steps(
     """
     if output().dry_run:
         return await send(args, aim, name, values)
-    from proxy.control.client import ControlClient
-
-    token, cert = token_of(args, aim.home), cert_of(aim.home)
-    async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
+    async with connected(args, aim.proxy) as client, asyncio.TaskGroup() as tasks:
         before = await client.snapshot()
         if not args.json:
             steps = tasks.create_task(_print_steps(client, target, before))

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from console.cli.common import existing_home, say, say_json, snapshot
+from console.cli.common import say_result, snapshot
 from console.cli.options import PROXY, Args, option, takes
 from console.screens.rate.raters.text import part_lines
 from console.screens.rewards.judges import judge_head, judge_lines, judges_data
@@ -27,11 +27,8 @@ def rewards(args: Args) -> int:
         NotRunning: no proxy runs in the home and none is named.
         AjetError: the proxy does not answer, or refuses the token.
     """
-    state = asyncio.run(snapshot(args, existing_home(args)))
+    state = asyncio.run(snapshot(args))
     reward_figures = figures(Digests().last(state, max(1, args.last)), state.rewards.version)
-    if args.json:
-        say_json(_data(state, reward_figures))
-        return 0
     now = time.time()
     shown = head_lines(state, reward_figures, now, _WIDTH, True)
     if rows := part_rows(state.rewards.parts, reward_figures.parts):
@@ -41,9 +38,8 @@ def rewards(args: Args) -> int:
     if agreed := part_lines(_agreement(state)):
         shown += [(), (("SAME BEST ANSWER AS HUMAN RATINGS", "bold"),), *agreed]
     fault = fault_lines(last_fault(state), now, _WIDTH, True)
-    for line in [*shown, (), *fault] if fault else shown:
-        say(_text(line))
-    return 0
+    lines = [*shown, (), *fault] if fault else shown
+    return say_result(args, _data(state, reward_figures), map(_text, lines))
 
 
 def _agreement(state: State) -> dict[str, PartAgreement]:

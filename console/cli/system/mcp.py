@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
-from console.cli.common import cert_of, existing_home, need_proxy, settings_of, token_of
+from console.cli.common import connected, existing_home, settings_of
 from console.cli.options import PROXY, Args, flag, option, takes
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ def mcp(args: Args) -> int:
 
     @asynccontextmanager
     async def connect() -> AsyncIterator["Control"]:
-        from proxy.control.client import ControlClient
-
-        url, token = need_proxy(args, home), token_of(args, home)
-        async with ControlClient(url, token, cert=cert_of(home), read_only=not acts) as client:
+        async with connected(args, read_only=not acts) as client:
             yield client
 
     processes = Processes(home, settings_of(home)) if own else None

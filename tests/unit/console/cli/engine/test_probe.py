@@ -13,7 +13,7 @@ from tests.support.commands.control import FakeControl
 def test_a_try_that_the_proxy_forgot_ends_with_an_error(
     cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: proxy)
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: proxy)
     monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
     assert "no longer has this try" in cli.failed("engine", "try", "hello", "--timeout", "0.1")
     assert [name for name, _ in proxy.sent] == ["engine.try", "engine.try_stop"]
@@ -39,7 +39,7 @@ class Slow(FakeControl):
 def test_a_long_wait_prints_progress_lines_on_a_pipe(
     cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch, after: float, lines: str
 ) -> None:
-    monkeypatch.setattr(probe, "ControlClient", lambda *_, **__: Slow())
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: Slow())
     monkeypatch.setattr(probe, "PROGRESS_AFTER", after)
     captured = cli.run("engine", "try", "hello")
     assert captured.err == lines

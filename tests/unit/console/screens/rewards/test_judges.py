@@ -174,7 +174,7 @@ def test_the_command_line_has_it(
 ) -> None:
     state = state_of(changed(), spent())
 
-    async def snapshot(args: object, home: object) -> State:
+    async def snapshot(args: object) -> State:
         return state
 
     monkeypatch.setattr(command, "snapshot", snapshot)

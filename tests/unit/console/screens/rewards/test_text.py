@@ -37,7 +37,6 @@ from console.text.lines import Line, line_width
 from core.events import GroupClosed, Part, RewardPart, ScoringAbstained
 from core.events.causes import NotScored
 from core.reducer import reduce
-from core.runtime.home import Home
 from core.state import State
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
@@ -331,7 +330,7 @@ def test_the_same_on_the_command_line(
     for event in (loaded("v1", NOW - 100), broken(NOW - 50)):
         reduce(state, event)
 
-    async def snapshot(args: Args, home: Home) -> State:
+    async def snapshot(args: Args) -> State:
         return state
 
     monkeypatch.setattr(command, "snapshot", snapshot)
