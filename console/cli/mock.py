@@ -1,4 +1,4 @@
-"""`mock`: run the mock user as a separate process."""
+"""`run mock`: run the mock user as a separate process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

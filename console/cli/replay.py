@@ -81,7 +81,7 @@ def replay(args: Args) -> int:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError(
                 "the replay needs a terminal",
-                todo="Without a terminal, use `replay --list` or `watch --json`",
+                todo="Without a terminal, use `journal replay --list` or `watch --json`",
             )
         from console.replay.app import run_replay
 
