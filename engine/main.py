@@ -109,7 +109,7 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
 
 
 def _listen(options: EngineOptions) -> socket.socket:
-    return bind(options.host, options.port, setting="`engine.port` (`engine --port`)")
+    return bind(options.host, options.port, setting="`engine.port` (`run engine --port`)")
 
 
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:

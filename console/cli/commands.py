@@ -1,24 +1,20 @@
 """Registry commands that are sent to the proxy unchanged, and what all such commands share."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from ajet_swarm.common.text import plain
 from console.cli.common import (
-    cert_of,
-    existing_home,
-    need_proxy,
     say_result,
     send_command,
-    token_of,
 )
 from console.cli.options import PROXY, Args, argument, option, takes
-from core.commands import COMMANDS, validate
+from core.commands import COMMANDS
 from core.commands.spec import Arg
 from core.commands.table import ABORT_REASONS
-from core.runtime.home import Home
 
 ABORT_REASON = option("--reason", "TEXT", f"such as: {', '.join(ABORT_REASONS)}")
 EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
@@ -50,13 +46,10 @@ def send_plain(args: Args) -> int:
     """Send a command with the arguments that the registry defines."""
     names = [arg.name for arg in COMMANDS[args.order_name].args]
     values = {name: getattr(args, name, None) for name in names}
-    return send(args, existing_home(args), args.order_name, values)
+    return send(args, args.order_name, values)
 
 
-def send(args: Args, home: Home, name: str, values: dict[str, Any]) -> int:
+def send(args: Args, name: str, values: Mapping[str, Any]) -> int:
     """Send one command and print its result."""
-    validate(name, values)
-    message = asyncio.run(
-        send_command(need_proxy(args, home), token_of(args, home), name, values, cert_of(home))
-    )
+    message = asyncio.run(send_command(args, name, values))
     return say_result(args, {"command": name, "ok": True, "message": message}, (plain(message),))

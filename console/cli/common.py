@@ -135,22 +135,6 @@ def cert_of(home: Home) -> str:
     return published or absolute_path(settings_of(home).proxy.tls_cert)
 
 
-async def send_command(
-    url: str, token: str, name: str, args: Mapping[str, Any], cert: str = ""
-) -> str:
-    """Validate a command, send it to the proxy and return the proxy's message.
-
-    Raises:
-        CommandError: the arguments are invalid.
-        AjetError: the proxy refuses the command or does not answer.
-    """
-    checked = validate(name, args)
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token, cert=cert) as client:
-        return (await order(client, name, checked)).message
-
-
 @asynccontextmanager
 async def connected(
     args: Args, url: str = "", *, read_only: bool = False
@@ -171,6 +155,18 @@ async def connected(
     place = url or need_proxy(args, home), token_of(args, home)
     async with ControlClient(*place, cert=cert_of(home), read_only=read_only) as client:
         yield client
+
+
+async def send_command(args: Args, name: str, values: Mapping[str, Any], url: str = "") -> str:
+    """Validate a command, send it to the proxy and return the proxy's message.
+
+    Raises:
+        CommandError: the arguments are invalid.
+        AjetError: the proxy refuses the command or does not answer.
+    """
+    checked = validate(name, values)
+    async with connected(args, url) as client:
+        return (await order(client, name, checked)).message
 
 
 def state_now(args: Args, home: Home) -> tuple[State, bool]:

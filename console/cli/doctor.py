@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain
-from console.cli.common import count, say, say_json, settings_of
+from console.cli.common import count, existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import PROXY, Args, option, takes
 from console.doctor import examine
 from console.doctor.finding import CheckContext, Finding
-from core.runtime.home import Home, default_root
+from core.runtime.home import Home
 from core.settings import Settings
 
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
@@ -46,8 +46,7 @@ def doctor(args: Args) -> int:
     """
     if args.url and not args.url.startswith(("http://", "https://")):
         raise UsageError("not an address", f"--url {args.url}", "Give http://HOST:PORT")
-    root = args.home.expanduser() if args.home else default_root()
-    home = Home(root.absolute())  # not opened, because opening creates it
+    home = existing_home(args)
     settings, trouble = _settings(args, home)
     started = _started(args, home) if settings is not None else None
     settings = started or settings

@@ -5,7 +5,7 @@ import sys
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import cert_of, proxy_url, settings_of, token_of
+from console.cli.common import connected, proxy_url, settings_of
 from console.cli.options import Args
 from core.runtime.home import Home
 from core.runtime.secrets import proxy_key
@@ -26,17 +26,14 @@ def of_proxy(args: Args, home: Home) -> EffectiveSettings | None:
         AjetError: the proxy does not answer, or refuses the token.
     """
     url = proxy_url(args, home)
-    return asyncio.run(_ask(args, home, url)) if url else None
+    return asyncio.run(_ask(args, url)) if url else None
 
 
-async def _ask(args: Args, home: Home, url: str) -> EffectiveSettings | None:
-    from proxy.control.client import ControlClient, ControlError, ControlLost
+async def _ask(args: Args, url: str) -> EffectiveSettings | None:
+    from proxy.control.client import ControlError, ControlLost
 
     try:
-        async with (
-            asyncio.timeout(LIMIT),
-            ControlClient(url, token_of(args, home), cert=cert_of(home)) as client,
-        ):
+        async with asyncio.timeout(LIMIT), connected(args, url) as client:
             return await client.settings()
     except ControlError as error:
         if error.status == 404:

@@ -73,10 +73,7 @@ def unrate(args: Args) -> int:
 
 @takes(
     _groups,
-    flag(
-        "--override",
-        "also groups that lack votes of different raters: the votes so far count",
-    ),
+    flag("--override", "also groups that lack votes of different raters: the votes so far count"),
     notes=(EXIT,),
 )
 def accept(args: Args) -> int:
@@ -105,11 +102,7 @@ def mark(args: Args) -> int:
 
 @takes(
     _groups,
-    one_of(
-        option("--text", "TEXT", "the note"),
-        flag("--clear", "remove the note"),
-        required=True,
-    ),
+    one_of(option("--text", "TEXT", "the note"), flag("--clear", "remove the note"), required=True),
     notes=(EXIT,),
 )
 def note(args: Args) -> int:

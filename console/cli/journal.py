@@ -10,14 +10,12 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import (
-    cert_of,
     confirm,
     existing_home,
     say,
     say_json,
     send_command,
     settings_of,
-    token_of,
 )
 from console.cli.options import YES, Args, flag, option, takes
 from console.cli.output import output
@@ -25,13 +23,7 @@ from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
 from core.journal.read_only import JournalFile
-from core.journal.stats import (
-    JournalStats,
-    PrunePlan,
-    check_rows,
-    journal_stats,
-    plan_pruning,
-)
+from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 
@@ -100,12 +92,7 @@ def stats(args: Args) -> int:
 
 
 @takes(
-    option(
-        "--days",
-        "N",
-        "delete groups older than N days; else journal.keep_days",
-        type=float,
-    ),
+    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=float),
     option(
         "--bytes",
         "N",
@@ -152,8 +139,7 @@ def prune(args: Args) -> int:
                 "Stop it first, or prune without --rewrite",
             )
         values = {"days": days, "bytes": size, "rated": args.rated}
-        token = token_of(args, home)
-        say(asyncio.run(send_command(proxy.url, token, "journal.prune", values, cert_of(home))))
+        say(asyncio.run(send_command(args, "journal.prune", values, proxy.url)))
         return 0
     say(_prune_here(home, keep, args.rewrite))
     return 0

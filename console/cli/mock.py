@@ -1,4 +1,4 @@
-"""`mock`: run the mock user as a separate process."""
+"""`run mock`: run the mock user as a separate process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +14,7 @@ from console.cli.common import (
     NotRunning,
     cert_of,
     confirm,
+    connected,
     count,
     open_home,
     proxy_url,
@@ -21,7 +22,6 @@ from console.cli.common import (
     say_json,
     settings_of,
     snapshot,
-    token_of,
     warn_of_other_mock,
 )
 from console.cli.effective import client_key, effective
@@ -151,8 +151,7 @@ def mock(args: Args) -> int:
     report = _print_counts if args.json else None
     if not url:
         return run(options, report=report)
-    token = token_of(args, home)
-    return run(options, lambda: _control(url, token, options.endpoint.cert), report=report)
+    return run(options, lambda: _control(args, url), report=report)
 
 
 def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptions":
@@ -333,10 +332,8 @@ def _would_ask(options: "MockOptions", *, has_control: bool) -> int:
 
 
 @asynccontextmanager
-async def _control(url: str, token: str, cert: str) -> AsyncIterator["_Control"]:
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token, cert=cert) as client:
+async def _control(args: Args, url: str) -> AsyncIterator["_Control"]:
+    async with connected(args, url) as client:
         yield _Control(client)
 
 

@@ -137,9 +137,7 @@ RATER = option("--rater", "NAME", "name of the rater")
 REASON = option("--reason", "TEXT", "why")
 YES = flag("--yes", "do not ask; required without a terminal")
 WHERE = option(
-    "--where",
-    "FILTER",
-    "only groups that match; the syntax is that of the console's filter line",
+    "--where", "FILTER", "only groups that match; the syntax is that of the console's filter line"
 )
 COLUMNS = option(
     "--columns",

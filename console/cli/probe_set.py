@@ -4,25 +4,25 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import say
-from console.cli.options import Args, argument, option, takes
+from console.cli.options import COLUMNS, Args, argument, option, takes
 from console.cli.output import output
 
 MOST = 64
 """Prompts of the file unless `--most` gives another number."""
 HELD_OUT = 0.1
-"""Share of the rows on the held-out side, as of `mock --split`."""
+"""Share of the rows on the held-out side, as of `run mock --split`."""
 
 
 @takes(
     argument("dataset", "file or folder", type=Path),
     option("--out", "FILE", "file to write", type=Path, required=True),
-    option("--columns", "PART=COLUMN", "columns with unusual names"),
+    COLUMNS,
     option("--held-out", "SHARE", f"share ({HELD_OUT:g})", type=float, default=HELD_OUT),
     option("--most", "N", f"maximum number of prompts ({MOST})", type=int, default=MOST),
     notes=(
-        "The held-out side is that of `mock --split`: train with `mock DATASET --split train`, "
-        "and set `probe.file` to the file. Rows with several user messages, a persona, tools or "
-        "images are left out.",
+        "The held-out side is that of `run mock --split`: train with `run mock DATASET --split "
+        "train`, and set `probe.file` to the file. Rows with several user messages, a persona, "
+        "tools or images are left out.",
     ),
 )
 def probe_set(args: Args) -> int:

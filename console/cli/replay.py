@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import say_result
+from console.cli.common import existing_home, say_result
 from console.cli.options import THEME, Args, argument, flag, option, takes
-from core.runtime.home import Home, default_root
+from core.runtime.home import Home
 from core.settings import load
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def replay(args: Args) -> int:
             "not a speed", f"--speed {args.speed:g}", "Give a number above 0, such as 10"
         )
     screen = _screen(args.screen)
-    root = args.home.expanduser() if args.home else default_root()
-    home = Home(root.absolute())  # not opened: a replay creates and writes nothing in it
+    home = existing_home(args)
     path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
@@ -82,7 +81,7 @@ def replay(args: Args) -> int:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError(
                 "the replay needs a terminal",
-                todo="Without a terminal, use `replay --list` or `watch --json`",
+                todo="Without a terminal, use `journal replay --list` or `watch --json`",
             )
         from console.replay.app import run_replay
 

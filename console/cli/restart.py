@@ -45,13 +45,7 @@ def restart(args: Args) -> int:
     message = f"The {role} runs again, pid {pid}, {url}"
     if args.json:
         say_json(
-            {
-                "command": args.order_name,
-                "ok": True,
-                "message": message,
-                "pid": pid,
-                "url": url,
-            }
+            {"command": args.order_name, "ok": True, "message": message, "pid": pid, "url": url}
         )
     else:
         say(message)

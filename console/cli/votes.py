@@ -14,7 +14,6 @@ from console.cli.common import existing_home
 from console.cli.options import PROXY, RATER, Args, Parts, argument, flag, one_of, option, takes
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS
-from core.runtime.home import Home
 
 HOLDER = option("--holder", "NAME", "holder of the lease; else this user and host")
 
@@ -55,9 +54,8 @@ def vote(*more: click.Parameter) -> Parts:
 )
 def rate(args: Args) -> int:
     """Rate a group, or remove its rating."""
-    home = existing_home(args)
     name, values = rating_of(args)
-    values["rater"] = _rater(args, home)
+    values["rater"] = _rater(args)
     if name == "group.rate":
         values |= {
             "note": args.note,
@@ -65,7 +63,7 @@ def rate(args: Args) -> int:
             "override": args.override or None,
         }
         values["holder"] = args.holder or _holder()
-    return send(args, home, name, values)
+    return send(args, name, values)
 
 
 def rating_of(args: Args) -> tuple[str, dict[str, Any]]:
@@ -103,10 +101,9 @@ def rating_of(args: Args) -> tuple[str, dict[str, Any]]:
 @takes(vote(), PROXY, notes=("Arguments as for `rate`: the best, or all, best first.", EXIT))
 def vote_later(args: Args) -> int:
     """Decide a group on which raters disagree, or vote again on one that was sent."""
-    home = existing_home(args)
     _, values = rating_of(args)
-    values |= {"rater": _rater(args, home), "note": args.note}
-    return send(args, home, args.order_name, values)
+    values |= {"rater": _rater(args), "note": args.note}
+    return send(args, args.order_name, values)
 
 
 def _holder() -> str:
@@ -124,14 +121,13 @@ def _holder() -> str:
 )
 def lease(args: Args) -> int:
     """Lease a group, so that no other rater opens it, or release the lease."""
-    home = existing_home(args)
     values = {
         "group_id": args.group_id,
         "holder": args.holder or _holder(),
-        "rater": _rater(args, home),
+        "rater": _rater(args),
         "seconds": args.seconds,
     }
-    return send(args, home, "group.lease", values)
+    return send(args, "group.lease", values)
 
 
 @takes(
@@ -153,7 +149,6 @@ def edit(args: Args) -> int:
     Raises:
         UsageError: the candidate number or the text is invalid.
     """
-    home = existing_home(args)
     if args.candidate < 1:
         raise UsageError("candidates are numbered from 1", f"edit {args.group_id}")
     text = "" if args.clear else _text(args)
@@ -163,9 +158,9 @@ def edit(args: Args) -> int:
         "group_id": args.group_id,
         "index": args.candidate - 1,
         "edited": text,
-        "rater": _rater(args, home),
+        "rater": _rater(args),
     }
-    return send(args, home, "group.edit", values)
+    return send(args, "group.edit", values)
 
 
 def _text(args: Args) -> str:
@@ -179,5 +174,5 @@ def _text(args: Args) -> str:
         raise UsageError(f"the text cannot be read: {error}", f"--file {args.file}") from error
 
 
-def _rater(args: Args, home: Home) -> str | None:
-    return args.rater or saved_name(home) or None
+def _rater(args: Args) -> str | None:
+    return args.rater or saved_name(existing_home(args)) or None

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from console.cli.commands import ABORT_REASON, EXIT, about, send
-from console.cli.common import confirm, count, existing_home, say, snapshot
+from console.cli.common import confirm, count, say, snapshot
 from console.cli.options import PROXY, YES, Args, flag, option, takes
 from core.commands.plan_groups import abort_all_consequences, missing_votes
 
@@ -14,7 +14,6 @@ SERVER = option("--server", "NAME", about("rating.accept_all", "server"))
 @takes(SERVER, flag("--yes", "do not ask on a terminal"), PROXY, notes=(EXIT,))
 def accept_all(args: Args) -> int:
     """Seal all waiting groups; on a terminal, show their number and ask first."""
-    home = existing_home(args)
     if not args.yes and sys.stdin.isatty():
         state = asyncio.run(snapshot(args))
         groups = [group for group in state.waiting() if args.server in (None, group.server)]
@@ -30,13 +29,12 @@ def accept_all(args: Args) -> int:
         if not confirm(act, "", args.yes):
             say("nothing was changed")
             return 1
-    return send(args, home, "rating.accept_all", {"server": args.server})
+    return send(args, "rating.accept_all", {"server": args.server})
 
 
 @takes(SERVER, ABORT_REASON, YES, PROXY, notes=(EXIT,))
 def abort_all(args: Args) -> int:
     """Abort all waiting groups without a rating; show their number and ask first."""
-    home = existing_home(args)
     if not args.yes:
         state = asyncio.run(snapshot(args))
         lost = abort_all_consequences(state, [args.server])
@@ -45,4 +43,4 @@ def abort_all(args: Args) -> int:
             say("nothing was changed")
             return 1
     values = {"server": args.server, "reason": args.reason}
-    return send(args, home, "rating.abort_all", values)
+    return send(args, "rating.abort_all", values)

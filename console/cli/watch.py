@@ -28,13 +28,7 @@ from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
-from core.events import (
-    EVENT_KINDS,
-    AlertRaised,
-    Event,
-    GroupEvent,
-    UpdateDone,
-)
+from core.events import EVENT_KINDS, AlertRaised, Event, GroupEvent, UpdateDone
 from core.jsonio import encode_full
 from core.reducer import apply
 from core.state import Group, State

@@ -11,8 +11,8 @@ AGENT_PROMPT = 16_384
 """Tokens that the first prompt of a coding agent comes near to."""
 SMALL = (
     "The engine's window is {context} tokens; coding agents send 10,000 and more. Such a prompt is "
-    "cut to the window, and its group is not trained on: use a larger model (`engine --backend "
-    "torch`) or a GPU server. With `engine --strict-context` it is refused with a 400."
+    "cut to the window, and its group is not trained on: use a larger model (`run engine --backend "
+    "torch`) or a GPU server. With `run engine --strict-context` it is refused with a 400."
 )
 
 

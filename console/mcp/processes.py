@@ -183,7 +183,7 @@ class _Error(msgspec.Struct):
 
 
 class _DryRun(msgspec.Struct):
-    """The envelope of `mock --dry-run --json`."""
+    """The envelope of `run mock --dry-run --json`."""
 
     steps: list[_Step] = []
     error: _Error | None = None

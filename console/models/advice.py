@@ -25,7 +25,7 @@ DEFAULT_KEYS: Final[Mapping[str, str]] = {
     "group.rerun": "A",
     "group.rescore": "S",
     "mock.start": "s",
-    "overview.alert": "enter",
+    "list.open": "enter",
     "progress.resume": "r",
     "progress.rewind": "w",
     "proxy.restart": "p",

@@ -44,7 +44,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "overview",
         "Overview",
         1,
-        "console.screens.overview:OverviewScreen",
+        "console.screens.overview.screen:OverviewScreen",
         "Engine states, learning progress, alerts",
     ),
     ScreenSpec(

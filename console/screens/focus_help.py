@@ -13,6 +13,11 @@ _TEXTS = {
         "The cursor stays on its group while new ones arrive. Enter or a second click opens it; "
         "past the last row the list continues from the journal.",
     ),
+    "#alerts": (
+        "the alerts",
+        "Enter opens exactly the groups the alert names, else the screen on which it is acted on. "
+        "d dismisses it until its cause has gone.",
+    ),
     "LogView": (
         "the lines of the log",
         "The list follows the newest line until you scroll up. Up and Down move a cursor; the line "
@@ -49,8 +54,8 @@ def about(widget: Widget | None) -> tuple[str, str]:
     """Return the name and the explanation of a widget; both empty when there is none."""
     if widget is None:
         return "", ""
-    for base in type(widget).__mro__:
-        if base.__name__ in _TEXTS:
-            name, text = _TEXTS[base.__name__]
+    for key in (f"#{widget.id}", *(base.__name__ for base in type(widget).__mro__)):
+        if key in _TEXTS:
+            name, text = _TEXTS[key]
             return name, widget.HELP or text
     return "", widget.HELP or ""

@@ -8,13 +8,13 @@ from typing import Any
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost
 from console.models.available_commands import NAMES, AvailableCommand
-from console.models.group_text import abort_question
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
+from console.screens.group.model import abort_question
+from console.screens.group.text import abort_extra
 from console.screens.progress.model import mock_start_args, rewind_words, trust_loss
 from console.session.app_state import Session
 from console.session.command_plans import consequences, refusal
-from console.views.group_detail import abort_extra
 from core.commands import COMMANDS
 from core.commands.plan_groups import abort_all_consequences
 

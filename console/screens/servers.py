@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from console.screens.engine.reading import ReadingScreen
 from console.screens.engine.text import detail, table_head, table_row
-from console.screens.overview import starting
+from console.screens.overview.sections import starting
 from console.session.app_state import EVERYTHING
 from console.session.server_facts import as_ended
 from console.text.format import elapsed

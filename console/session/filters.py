@@ -5,7 +5,7 @@ All terms must match; `-` before a term negates it; "quotes" keep spaces and sig
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
@@ -96,27 +96,20 @@ def _term(match: re.Match[str]) -> Test:
         return _contains("query", value)
     if not value:
         raise FilterError(f"`{field}{sign}` needs a value", match.end(), _HELP.get(field, ""))
-    if field in _TEXTS:
-        return _text_term(match, field, sign, value)
-    if field in NUMBERS:
-        return _number_term(match, field, sign, value)
-    if field in FLAGS:
-        return _flag_term(match, field, sign, value)
-    if field == "ids":
-        return _ids_term(match, sign, value)
-    if field in ("state", "phase"):
-        return _state_term(match, sign, value)
-    raise FilterError(
-        f"there is no field `{field}`",
-        match.start("field"),
-        f"Fields: {', '.join(FIELDS)}; put it in quotes to search for the text",
-    )
-
-
-def _text_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
-    if sign not in (":", "~", "="):
-        raise FilterError(f"`{field}` takes ~ or :", match.start("op"), f"{field}~{value}")
-    return _contains(field, value)
+    kind = next((kind for kind in _KINDS if field in kind.fields), None)
+    if kind is None:
+        raise FilterError(
+            f"there is no field `{field}`",
+            match.start("field"),
+            f"Fields: {', '.join(FIELDS)}; put it in quotes to search for the text",
+        )
+    if sign not in kind.signs:
+        takes = f"`{field}` takes {' '.join(kind.signs)}"
+        raise FilterError(takes, match.start("op"), _HELP.get(field, ""))
+    try:
+        return kind.test(field, sign, value)
+    except ValueError as error:
+        raise FilterError(str(error), match.start("value"), _HELP.get(field, "")) from None
 
 
 def _contains(field: str, value: str) -> Test:
@@ -124,15 +117,11 @@ def _contains(field: str, value: str) -> Test:
     return lambda group: needle in read(group).casefold()
 
 
-def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
-    if sign == "~":
-        raise FilterError(f"`{field}` takes < > <= >= =", match.start("op"), f"{field}<{value}")
+def _number_test(field: str, sign: str, value: str) -> Test:
     try:
         limit = float(value)
     except ValueError:
-        raise FilterError(
-            f"`{value}` is not a number", match.start("value"), f"For example {field}<0.2"
-        ) from None
+        raise ValueError(f"`{value}` is not a number") from None
     compare, read = _OPERATORS[sign], NUMBERS[field]
 
     def test(group: Group) -> bool:
@@ -142,16 +131,15 @@ def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Tes
     return test
 
 
-def _flag_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
+def _flag_test(field: str, sign: str, value: str) -> Test:
     expected = {"yes": True, "y": True, "no": False, "n": False}.get(value.lower())
-    if expected is None or sign not in (":", "="):
-        place = "value" if expected is None else "op"
-        raise FilterError(f"`{field}` is yes or no", match.start(place), f"{field}:yes")
+    if expected is None:
+        raise ValueError(f"`{field}` is yes or no")
     read = FLAGS[field]
     return lambda group: read(group) is expected
 
 
-def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
+def _state_test(field: str, sign: str, value: str) -> Test:
     word = value.upper().replace("-", "_")
     if word == "OPEN":
         return lambda group: group.open
@@ -160,18 +148,12 @@ def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
         for phase in {*_PHASES, _LOST}
         if phase.startswith(word) or _SHOWN.get(phase, phase).startswith(word)
     }
-    if sign not in (":", "="):
-        raise FilterError("`state` takes :", match.start("op"), f"state:{value}")
     if not phases:
-        raise FilterError(
-            f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
-        )
+        raise ValueError(f"there is no state `{value}`: {', '.join(STATES)}")
     return lambda group: (_LOST if group.discarded else group.phase) in phases
 
 
-def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:
-    if sign not in (":", "="):
-        raise FilterError("`ids` takes :", match.start("op"), f"ids:{value}")
+def _ids_test(field: str, sign: str, value: str) -> Test:
     ids = frozenset(value.split(","))
     return lambda group: group.group_id in ids
 
@@ -220,6 +202,27 @@ FLAGS: dict[str, Callable[[Group], bool]] = {
     "open": lambda group: group.open,
     "truncated": lambda group: group.prompt_cut,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Fields of one kind, their operators, and what makes a test of a field, operator and value.
+
+    It raises `ValueError` for a value that it cannot use.
+    """
+
+    fields: Collection[str]
+    signs: tuple[str, ...]
+    test: Callable[[str, str, str], Test]
+
+
+_KINDS = (
+    _Kind(_TEXTS, ("~", ":", "="), lambda field, sign, value: _contains(field, value)),
+    _Kind(NUMBERS, tuple(_OPERATORS), _number_test),
+    _Kind(FLAGS, (":", "="), _flag_test),
+    _Kind(("state", "phase"), (":", "="), _state_test),
+    _Kind(("ids",), (":", "="), _ids_test),
+)
 FIELDS = ("state", "ids", *_TEXTS, *NUMBERS, *FLAGS)
 _HELP = {
     "state": "For example state:awaiting",

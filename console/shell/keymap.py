@@ -16,7 +16,6 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from ajet_swarm.common.text import did_you_mean
-from console.screens.parts import ScreenPart
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 _NAMED = frozenset(key.value.rpartition("+")[2] for key in Keys) | {f"f{n}" for n in range(1, 25)}
@@ -177,18 +176,15 @@ def _reachable(screen: type[Any]) -> list[type[Any]]:
 
 
 def _named_in(owner: type[Any]) -> list[type[Any]]:
-    """Return the widgets that the modules of a class, and those of its parts, import."""
+    """Return the widgets that the modules of a class import."""
     modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_PACKAGE)]
-    classes: dict[type[Any], None] = {}
-    for name in modules:  # the loop appends the modules of screen parts
-        for var in vars(sys.modules[name]).values():
-            if not (isinstance(var, type) and var.__module__.startswith(_PACKAGE)):
-                continue
-            if issubclass(var, Widget):
-                classes[var] = None
-            elif issubclass(var, ScreenPart) and var.__module__ not in modules:
-                modules.append(var.__module__)
-    return list(classes)
+    named = (var for name in modules for var in vars(sys.modules[name]).values())
+    widgets = (
+        var
+        for var in named
+        if isinstance(var, type) and var.__module__.startswith(_PACKAGE) and issubclass(var, Widget)
+    )
+    return list(dict.fromkeys(widgets))
 
 
 def _area(chain: Sequence[type[Any]], app: type[Any]) -> str:

@@ -172,7 +172,7 @@ def tokens(params: Any, context: AdviceContext) -> AlertText:
         lost.append(f"{_count(params.finished, 'finished group')} of this update{votes}")
     if params.tokens:
         lost.append("the tokens of all earlier episodes")
-    opens = f"{context.keys['overview.alert']} opens them"
+    opens = f"{context.keys['list.open']} opens them"
     if params.finished:
         todo = f"{opens}: no update trains on finished ones"
         if not context.read_only:
@@ -232,7 +232,7 @@ def recovered(params: Any, context: AdviceContext) -> AlertText:
             if params.outcomes.get(name)
         ]
         cause += f"; episodes: {', '.join(fates)}" if fates else "; they held no episode"
-    opens = f"{context.keys['overview.alert']} opens the groups"
+    opens = f"{context.keys['list.open']} opens the groups"
     return AlertText(cause, f"Users without an answer were cut off. {opens}")
 
 
@@ -263,9 +263,7 @@ def waited(params: Any, context: AdviceContext) -> AlertText:
     groups = "1 group" if total == 1 else f"{total} groups"
     listed = ", ".join(f"{count} {fate}" for fate, count in fates.items() if count)
     cause = f"{groups} waited for a rating when the proxy was stopped: {listed}"
-    return AlertText(
-        cause, f"{context.keys['overview.alert']} opens them: each group shows its outcome"
-    )
+    return AlertText(cause, f"{context.keys['list.open']} opens them: each group shows its outcome")
 
 
 # --- rewards -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len, get_character_cell_size
 
 from ajet_swarm.common.text import plain
-from console.text.lines import fit
+from console.text.lines import Line, fit
 
 TAB = "    "
 PLAIN_CAP = 200_000
@@ -32,6 +32,14 @@ def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
     if left_out > 0:
         lines.extend(_broken_cells(f"… {left_out} more characters", width))
     return lines
+
+
+def wrapped_lines(
+    text: str, width: int, tone: str = "", cap: int = PLAIN_CAP, indent: str = ""
+) -> list[Line]:
+    """Return the text wrapped into lines of one tone, each after an indent."""
+    rows = wrapped(text, width - len(indent), cap)
+    return [((indent + row, tone),) for row in rows]
 
 
 def wrapped_within(text: str, width: int, rows: int) -> list[str]:

@@ -197,3 +197,12 @@ def sparkline(values: Sequence[float], full: float | None = None) -> Content:
         for value in values
     )
     return Content.assemble(*merged(bars))
+
+
+def small_bars(values: Sequence[float | None]) -> str:
+    """Return a bar of one cell for each value from 0 to 1 or to the highest; a dot for none."""
+    top = max([1.0, *(value for value in values if value is not None)])
+    return "".join(
+        "·" if value is None else _LEVELS[max(0, min(7, int(value / top * 7.999)))]
+        for value in values
+    )

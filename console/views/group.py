@@ -52,6 +52,19 @@ def phase_style(group: Group) -> PhaseStyle:
     return PHASES.get(group.phase) or PhaseStyle("?", one_line(group.phase, 12), "$engine-unknown")
 
 
+def phase_now(group: Group, now: float) -> tuple[str, str]:
+    """Return sign and word of a group's phase, with the time that is left or passes, and a tone."""
+    style = phase_style(group)
+    word = style.word
+    if group.phase == "AWAITING_RATING" and group.until is not None:
+        if group.user_waits and group.rating is None:
+            word = f"waits {user_wait(group, now)}"
+        else:
+            word = "rated" if group.is_rated else "skip" if group.is_skipped else "rate"
+            word += f" {countdown(group.until - now)}"
+    return f"{style.sign} {word}", style.tone
+
+
 def user_wait(group: Group, now: float) -> str:
     """Return how long the user of a held group has been waiting: 0:14."""
     return countdown(math.floor(max(0.0, now - group.opened_at)))

@@ -43,6 +43,7 @@ class ItemList(TextPane, can_focus=True):
     Args:
         id: See `Widget`.
         newest_first: Whether the cursor, while it is on the first item, stays on the first one.
+        quiet: Whether the cursor is shown only while the list has the focus.
         opens: What Enter opens: a word for the footer, and a text for the help.
         below: Selector of the text about the item under the cursor, which the page keys scroll.
         letters: Whether letters move the cursor too; else they are keys of the screen.
@@ -85,6 +86,7 @@ class ItemList(TextPane, can_focus=True):
         id: str | None = None,  # noqa: A002 - Textual's own name
         *,
         newest_first: bool = False,
+        quiet: bool = False,
         opens: tuple[str, str] | None = None,
         below: str = "",
         letters: bool = True,
@@ -98,6 +100,7 @@ class ItemList(TextPane, can_focus=True):
         for letter in "" if letters else "kjgG":
             del self._bindings.key_to_bindings[letter]
         self._newest_first = newest_first
+        self._quiet = quiet
         self._keys: list[str] = []
         self._spans: list[range] = []
         self._cursor = ""
@@ -115,6 +118,11 @@ class ItemList(TextPane, can_focus=True):
     def keys(self) -> Sequence[str]:
         """Keys of all items, in order."""
         return self._keys
+
+    @property
+    def spans(self) -> Sequence[range]:
+        """The rows of each item."""
+        return self._spans
 
     @property
     def count(self) -> int:
@@ -191,7 +199,7 @@ class ItemList(TextPane, can_focus=True):
         line, extra = super().row(y)
         head = self._head is not None
         at = y + self.scroll_offset.y - head
-        if not line or not self.cursor or (head and y == 0):
+        if not line or not self.cursor or (head and y == 0) or (self._quiet and not self.has_focus):
             return line, extra
         span = self._spans[self.place]
         if at not in span:

@@ -12,18 +12,20 @@ import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy_line
 from console.json_view import json_view
+from console.models.alerts import alerts_by_urgency
 from console.screens.engine.panel import server_panel
+from console.screens.overview.sections import engines
+from console.screens.overview.text import alert_lines, head_line
 from console.session.app_state import Session
 from console.session.group_facts import verdict
 from console.text.sections import Room
-from console.views.overview import alerts, engines
-from console.widgets.recent_groups import newest_head
 from console.widgets.status_bar import bar_line
 from core.dialects.errors import ApiError
 from core.state import Server
 from tests.support.alerts import cause_of, todo_of
 from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
+from tests.support.groups import text_of
 from tests.support.proxy.world import World, settings, world
 
 QUICK = {
@@ -71,8 +73,9 @@ def session(w: World) -> Session:
 def screens(w: World) -> str:
     """The overview's engine and alerts, and the engine screen, as text."""
     view, room = session(w), Room(140, 40, True)
-    shown = (engines(view, room), alerts(view, room), server_panel(server(w), view, room))
-    return "\n".join(name.plain for name in shown)
+    alerts = [alert_lines(view, alert, 140, whole=True) for alert in alerts_by_urgency(view)]
+    sections = engines(view, room).plain, server_panel(server(w), view, room).plain
+    return "\n".join([*sections, *(text_of(lines) for lines in alerts)])
 
 
 def bar(w: World) -> str:
@@ -175,7 +178,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         result = await alert(w, "tokens:s")
         assert "1 finished group of this update" in cause_of(result)
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
-        head = "".join(text for text, _ in newest_head(session(w), 120))
+        head = "".join(text for text, _ in head_line(session(w), 120))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
         view = json_view(w.state)
         assert view["totals"]["lost"] == 1

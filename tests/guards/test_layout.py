@@ -169,7 +169,7 @@ LADDERS = {
     "console.screens.progress.tries:ProbesScreen",
     "console.screens.mock.preview:DatasetPreview",
     "console.screens.requests.widgets:GroupList",
-    "console.widgets.recent_groups:RecentGroups",
+    "console.screens.overview.widgets:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
     "ajet_swarm.client.asynchronous:AsyncSwarm",

@@ -5,12 +5,7 @@ import asyncio
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.commands import about
-from console.cli.common import (
-    confirm,
-    connected,
-    existing_home,
-    need_proxy,
-)
+from console.cli.common import confirm, connected, existing_home, need_proxy
 from console.cli.engine.job_source import JOB_SOURCE, NO_WAIT
 from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
 from console.cli.options import (

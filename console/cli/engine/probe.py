@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.commands import about, send
-from console.cli.common import connected, existing_home, say, say_json
+from console.cli.common import connected, say, say_json
 from console.cli.options import PROXY, SERVER, Args, argument, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
@@ -35,7 +35,7 @@ LAST = 3
 @takes(argument("try_id", about("engine.try_stop", "try_id"), required=False, metavar="TRY"), PROXY)
 def stop(args: Args) -> int:
     """Cancel a try."""
-    return send(args, existing_home(args), "engine.try_stop", {"try_id": args.try_id})
+    return send(args, "engine.try_stop", {"try_id": args.try_id})
 
 
 @takes(

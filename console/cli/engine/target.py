@@ -10,7 +10,6 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import ServerReport, addresses, choose, report
 from console.cli.common import (
-    cert_of,
     confirm,
     existing_home,
     proxy_url,
@@ -19,7 +18,6 @@ from console.cli.common import (
     send_command,
     settings_of,
     snapshot,
-    token_of,
 )
 from console.cli.options import Args
 from core.commands import COMMANDS
@@ -91,8 +89,7 @@ def aimed(args: Args, *, with_state: bool = False, proxy: str | None = None) -> 
 
 async def send(args: Args, aim: Aim, name: str, values: dict[str, Any]) -> str:
     """Send a command to the proxy and return its message."""
-    home = aim.home
-    return await send_command(aim.proxy, token_of(args, home), name, values, cert_of(home))
+    return await send_command(args, name, values, aim.proxy)
 
 
 def each(args: Args, aim: Aim, action: Action) -> int:

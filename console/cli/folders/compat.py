@@ -40,9 +40,7 @@ def compat(args: Args) -> int:
     command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
     if args.json:
         modules = {name: list(names) for name, names in sorted(MODULES.items())}
-        say_json(
-            {"package": str(package), "modules": modules, "run": " ".join(command)},
-        )
+        say_json({"package": str(package), "modules": modules, "run": " ".join(command)})
         return 0
     say(f"wrote {package}: {len(MODULES)} modules with AgentJet's names")
     say(f"run a script with: {' '.join(command)}")

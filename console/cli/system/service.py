@@ -9,10 +9,7 @@ from ajet_swarm.common.errors import UsageError
 from console.cli.common import existing_home, say
 from console.cli.options import Args, argument, takes
 
-PROCESSES = {
-    "proxy": "fake vLLM of ajet-console",
-    "engine": "embedded engine of ajet-console",
-}
+PROCESSES = {"proxy": "fake vLLM of ajet-console", "engine": "embedded engine of ajet-console"}
 """Process that a unit can run -> the unit's description."""
 STOP_SECONDS = 60
 """Time that the process has to end by itself: open groups are returned, the journal is closed."""

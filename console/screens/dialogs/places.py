@@ -3,23 +3,30 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from textual.containers import VerticalScroll
 from textual.geometry import Offset, Region
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.widgets.candidates import Candidates
 from console.widgets.item_list import ItemList
 from console.widgets.key_area import KeyArea
-from console.widgets.pane import TextPane
 from console.widgets.status_bar import StatusBar
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 """Letters, home row first."""
 ROWS = 9
 """Rows of a list that get a letter of their own."""
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """A widget with parts to jump to."""
+
+    def jumps(self) -> Sequence[tuple[Widget, Callable[[], Any]]]:
+        """Return the parts on screen, each with what a jump to it does; it never votes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
     for widget in screen.query(Widget):
         if not widget.is_on_screen or not _visible_region(widget, screen):
             continue
-        if isinstance(widget, StatusBar | Candidates) or _takes_keys(widget):
+        if isinstance(widget, StatusBar | Parts) or _takes_keys(widget):
             yield widget
 
 
@@ -83,8 +90,8 @@ def _targets_of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
     seen = _visible_region(widget, screen)
     if isinstance(widget, StatusBar):
         return _tabs(widget)
-    if isinstance(widget, Candidates):
-        return _cards(widget, screen)
+    if isinstance(widget, Parts):
+        return _parts(widget, screen)
     if isinstance(widget, ItemList) and (items := _items(widget, seen)):
         return items
     return [JumpTarget(_cell_before(seen.offset), partial(widget.focus))]
@@ -116,13 +123,12 @@ def _named_below(bar: StatusBar) -> list[JumpTarget]:
     ]
 
 
-def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
-    """Return the answers; a jump selects one, as a click does, and never votes."""
-    panes: Sequence[TextPane] = [pane for pane in cards.query_children(TextPane) if pane.display]
+def _parts(parts: Parts, screen: Screen[Any]) -> list[JumpTarget]:
+    """Return the parts in sight."""
     return [
-        JumpTarget(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
-        for pane, place in zip(panes, cards.window(), strict=False)
-        if (seen := _visible_region(pane, screen))
+        JumpTarget(seen.offset, go)
+        for part, go in parts.jumps()
+        if (seen := _visible_region(part, screen))
     ]
 
 

@@ -8,15 +8,15 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ajet_swarm.common.errors import AjetError
-from console.models.group_text import abort_question, copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group.conversation import ConversationScreen
+from console.screens.group.model import abort_question, copy_text
 from console.screens.group.rater import rater_args
+from console.screens.group.request import Entry, context_words, conversation
+from console.screens.group.text import abort_extra
 from console.session.command_plans import obstacle
 from console.text.curl import curl_of
-from console.views.conversation import Entry, context_words, conversation
-from console.views.group_detail import abort_extra
 from console.widgets.key_area import KeyArea, hidden_keys
 from core.commands.plan_groups import missing_votes
 from core.state import Group

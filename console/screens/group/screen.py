@@ -8,15 +8,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
-from console.models.group_text import whole_texts
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupTarget, digit_bindings
+from console.screens.group.model import whole_texts
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
+from console.screens.group.widgets import Candidates, GroupDetail
 from console.screens.tokens.screen import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
-from console.widgets.candidates import Candidates
-from console.widgets.group_detail import GroupDetail
 from console.widgets.key_area import KeyArea, hidden_keys
 from core.state import Group
 

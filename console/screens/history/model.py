@@ -229,7 +229,7 @@ def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) 
         PastError: The journal is not here, or the events of the run were pruned.
     """
     if journal is None or not journal.exists():
-        todo = "Open it there: `ajet-console replay --history N`"
+        todo = "Open it there: `ajet-console journal replay --history N`"
         raise PastError("the journal is in the home of the proxy, not in this one", todo=todo)
     with JournalFile(journal) as file:
         base, newest = file.base(), file.last_seq()

@@ -14,7 +14,7 @@ from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.history.model import compare, past_command, title
 from console.screens.history.text import comparison, detail, table_head, table_row
-from console.screens.overview import starting
+from console.screens.overview.sections import starting
 from console.session.app_state import EVERYTHING, Session
 from console.text.lines import Line
 from console.text.sections import Room, heading, lines

@@ -8,8 +8,8 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.text import plain
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupKeys, GroupTarget
+from console.screens.group.widgets import Candidates
 from console.screens.rate.model import RateQueue, digit
-from console.widgets.candidates import Candidates
 from console.widgets.key_area import KeyArea
 from core.state import Group
 

@@ -6,6 +6,7 @@ from textual import on
 from textual.app import ComposeResult
 
 from console.screens.base import ConsoleScreen
+from console.screens.group.widgets import Candidates
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
@@ -25,7 +26,6 @@ from console.screens.rate.widgets import RateAside
 from console.session.app_state import EVERYTHING
 from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
-from console.widgets.candidates import Candidates
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane, centred
 from core.state import Group

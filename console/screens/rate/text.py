@@ -6,6 +6,8 @@ from dataclasses import replace
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of
 from console.models.alerts import held_up
+from console.screens.group.card import Card, cards, compared, mark_same
+from console.screens.group.text import held_words, rating_words
 from console.screens.rate.ballot import Ballot
 from console.screens.rate.model import (
     RateQueue,
@@ -21,9 +23,7 @@ from console.text.format import countdown
 from console.text.lines import EMPTY, Line, bar_pieces, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
-from console.views.candidate import Card, cards, compared, mark_same
 from console.views.group import user_wait
-from console.views.group_detail import held_words, rating_words
 from core.events.mock import WAITS_FOR_VOTES
 from core.state import Group, State
 

@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plural
 from console.models.alerts import held_up
-from console.models.group_text import whole_texts
 from console.screens.dialogs.abort import AbortScreen
+from console.screens.group.model import whole_texts
 from console.screens.group.rater import ask_name, rater_args
 from console.screens.group.screen import GroupScreen
 from console.screens.rate.dialogs import (

@@ -3,6 +3,7 @@
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from console.screens.group.widgets import Candidates
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     MINUTES,
@@ -11,7 +12,6 @@ from console.screens.rate.text import (
     reference_lines,
     session_lines,
 )
-from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
 
 _PROBE_WIDTH = 80

@@ -14,8 +14,8 @@ from textual.widgets.option_list import Option
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plural
 from console.models.app_host import AppHost
-from console.models.group_text import copy_text, whole_texts
 from console.screens.dialogs.abort import TALL, AbortScreen
+from console.screens.group.model import copy_text, whole_texts
 from console.session.app_state import Session
 from console.session.command_plans import obstacle
 from console.text.curl import curl_of

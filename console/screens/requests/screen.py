@@ -13,18 +13,18 @@ from textual.widgets import Input
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import GroupKeys, GroupTarget
 from console.screens.group.screen import GroupScreen
+from console.screens.group.widgets import GroupDetail
 from console.screens.requests.export import export, export_obstacle
 from console.screens.requests.marked import act_on_marked, marked_groups
 from console.screens.requests.model import ORDERS
 from console.screens.requests.text import columns_line, empty_lines, title_line
 from console.screens.requests.widgets import FilterLine, GroupList
-from console.widgets.group_detail import GroupDetail
 from console.widgets.item_list import ItemList
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane
 from core.state import Group
 
-BESIDE = 140
+BESIDE = 190
 """Cells from which the detail stands beside the list."""
 FOLLOW_SECONDS = 1.0
 """Seconds between two footers while the list follows, as the keys change with each group."""
@@ -145,10 +145,11 @@ class RequestsScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Requests"
     help_text: ClassVar[str] = (
-        "Each line is one request and its group of candidates. Columns: number of answers, best "
-        "reward, ? not scored or = equal rewards or ○ dead or × lost (aborted, failed or "
-        "discarded by its engine: not trained on; state:lost finds the discarded ones) or "
-        "✓ rated, the winner, the answer the user got, the user's waiting time, ★ your mark. "
+        "Each line is one request and its group of candidates. Columns: whether it taught (✔ with "
+        "the largest advantage, ○ equal or almost equal rewards, × lost: aborted, failed or "
+        "discarded by its engine, ? not scored; state:lost finds the discarded ones), number of "
+        "answers, best reward, ✓ rated, the winner, the answer the user got, the user's waiting "
+        "time, ★ your mark. "
         "✂ before a request: the engine dropped the middle of its prompt "
         "(truncated:yes finds them).\n"
         "o sorts by time, reward, spread, waiting time, latency; O reverses it. Below the groups "

@@ -10,12 +10,19 @@ from console.models.advice import context_of
 from console.screens.requests.model import Completion, RowModel
 from console.session.app_state import Session
 from console.session.filters import FilterError
-from console.session.group_facts import best_of, best_reward, spread_of, verdict
-from console.text.format import UNKNOWN, clock, countdown, difference, number
+from console.session.group_facts import (
+    Verdict,
+    advantages,
+    best_of,
+    best_reward,
+    spread_of,
+    verdict,
+)
+from console.text.format import UNKNOWN, clock, difference, number
 from console.text.lines import Line, fit, line_width
 from console.text.wrap import safe, wrapped
 from console.ui.table import Cell, Column, Table
-from console.views.group import CUT, phase_style, took_text, user_wait, waited_text
+from console.views.group import CUT, phase_now, took_text, waited_text
 from core.state import Group
 
 PROMPT = "/ "
@@ -33,10 +40,8 @@ class GroupRow:
     now: float
     """Unix seconds."""
     server_tone: str = "$muted"
-
-
-def _or_unknown(value: object | None) -> str:
-    return UNKNOWN if value is None else str(value)
+    verdict: Verdict | None = None
+    """Its verdict by the state; None for that of the group alone."""
 
 
 def _query(row: GroupRow) -> Cell:
@@ -64,54 +69,31 @@ def _waited(row: GroupRow) -> Cell:
     return waited_text(group, row.now), "" if group.waited is None and group.open else "$muted"
 
 
-def _phase(row: GroupRow) -> Cell:
-    group, now = row.group, row.now
-    style = phase_style(group)
-    word = style.word
-    if group.phase == "AWAITING_RATING" and group.until is not None:
-        if group.user_waits and group.rating is None:
-            word = f"waits {user_wait(group, now)}"
-        else:
-            word = "rated" if group.is_rated else "skip" if group.is_skipped else "rate"
-            word += f" {countdown(group.until - now)}"
-    return f"{style.sign} {word}", style.tone
-
-
-def _flag(row: GroupRow) -> Cell:
-    group = row.group
-    if group.abstained and group.sealed_at is None:
-        return "?", "bold $warning"
-    verdict_now = verdict(group)
-    if verdict_now.kind == "dead":
-        return ("=" if "equal" in verdict_now.text else "○"), "$dead"
-    if verdict_now.kind == "lost":
-        return verdict_now.sign, verdict_now.tone
-    return ("✓", "$accent") if group.rating is not None else ("", "")
+def _taught(row: GroupRow) -> Cell:
+    """Return whether the group teaches, with its largest advantage."""
+    outcome = row.verdict or verdict(row.group)
+    sizes = [abs(value) for value in advantages(row.group) if value is not None]
+    figure = f" {number(max(sizes))}" if sizes and outcome.kind in ("train", "dead") else ""
+    return f"{outcome.sign}{figure}", outcome.tone
 
 
 TABLE: Table[GroupRow] = Table(
     (
         Column("time", 8, lambda row: clock(row.group.opened_at), "$muted", rank=1),
-        Column("phase", 13, _phase),
+        Column("phase", 13, lambda row: phase_now(row.group, row.now)),
         Column("server", 10, lambda row: (one_line(row.group.server, 20), row.server_tone), rank=4),
-        Column("step", 4, lambda row: _or_unknown(row.group.step), "$muted", rank=2, right=True),
-        Column(
-            "turn",
-            4,
-            lambda row: _or_unknown(row.group.turns or None),
-            "$muted",
-            rank=5,
-            right=True,
-        ),
-        Column("request", 19, _query, most=999),
+        Column("taught", 6, _taught),
+        Column("request", 17, _query, most=999),
         Column("ans", 5, _answered, right=True),
         Column("best", 5, _best, right=True),
         Column(
             "sprd", 5, lambda row: difference(spread_of(row.group)), "$muted", rank=3, right=True
         ),
-        Column("", 1, _flag),
+        Column("", 1, lambda row: "✓" if row.group.rating is not None else "", "$accent"),
         Column("win", 3, lambda row: _candidate(best_of(row.group), "$winner"), right=True),
-        Column("ret", 3, lambda row: _candidate(row.group.returned, "$returned"), right=True),
+        Column(
+            "ret", 3, lambda row: _candidate(row.group.returned, "$returned"), rank=2, right=True
+        ),
         Column("waited", 6, _waited, right=True),
         Column("took", 6, lambda row: took_text(row.group, row.now), "$muted", rank=6, right=True),
         Column("", 1, lambda row: "★" if row.group.marked else "", "bold $winner"),

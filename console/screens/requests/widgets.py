@@ -18,6 +18,7 @@ from console.screens.requests.model import Completion, RowModel, SortOrder, comp
 from console.screens.requests.text import PROMPT, GroupRow, error_lines, hint_line, row_line
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
+from console.session.group_facts import verdict_in
 from console.session.history import PAGE, Search
 from console.text.lines import Line
 from console.text.server_color import server_colors
@@ -260,7 +261,8 @@ class GroupList(ItemList):
             return _UNREAD, "on $band" if here else ""
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
-        row = GroupRow(group, self._now, self.tones.get(group.server, "$muted"))
+        outcome = verdict_in(host(self).session.state, group)
+        row = GroupRow(group, self._now, self.tones.get(group.server, "$muted"), outcome)
         return row_line(row, width, bool(self.tones)), extra
 
     # --- moving ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for
 from console.models.screen_registry import SCREENS
-from console.views.group_detail import DetailOptions, header_lines
+from console.screens.group.text import DetailOptions, header_lines
 from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
 from core.events.alerts import params_of

@@ -104,6 +104,9 @@ async def test_the_latency_of_a_group_is_shown() -> None:
         state_of(*events), places=PLACES, at="requests", size=(120, 36)
     ) as console:
         await opened(console)
+        assert "generate 5.7s" in console.text()
+        assert "claim 0.2s" not in console.text()
+        await console.press("z")
         shown = " ".join(console.text().split())
         assert "first piece 0.75s" in shown or "first piece 0.8s" in shown
         assert "2 keep-alives" in shown

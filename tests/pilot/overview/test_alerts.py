@@ -7,18 +7,21 @@ import pytest
 from msgspec.structs import replace
 
 from console.models.advice import advice_context
-from console.models.alerts import REMEDIES, action_for
+from console.models.alerts import REMEDIES, action_for, alerts_by_urgency
 from console.screens.engine.inside import InsideScreen
 from console.screens.engine.screen import EngineScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import id_matches
+from console.screens.overview.text import alert_lines
 from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
+from console.session.app_state import Session
 from console.shell.palette import ConsoleCommands
-from console.widgets.alert_list import AlertList
+from console.widgets.item_list import ItemList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
 from core.state import State
+from tests.pilot.overview.test_screen import session_of
 from tests.support.console import (
     NOW,
     FakeChild,
@@ -27,8 +30,10 @@ from tests.support.console import (
     group_events,
     run_console,
     sample_events,
+    sample_state,
     state_of,
 )
+from tests.support.groups import text_of
 
 
 def raised(*alerts: AlertRaised) -> State:
@@ -45,8 +50,8 @@ ONE = AlertRaised(key="rewards:outlier", cause="far", groups=("g0902",), at=NOW 
 NONE = AlertRaised(key="off:embedded", alert_kind="off", cause="embedded is off", at=NOW - 20)
 
 
-async def to_alerts(console: RunningConsole) -> AlertList:
-    panel = console.app.screen.query_one(AlertList)
+async def to_alerts(console: RunningConsole) -> ItemList:
+    panel = console.app.screen.query_one("#alerts", ItemList)
     for _ in range(4):
         if panel.has_focus:
             break
@@ -79,9 +84,8 @@ async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
     async with run_console(raised(MANY, ONE, NONE)) as console:
         panel = await to_alerts(console)
         await console.press("end")
-        assert panel.chosen is not None
-        assert panel.chosen.key == "off:embedded"
-        assert "and 1 above" in console.text()
+        assert panel.cursor == "off:embedded"
+        assert "embedded is off" in console.text()
         await console.press("enter")
         assert isinstance(console.app.screen, EngineScreen)
 
@@ -124,6 +128,30 @@ def test_the_alerts_page_documents_every_alert() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guide" / "alerts.md").read_text()
     listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
     assert {key.partition(":")[0] for key in REMEDIES} <= listed
+
+
+def alerts_of(session: Session) -> list[str]:
+    """The first line of each alert, and its advice."""
+    raised = alerts_by_urgency(session)
+    return [text_of(alert_lines(session, alert, 100, whole=True)) for alert in raised]
+
+
+def test_the_worst_alerts_come_first() -> None:
+    first, second = alerts_of(session_of(sample_state()))
+    assert "ValueError" in first
+    assert "traceback" in first
+    assert "equal rewards" in second
+
+
+def test_a_crashed_process_comes_first_in_the_alerts() -> None:
+    session = session_of(sample_state())
+    session.processes = FakeProcessManager(
+        {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
+    )
+    first, *others = alerts_of(session)
+    assert len(others) == 2
+    assert "engine killed by SIGKILL" in first
+    assert "Press 5" in first
 
 
 # --- ids ----------------------------------------------------------------------------------------

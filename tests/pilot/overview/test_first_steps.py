@@ -10,8 +10,8 @@ from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
 from console.clients import installed
 from console.screens.first_steps.widgets import FirstSteps, FirstStepsScreen
+from console.screens.overview.widgets import RecentGroups
 from console.session.app_state import EVERYTHING
-from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
 from core.runtime.home import Home
 from core.settings import Settings

@@ -9,16 +9,18 @@ from rich.cells import cell_len
 from ajet_swarm.common.errors import AjetError
 from console.screens.engine.steps import step_table, with_curves
 from console.screens.group.screen import GroupScreen
+from console.screens.overview.sections import PARTS, engines, mock, pace
+from console.screens.overview.text import group_line, head_line
+from console.screens.overview.widgets import RecentGroups
 from console.screens.rewards.model import Digests, figures
 from console.session.app_state import Session
 from console.session.logs import SOURCES
 from console.text.lines import line_width
 from console.text.sections import Room
+from console.text.server_color import server_colors
 from console.ui import curve as chart
 from console.ui.curve import Point
-from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
-from console.widgets.recent_groups import RecentGroups, newest_head, newest_items
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -40,9 +42,7 @@ from tests.support.console import (
     HOSTILE,
     NOW,
     Clock,
-    FakeChild,
     FakeLink,
-    FakeProcessManager,
     group_events,
     run_console,
     sample_events,
@@ -221,9 +221,9 @@ def test_counts_of_groups_that_do_not_fit_end_with_an_ellipsis() -> None:
     totals = one.state.totals
     totals.groups, totals.done, totals.lost, totals.aborted, totals.failed = 720, 709, 5, 3, 3
     for width in (40, 60, 80, 160):
-        assert line_width(newest_head(one, width)) <= width
-    assert text_of([newest_head(one, 60)]).endswith("…")
-    assert "3 aborted" in text_of([newest_head(one, 120)])
+        assert line_width(head_line(one, width)) <= width
+    assert text_of([head_line(one, 60)]).endswith("…")
+    assert "3 aborted" in text_of([head_line(one, 120)])
 
 
 def test_pace_without_groups_shows_no_figures() -> None:
@@ -232,29 +232,10 @@ def test_pace_without_groups_shows_no_figures() -> None:
     assert "0.0" not in text
 
 
-def test_the_worst_alerts_come_first() -> None:
-    text = alerts(session_of(sample_state()), LARGE).plain.splitlines()
-    assert "ValueError" in text[1]
-    assert "traceback" in text[2]
-    assert "equal rewards" in text[3]
-
-
-def test_a_crashed_process_comes_first_in_the_alerts() -> None:
-    session = session_of(sample_state())
-    session.processes = FakeProcessManager(
-        {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
-    )
-    text = alerts(session, LARGE).plain.splitlines()
-    assert text[0].endswith("3")
-    assert "engine killed by SIGKILL" in text[1]
-    assert "Press 5" in text[2]
-
-
 def test_groups_are_newest_first_with_clock_and_verdict() -> None:
     session = session_of(sample_state())
     values = list(session.state.groups.values())[:-20:-1]
-    items = newest_items(session, values, NOW, 100)
-    lines = ["".join(text for text, _ in line) for item in items for line in item.lines]
+    lines = [text_of([group_line(session, group, 100, {})]) for group in values]
     assert "queued" in lines[0]
     assert "rate 0:08" in lines[1]
     assert any("dead: equal rewards" in line for line in lines)
@@ -294,14 +275,10 @@ async def test_several_servers_have_their_colours_beside_the_groups() -> None:
     state = state_of(*sample_events(), EngineChanged(server="other", state="OFFLINE"))
     values = list(state.groups.values())[-3:]
     session = session_of(state)
-    for item in newest_items(session, values, NOW, 120):
-        tones = {text.strip(): tone for text, tone in item.lines[0]}
-        assert tones["embedded"] == "$server-1"
-    assert not any(
-        "embedded" in text
-        for item in newest_items(session_of(sample_state()), values, NOW, 120)
-        for text, _ in item.lines[0]
-    )
+    for group in values:
+        line = group_line(session, group, 120, server_colors(state))
+        assert {text.strip(): tone for text, tone in line}["embedded"] == "$server-1"
+        assert "embedded" not in text_of([group_line(session, group, 120, {})])
 
 
 def test_mock_line_counts_rows_of_earlier_starts() -> None:

@@ -6,12 +6,12 @@ from textual.screen import Screen
 
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
+from console.screens.group.widgets import Candidates
 from console.screens.rate.ballot import Ballot, shown_order
 from console.screens.rate.model import Guidelines
 from console.screens.rate.screen import RateScreen
 from console.screens.rate.widgets import RateAside
 from console.session.app_state import EVERYTHING
-from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
 from core.events import (
     AlertRaised,

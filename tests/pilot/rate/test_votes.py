@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
-from console.widgets.candidates import Candidates
+from console.screens.group.widgets import Candidates
 from core.commands.table import OVERRIDE_HINT
 from core.events import (
     AlertCleared,

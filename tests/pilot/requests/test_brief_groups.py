@@ -14,7 +14,7 @@ async def test_the_first_screen_reads_no_text_and_the_list_reads_all_by_page() -
         texts = [f"answer {number:03}-{index}" for index in range(4)]
         events += group_events(number, query=f"question {number}", texts=texts)
     link = FakeLink(state_of(*events))
-    async with run_console(link=link, places=PLACES, at="overview", size=(160, 48)) as console:
+    async with run_console(link=link, places=PLACES, at="overview", size=(190, 48)) as console:
         await console.settle()
         assert console.session.unread_texts.waiting == COUNT - WHOLE
         assert link.text_pages == []

@@ -110,7 +110,7 @@ async def test_new_groups_do_not_move_the_visible_journal_page() -> None:
 
 async def test_commands_apply_to_journal_groups_and_reload_them() -> None:
     async with run_console(
-        link=link_of(60), places=PLACES, at="requests", size=(140, 40)
+        link=link_of(60), places=PLACES, at="requests", size=(190, 40)
     ) as console:
         await console.press("end")
         await read(console)

@@ -206,14 +206,14 @@ async def test_hostile_text_is_shown_safely_at_every_size() -> None:
 
 
 async def test_the_detail_is_shown_beside_the_list_if_there_is_room() -> None:
-    async with run_console(some(), places=PLACES, at="requests", size=(160, 48)) as console:
+    async with run_console(some(), places=PLACES, at="requests", size=(190, 48)) as console:
         assert "answer 0 to: Question 5" in console.text()
         await console.press("down")
         assert "answer 0 to: Question 4" in console.text()
-        await console.pilot.resize_terminal(100, 30)
+        await console.pilot.resize_terminal(160, 48)
         await console.settle()
         assert "answer 0 to" not in console.text()
-        await console.pilot.resize_terminal(160, 48)
+        await console.pilot.resize_terminal(190, 48)
         await console.settle()
         assert "answer 0 to: Question 4" in console.text()
 

@@ -11,6 +11,7 @@ from mcp import Client
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
 from console.cli.common import send_command
+from console.cli.options import Args
 from console.mcp.content import ContentPolicy
 from console.mcp.schema import tool_name
 from console.mcp.server import make_server
@@ -99,13 +100,14 @@ async def by_command_line(one: Guarded, role: AccessRole) -> AsyncIterator[Refus
     file = one.access.path.with_name(f"{role}.token")
     file.write_text(one.tokens[role])
     home = str(one.access.path.parent)
+    place = Args(home=Path(home), url=one.url, token_file=file)
 
     async def send(name: str) -> bool:
         if name in SENT_BY_VERBS:
-            place = ["--home", home, "--url", one.url, "--token-file", str(file)]
-            return await asyncio.to_thread(main, [*SENT_BY_VERBS[name], *place]) != 0
+            words = ["--home", home, "--url", one.url, "--token-file", str(file)]
+            return await asyncio.to_thread(main, [*SENT_BY_VERBS[name], *words]) != 0
         try:
-            await send_command(one.url, one.tokens[role], name, arguments(COMMANDS[name]))
+            await send_command(place, name, arguments(COMMANDS[name]))
         except AjetError as error:
             return "needs the role" in str(error)
         return False

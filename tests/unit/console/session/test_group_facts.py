@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from console.screens.group.text import DetailOptions, header_lines
+from console.screens.overview.text import group_line
 from console.session.app_state import Session
 from console.session.filters import parse
 from console.session.group_facts import Verdict, verdict_in
-from console.views.group_detail import DetailOptions, header_lines
-from console.widgets.recent_groups import newest_items
 from core.events import (
     CandidatesAnswered,
     EngineChanged,
@@ -73,11 +73,10 @@ def test_a_group_is_trained_once_the_update_of_its_step_is_done() -> None:
 
 def test_the_newest_groups_name_the_update() -> None:
     state = state_of(BEGAN, *GROUP, update(7))
-    groups = list(state.groups.values())
-    session = Session(clock=lambda: NOW)
+    session = Session(clock=lambda: NOW + 40)
     session.state = state
-    (item,) = newest_items(session, groups, NOW + 40, 100)
-    assert "✔ trained by update 7 " in text_of(item.lines)
+    line = group_line(session, state.groups["g0001"], 100, {})
+    assert "✔ trained by update 7 " in text_of([line])
 
 
 def test_a_step_that_is_over_without_figures_proves_no_training() -> None:

@@ -93,7 +93,7 @@ def test_keys_are_shown_as_they_are_pressed() -> None:
     changed = {"engine.start": "ctrl+k,f5", "group.abort": "left_square_bracket", "app.quit": "tab"}
     keys = advice_context(changed).keys
     assert [keys[name] for name in changed] == ["Ctrl+K", "[", "Tab"]
-    assert (keys["overview.alert"], keys["rating.accept_all"]) == ("Enter", "A")
+    assert (keys["list.open"], keys["rating.accept_all"]) == ("Enter", "A")
 
 
 def test_a_read_only_console_names_no_key_of_a_command() -> None:

@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 
-from console.screens.requests.model import RowModel
-from console.screens.requests.text import GroupRow, columns_line, row_line
-from console.session.group_facts import advantages, best_of, known_rewards, rated_best, verdict
-from console.text.format import UNKNOWN
-from console.text.lines import Line
+from console.screens.group.text import DetailOptions, header_lines
+from console.screens.requests.text import GroupRow, row_line
+from console.session.group_facts import (
+    Verdict,
+    advantages,
+    best_of,
+    known_rewards,
+    rated_best,
+    verdict,
+)
 from console.views.events import event_line
-from console.views.group_detail import DetailOptions, header_lines
 from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
@@ -125,25 +129,19 @@ def test_a_vote_after_the_seal_is_refused() -> None:
     assert "not complete yet" in vote_refusal(group(until="GENERATING"))
 
 
-def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
-    def cell(turns: int, width: int, several: bool = False) -> str | None:
-        one = group()
-        one.turns = turns
-        start = row_text(columns_line(RowModel(), width, several)).find("turn")
-        shown = row_text(row_line(GroupRow(one, NOW), width, several))
-        return None if start < 0 else shown[start : start + 4]
-
-    assert cell(7, 91) == cell(7, 102, several=True) == "   7"
-    assert cell(1, 160) == "   1"
-    assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal has no such field
-    assert cell(12345, 120) is not None
-    assert len(cell(12345, 120) or "") == 4
-    # where the list is narrow there is no room for it
-    assert cell(7, 90) is cell(7, 101, several=True) is None
-
-
-def row_text(line: Line) -> str:
-    return "".join(text for text, _ in line)
+@pytest.mark.parametrize(
+    ("rewards", "taught"),
+    [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "○ 0.00"), ((), "? ")],
+)
+def test_a_row_says_whether_its_group_taught(rewards: tuple[float, ...], taught: str) -> None:
+    one = group(until="AWAITING_RATING", **({"rewards": rewards} if rewards else {}))
+    if not rewards:
+        one.abstained = "the hook failed"
+        for candidate in one.candidates:
+            candidate.auto_reward = None
+    assert f" {taught}" in text_of([row_line(GroupRow(one, NOW), 80, False)])
+    trained = row_line(GroupRow(one, NOW, verdict=Verdict("none", "step 7 is over")), 80, False)
+    assert " ·  " in text_of([trained]), "the verdict by the state comes first"
 
 
 def test_repeated_requests_are_counted_unfolded() -> None:

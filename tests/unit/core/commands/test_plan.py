@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.common.errors import AjetError
 from console.cli.common import send_command
+from console.cli.options import Args
 from console.cli.output import output
 from console.mcp.content import ContentPolicy
 from console.mcp.schema import tool_name
@@ -366,9 +367,12 @@ async def by_handler(
 
 
 async def dry_run(api: Guarded, role: AccessRole, name: str, args: Mapping[str, Any]) -> str:
+    file = api.access.path.with_name(f"{role}.token")
+    file.write_text(api.tokens[role])
+    place = Args(home=file.parent, url=api.url, token_file=file)
     output().dry_run = True
     try:
-        message = await send_command(api.url, api.tokens[role], name, args)
+        message = await send_command(place, name, args)
     except AjetError as error:
         return str(error)
     finally:

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.models.alerts import alerts_by_urgency, stall_words
+from console.screens.group.card import body, head
 from console.screens.rate.ballot import Ballot
 from console.screens.rate.model import RatingFigures, RatingProgress
 from console.screens.rate.text import (
@@ -20,7 +21,6 @@ from console.screens.rate.text import (
 )
 from console.session.app_state import Session
 from console.text.lines import bar_pieces, line_width
-from console.views.candidate import body, head
 from core.events import (
     AlertRaised,
     EngineChanged,

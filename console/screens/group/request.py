@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ajet_swarm.common.text import content_text, one_line, plural
-from console.text.lines import Line, fit
+from console.text.lines import Line, fit, line_text
 from console.text.tool_calls import pretty
 from console.text.wrap import wrapped
 from core.events import Event, GroupOpened
@@ -35,6 +35,10 @@ class Entry:
     """system, tools, user, assistant, reasoning, call or result."""
     title: str
     text: str
+
+    def has(self, needle: str) -> bool:
+        """Return whether it contains a text in lower case."""
+        return needle in f"{self.title}\n{self.text}".lower()
 
 
 def conversation(events: Iterable[Event]) -> list[Entry]:
@@ -140,44 +144,39 @@ def folded_first(parts: Sequence[Entry]) -> set[int]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A conversation laid out for a width."""
+def entry_lines(entry: Entry, folded: bool, width: int, needle: str = "") -> tuple[Line, ...]:
+    """Return the head of an entry, and unless it is folded its indented text.
 
-    lines: list[Line]
-    heads: list[int]
-    """Row of each entry's head."""
-    matches: list[int]
-    """Rows that contain the search text; the head of an entry if the wrap broke the match."""
+    Args:
+        entry: The entry.
+        folded: Whether only the head is shown.
+        width: Cells.
+        needle: Text to mark, in lower case; empty for none.
+    """
+    rows = [] if folded else wrapped(entry.text, width - 4)
+    return _head(entry, folded, width), *(_marked(f"   {text}", needle) for text in rows)
 
 
-def lay_out(
-    parts: Sequence[Entry], folded: set[int], width: int, at: int = -1, search: str = ""
-) -> Page:
-    """Lay out the entries, each with a head line above its indented text.
+def matches(
+    parts: Sequence[Entry], spans: Iterable[range], lines: Sequence[Line], needle: str
+) -> list[int]:
+    """Return the rows that contain a text; the head of an entry if the wrap broke the match.
 
     Args:
         parts: The entries.
-        folded: Indices of folded entries, of which only the head is shown.
-        width: Cells.
-        at: Index of the entry under the cursor.
-        search: Text to mark, case-insensitive; empty for none.
+        spans: The rows of each entry.
+        lines: The line of each row.
+        needle: The text, in lower case; not empty.
     """
-    page = Page([], [], [])
-    needle = search.lower()
-    for place, part in enumerate(parts):
-        start = len(page.lines)
-        page.heads.append(start)
-        page.lines.append(_head(part, place in folded, place == at, width))
-        rows = [] if place in folded else wrapped(part.text, width - 4)
-        hits = [start + 1 + row for row, text in enumerate(rows) if needle in text.lower()]
-        page.lines.extend(_marked(f"   {text}", needle) for text in rows)
-        if needle and needle in f"{part.title}\n{part.text}".lower():
-            page.matches.extend(hits or [start])
-    return page
+    found: list[int] = []
+    for part, span in zip(parts, spans, strict=True):
+        if part.has(needle):
+            hits = [row for row in span[1:] if needle in line_text(lines[row]).lower()]
+            found += hits or [span.start]
+    return found
 
 
-def _head(entry: Entry, folded: bool, here: bool, width: int) -> Line:
+def _head(entry: Entry, folded: bool, width: int) -> Line:
     sign = "▸" if folded else "▾"
     tone = f"bold {_TONES[entry.kind]}"
     title = f" {sign} {one_line(entry.title, 60)}  "
@@ -188,7 +187,7 @@ def _head(entry: Entry, folded: bool, here: bool, width: int) -> Line:
     elif not entry.text:
         about = "(no text)"
     room = max(0, width - len(title))
-    return ((title, f"{tone} reverse" if here else tone), (fit(about, room), "$muted"))
+    return ((title, tone), (fit(about, room), "$muted"))
 
 
 def _marked(text: str, needle: str) -> Line:

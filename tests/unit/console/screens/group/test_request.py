@@ -1,6 +1,13 @@
 """The request of a group as entries, and their layout."""
 
-from console.views.conversation import context_words, entries, folded_first, lay_out
+from console.screens.group.request import (
+    context_words,
+    entries,
+    entry_lines,
+    folded_first,
+    matches,
+)
+from tests.support.groups import text_of
 
 CALL = {
     "id": "c1",
@@ -27,11 +34,6 @@ BODY = {
         {"role": "user", "content": [{"type": "text", "text": "And Oslo?"}]},
     ],
 }
-
-
-def text_of(lines: object) -> str:
-    assert isinstance(lines, list)
-    return "\n".join("".join(piece for piece, _ in line) for line in lines)
 
 
 def test_each_part_of_a_request_is_an_entry() -> None:
@@ -66,17 +68,17 @@ def test_long_entries_start_folded_and_long_conversations_at_the_last_question()
 
 
 def test_a_match_is_marked_and_its_row_found() -> None:
-    result = entries(BODY)
-    page = lay_out(result, {4}, 60, at=1, search="TERSE")
-    assert len(page.matches) == 1
-    assert ("terse", "reverse") in page.lines[page.matches[0]]
-    folded = lay_out(result, {4}, 60, search="sunny")
-    assert folded.heads[4] in folded.matches, "a folded entry that holds it shows its head"
-    assert "▸ result of get_weather" in text_of(folded.lines)
+    system, result = entries(BODY)[1], entries(BODY)[4]
+    lines = entry_lines(system, False, 60, "terse")
+    (row,) = matches([system], [range(len(lines))], lines, "terse")
+    assert ("terse", "reverse") in lines[row]
+    folded = entry_lines(result, True, 60, "sunny")
+    assert "▸ result of get_weather" in text_of(folded)
+    assert matches([result], [range(1)], folded, "sunny") == [0], "its head stands for its text"
 
 
 def test_hostile_text_stays_on_its_lines() -> None:
-    result = entries({"messages": [{"role": "x\x1b[2J\n", "content": "a\x1b[31mb\rc"}]})
-    shown = text_of(lay_out(result, set(), 40).lines)
+    (entry,) = entries({"messages": [{"role": "x\x1b[2J\n", "content": "a\x1b[31mb\rc"}]})
+    shown = text_of(entry_lines(entry, False, 40))
     assert "\x1b" not in shown
     assert "\r" not in shown

@@ -1,4 +1,4 @@
-"""The list's rows, its filter line and its order."""
+"""The list of requests without a screen: rows, filter, completion, journal, bulk questions."""
 
 import itertools
 import time
@@ -7,13 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.screens.requests.marked import BULK, abort_cost
 from console.screens.requests.model import RowModel, complete
 from console.screens.requests.text import GroupRow, row_line
 from console.session.filters import FilterError, parse
+from console.session.history import MAX_PAGES, PAGE, History, Search
 from console.text.lines import line_width
-from core.state import Rating
-from tests.support.console import NOW
+from core.events import GroupRated
+from core.state import Group, Rating
+from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
+
+ACCEPT = next(verb for verb in BULK if verb.action == "accept")
 
 
 @pytest.mark.parametrize("query", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
@@ -159,3 +164,97 @@ def test_twenty_thousand_groups_are_listed_and_filtered_quickly() -> None:
     print(f"20,000 groups: list and a page {unfiltered:.4f} s, filtered update", end=" ")
     print(f"{time.process_time() - began:.4f} s")
     assert unfiltered < 0.2
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("st", ("state:", "step<")),
+        ("paris -de", ("dead:",)),
+        ("state:aw", ("awaiting_rating",)),
+        ("dead:", ("yes", "no")),
+        ("server:l", ("large",)),
+        ('model:"', ('"two words"',)),
+        ('"st', ()),
+        ("reward<", ()),
+    ],
+)
+def test_completions_fit_the_cursor_position(text: str, options: tuple[str, ...]) -> None:
+    known = {"server": ["embedded", "large"], "model": ["two words"]}
+    assert complete(text, len(text), known).options == options
+
+
+def test_every_completion_parses() -> None:
+    for begun in complete("", 0, {}).options:
+        result = complete(begun, len(begun), {"server": ["a"]})
+        value = (result.options or ("0.5",))[0]
+        assert parse(begun + value)
+
+
+def bare(number: int, query: str = "q") -> Group:
+    """A bare group."""
+    return Group(
+        group_id=f"o{number}",
+        request_id="r",
+        server="s",
+        task_id="t",
+        n=0,
+        query=query,
+        opened_at=float(number),
+        phase="DONE",
+    )
+
+
+def test_pages_are_cached_up_to_a_cap_and_short_ones_are_read_again() -> None:
+    history = History()
+    for number in range(MAX_PAGES + 5):
+        first = number * PAGE
+        history.put(first, [bare(first + place) for place in range(PAGE)])
+    assert history.at(0) is None
+    assert history.group("o0") is None
+    last = (MAX_PAGES + 4) * PAGE
+    assert history.at(last + 3) == bare(last + 3)
+    assert history.missing(last, last + PAGE - 1) is None
+    assert history.missing(0, last) == 4 * PAGE
+    history.put(0, [bare(0)])
+    assert history.missing(0, 0) is None
+    assert history.missing(0, 1) == 0
+    assert history.forget("o0")
+    assert not history.forget("o0")
+
+
+def test_old_open_groups_are_listed_at_their_place_in_the_journal() -> None:
+    events = [*group_events(1, until="CLAIMING"), *group_events(8), *group_events(9)]
+    model = RowModel()
+    model.update(state_of(*events).groups, frozenset({"*"}), 9)
+    assert (model.ids, model.older, model.count) == (["g0009", "g0008"], 7, 9)
+    model.history.put(0, [bare(0), *state_of(*group_events(1)).groups.values()])
+    result = model.at(7)
+    assert result is not None
+    assert result.phase == "CLAIMING"
+
+
+def test_a_search_pauses_after_enough_pages() -> None:
+    search, history = Search(parse("zzz"), 10_000), History()
+    pages = 0
+    while not search.paused:
+        first, count = search.next_page()
+        search.add_page(first, [bare(first + place) for place in range(count)], history)
+        pages += 1
+    assert (pages, search.below, search.finished) == (10, 8_000, False)
+    search.resume()
+    assert not search.paused
+
+
+def test_a_skipped_group_is_not_counted_as_rated() -> None:
+    events = [e for n in (1, 2, 3) for e in group_events(n, at=NOW - 5, until="AWAITING_RATING")]
+    rated = GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna")
+    skip = GroupRated(group_id="g0002", rating="skip", rater="anna")
+    state = state_of(*events, rated, skip)
+    groups = list(state.groups.values())
+    assert ACCEPT.question is not None
+    question = ACCEPT.question(state, groups)
+    assert "1 with the rating, 1 with the automatic reward, 1 skipped." in question
+    assert "skipped" not in ACCEPT.question(state, groups[:1])
+    assert "1 rating of yours dropped." in abort_cost(state, groups)
+    assert "of yours" not in abort_cost(state, groups[1:])

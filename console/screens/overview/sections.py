@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.advice import context_of, press_words
-from console.models.alerts import AlertAction, action_for, alerts_by_urgency
+from console.models.advice import press_words
 from console.session.app_state import Session
 from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
@@ -25,10 +23,9 @@ from console.text.format import (
     state_text,
 )
 from console.text.sections import Room, heading, lines
-from console.text.wrap import wrapped_within
+from console.text.wrap import wrapped
 from console.ui.plot import sparkline
-from console.views.timeline import newest, shares, step_seconds, timeline
-from core.events import AlertRaised
+from console.views.timeline import cells, newest, shares, step_seconds, timeline
 from core.state import Group, Server
 
 WIDE = 85
@@ -122,10 +119,10 @@ def _pool(server: Server, width: int, start: str) -> Content:
         if server.state == "OFFLINE":
             return _note(f"OFFLINE{start}")
         return _note(f"pool {UNKNOWN}")
-    cells = 18 if width < WIDE else 30
+    size = 18 if width < WIDE else 30
     pieces: list[Content | tuple[str, str] | str] = [
         ("pool ", "$muted"),
-        bar(done.share, cells, "$engine-rolling"),
+        bar(done.share, size, "$engine-rolling"),
         " ",
         (done.text(), "bold"),
         (f"  {pool.running} running", "$muted"),
@@ -208,91 +205,10 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
         pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
     latency_lines = [Content.assemble(*pieces)]
     if tall and total:
-        latency_lines.append(
-            _split([(middle[key], color) for key, _, color in PARTS], total, width)
-        )
+        counts = cells([middle[key] for key, _, _ in PARTS], width, least=0)
+        blocks = [("▄" * count, color) for count, (_, _, color) in zip(counts, PARTS, strict=True)]
+        latency_lines.append(Content.assemble(*blocks))
     return latency_lines
-
-
-def _split(parts: Sequence[tuple[float, str]], total: float, width: int) -> Content:
-    pieces, used, seconds = [], 0, 0.0
-    for part, color in parts:
-        seconds += part
-        until = round(seconds / total * width)
-        pieces.append(("▄" * (until - used), color))
-        used = until
-    return Content.assemble(*pieces)
-
-
-# --- alerts ----------------------------------------------------------------------------------
-
-_LEVELS = {
-    "error": ("✖", "$engine-lost"),
-    "warning": ("!", "$engine-booting"),
-    "info": ("i", "$engine-syncing"),
-}
-
-
-def alerts(session: Session, room: Room, chosen: str = "") -> Content:
-    """Return crashed processes, then each alert with its cause and advice, the worst first.
-
-    Args:
-        session: The session.
-        room: Available space.
-        chosen: Key of the alert under the cursor, which stays visible; empty for none.
-    """
-    raised = alerts_by_urgency(session)
-    if not raised:
-        return heading("ALERTS", "none")
-    shown = [heading("ALERTS", str(len(raised)))]
-    most = 6 if room.tall else 2
-    cursor = next((index for index, alert in enumerate(raised) if alert.key == chosen), 0)
-    first = max(0, min(cursor, len(raised) - most))
-    context = context_of(session)
-    for index, alert in enumerate(raised[first : first + most]):
-        rows = 3 if room.tall or not index else 2
-        action = action_for(alert, context=context)
-        rows_of_alert = _alert(alert, action, session.now(), room.width, rows)
-        shown += (
-            [row.stylize("on $band") for row in rows_of_alert]
-            if alert.key == chosen
-            else rows_of_alert
-        )
-        if alert.todo and (room.tall or not index):
-            advice = wrapped_within(one_line(f"→ {alert.todo}", 600), room.width - 4, 2)
-            shown += [
-                _note(f"  {'' if row == 0 else '  '}{text}") for row, text in enumerate(advice)
-            ]
-    if len(raised) > most:
-        more = [f"{first} above"] if first else []
-        more += [f"{rest} more"] if (rest := len(raised) - first - most) else []
-        keys = "" if chosen else ": Tab, then Down"
-        shown.append(_note(f"  and {' and '.join(more)}{keys}"))
-    return lines(*shown)
-
-
-def _alert(
-    alert: AlertRaised, action: AlertAction | None, now: float, width: int, rows: int
-) -> list[Content]:
-    """Return the sign and the cause; its age and the keys that handle it are right-aligned."""
-    sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
-    age = f"  {elapsed(now - alert.at)}" if alert.at else ""
-    path = action.key_path if action is not None else ""
-    keys = f" {'keys' if ' ' in path else 'key'} {path} " if path else ""  # `5 s` reads as a time
-    aside = len(age) + len(keys) + (2 if keys else 0)
-    room = max(10, width - 2 - aside)
-    first, *more = wrapped_within(one_line(alert.cause, 600), room, rows) or [""]
-    spare = " " * (room - cell_len(first))
-    return [
-        Content.assemble(
-            (f"{sign} ", f"bold {color}"),
-            first,
-            *((spare,) if keys else ()),
-            (age, "$muted"),
-            *(("  ", (keys, "bold $accent")) if keys else ()),
-        ),
-        *(Content(f"  {text}") for text in more),
-    ]
 
 
 # --- mock user -------------------------------------------------------------------------------
@@ -305,7 +221,7 @@ def mock(session: Session, room: Room) -> Content:
         start = press_words(session, "mock", "mock.start")
         return heading("MOCK USER", f"not started: {start}" if start else "not started")
     now = session.now()
-    cells = 12 if room.width < WIDE else 20
+    size = 12 if room.width < WIDE else 20
     counts = f"{rows_done(run)}/{run.total or UNKNOWN}"
     more = []
     speed = rate(run, now)
@@ -319,8 +235,71 @@ def mock(session: Session, room: Room) -> Content:
         failed = Content.styled(f"{run.failed} failed", "$reward-down")
     return heading(
         "MOCK USER",
-        Content.assemble(bar(share(run), cells), " ", (counts, "bold")),
+        Content.assemble(bar(share(run), size), " ", (counts, "bold")),
         one_line(run.phase, 12),
         failed,
         " · ".join(more),
     )
+
+
+# --- the start -----------------------------------------------------------------------------------
+
+_STEPS = {
+    "waiting": ("·", "$muted"),
+    "doing": ("▸", "$engine-booting"),
+    "done": ("✔", "$engine-rolling"),
+    "failed": ("✖", "$engine-lost"),
+}
+
+
+def starting(session: Session, room: Room) -> Content:
+    """Return what is starting, and its progress."""
+    shown = [heading("STARTING"), Content("")]
+    for step in session.steps.values():
+        sign, color = _STEPS[step.phase]
+        took = (
+            UNKNOWN if step.began is None else elapsed((step.ended or session.now()) - step.began)
+        )
+        shown.append(
+            Content.assemble(
+                (f"{sign} ", f"bold {color}"),
+                (f"{one_line(step.title, 60):<28}", "" if step.phase != "waiting" else "$muted"),
+                (f"{'' if step.phase == 'waiting' else took:>6}  ", "$muted"),
+                (one_line(step.detail, 200), "$muted") if step.phase != "failed" else "",
+            )
+        )
+        if step.phase == "failed":
+            shown += _indented(step.detail, color, room.width)
+        for line in step.lines:
+            shown += _indented(line, "$muted", room.width)
+    if session.trouble:
+        shown.append(Content(""))
+        shown += [
+            Content.styled(line, "$engine-booting") for line in _wrapped(session.trouble, room)
+        ]
+    if session.failed_steps:
+        shown.append(Content(""))
+        shown += [Content(line) for line in _wrapped(recovery_hint(session), room)]
+    return lines(*shown)
+
+
+def recovery_hint(session: Session) -> str:
+    """Return what the operator can do after a failed start."""
+    keys = {"engine": "r", "proxy": "p"}
+    restarts = [
+        f"{key} starts the {role} again"
+        for role, key in keys.items()
+        if role in session.children and session.steps.get(role) in session.failed_steps
+    ]
+    first = f"Press 5, there {', '.join(restarts)}. " if restarts and not session.read_only else ""
+    return f"{first}Press 7 for the whole log, Ctrl+Q to leave and start with other flags"
+
+
+def _indented(text: str, color: str, width: int) -> list[Content]:
+    return [
+        Content.styled(f"    {line}", color) for line in wrapped(one_line(text, 400), width - 4)[:6]
+    ]
+
+
+def _wrapped(text: str, room: Room) -> list[str]:
+    return wrapped(one_line(text, 400), room.width)

@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.content import Content
 from textual.widget import Widget
 
-from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
@@ -18,82 +17,20 @@ from console.screens.first_steps.steps import is_first_start
 from console.screens.first_steps.widgets import FirstSteps
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
+from console.screens.overview import sections
+from console.screens.overview.text import alert_lines
+from console.screens.overview.widgets import RecentGroups
 from console.screens.progress.model import has_progress
 from console.screens.progress.summary import overview_line
-from console.session.app_state import EVERYTHING, Session
-from console.text.format import UNKNOWN, elapsed
-from console.text.sections import Room, heading, lines
-from console.text.wrap import wrapped
-from console.views import overview as parts
+from console.session.app_state import EVERYTHING
+from console.text.sections import HEADING
 from console.views.rewards.curve import reward_points, rewards
-from console.widgets.alert_list import AlertList
-from console.widgets.recent_groups import RecentGroups
-from console.widgets.section import Section
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.section import TALL, Section
 from core.events import AlertRaised
-
-_SIGNS = {
-    "waiting": ("·", "$muted"),
-    "doing": ("▸", "$engine-booting"),
-    "done": ("✔", "$engine-rolling"),
-    "failed": ("✖", "$engine-lost"),
-}
-
 
 _NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
 """Screens that stay empty when the proxy answers no requests."""
-
-
-def starting(session: Session, room: Room) -> Content:
-    """Return what is starting, and its progress."""
-    shown = [heading("STARTING"), Content("")]
-    for step in session.steps.values():
-        sign, color = _SIGNS[step.phase]
-        took = (
-            UNKNOWN if step.began is None else elapsed((step.ended or session.now()) - step.began)
-        )
-        shown.append(
-            Content.assemble(
-                (f"{sign} ", f"bold {color}"),
-                (f"{one_line(step.title, 60):<28}", "" if step.phase != "waiting" else "$muted"),
-                (f"{'' if step.phase == 'waiting' else took:>6}  ", "$muted"),
-                (one_line(step.detail, 200), "$muted") if step.phase != "failed" else "",
-            )
-        )
-        if step.phase == "failed":
-            shown += _indented(step.detail, color, room.width)
-        for line in step.lines:
-            shown += _indented(line, "$muted", room.width)
-    if session.trouble:
-        shown.append(Content(""))
-        shown += [
-            Content.styled(line, "$engine-booting") for line in _wrapped(session.trouble, room)
-        ]
-    if session.failed_steps:
-        shown.append(Content(""))
-        shown += [Content(line) for line in _wrapped(recovery_hint(session), room)]
-    return lines(*shown)
-
-
-def recovery_hint(session: Session) -> str:
-    """Return what the operator can do after a failed start."""
-    keys = {"engine": "r", "proxy": "p"}
-    restarts = [
-        f"{key} starts the {role} again"
-        for role, key in keys.items()
-        if role in session.children and session.steps.get(role) in session.failed_steps
-    ]
-    first = f"Press 5, there {', '.join(restarts)}. " if restarts and not session.read_only else ""
-    return f"{first}Press 7 for the whole log, Ctrl+Q to leave and start with other flags"
-
-
-def _indented(text: str, color: str, width: int) -> list[Content]:
-    return [
-        Content.styled(f"    {line}", color) for line in wrapped(one_line(text, 400), width - 4)[:6]
-    ]
-
-
-def _wrapped(text: str, room: Room) -> list[str]:
-    return wrapped(one_line(text, 400), room.width)
 
 
 class OverviewScreen(ConsoleScreen):
@@ -110,7 +47,8 @@ class OverviewScreen(ConsoleScreen):
         "prompts (8); finished groups per minute, where their time goes and how "
         "many of them carry no signal (dead). Each alert says what to do: a opens the screen "
         "where the first one is handled; Tab moves to the alerts, where Enter opens the groups of "
-        "one. Up, Down and Enter open one of the newest groups. Colour is never the only sign: "
+        "one. Up, Down and Enter open one of the newest groups; the bars are its rewards, → is the "
+        "answer that the user got. Colour is never the only sign: "
         "each state, phase and verdict also has a word or a symbol."
     )
     spare_keys: ClassVar[tuple[str, ...]] = ("visit('progress')", "hide_alert")
@@ -134,6 +72,15 @@ class OverviewScreen(ConsoleScreen):
             tooltip="Open the screen that handles the first alert; its keys are beside it",
         ),
         Binding(
+            "enter",
+            "open_chosen",
+            "Open",
+            show=False,
+            id="list.open",
+            tooltip="The group under the cursor; the groups of the alert, or its screen",
+            priority=True,
+        ),
+        Binding(
             "d",
             "hide_alert",
             "Dismiss",
@@ -147,11 +94,13 @@ class OverviewScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Two columns when wide, one below the other when narrow."""
-        yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
+        yield Section(
+            sections.starting, frozenset({"starting", "clock", "link", "children"}), id="starting"
+        )
         with VerticalScroll(id="overview"):
             with Container(id="top"):
                 with Vertical(id="left"):
-                    yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
+                    yield Section(sections.engines, frozenset({"server", "servers", "clock"}))
                     yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
                     yield Section(
                         overview_line,
@@ -159,9 +108,9 @@ class OverviewScreen(ConsoleScreen):
                         id="overview-progress",
                     )
                 with Vertical(id="right"):
-                    yield AlertList(id="alerts")
-                    yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
-                    yield Section(parts.mock, frozenset({"mock", "clock"}), id="mock")
+                    yield ItemList(id="alerts", quiet=True)
+                    yield Section(sections.pace, frozenset({"groups", "clock"}), id="pace")
+                    yield Section(sections.mock, frozenset({"mock", "clock"}), id="mock")
             yield FirstSteps(id="first")
             yield RecentGroups(id="newest")
 
@@ -179,6 +128,8 @@ class OverviewScreen(ConsoleScreen):
             self.query_one("#overview-progress").display = has_progress(self.session.state)
         for section in self.query(Section):
             section.paint(self.session, dirty)
+        if not dirty.isdisjoint({"*", "alerts", "children", "clock", "groups"}):
+            self._paint_alerts()
         if self._show_first(is_first_start(self.session)):
             return
         newest = self.query_one(RecentGroups)
@@ -188,6 +139,26 @@ class OverviewScreen(ConsoleScreen):
                 newest.focus(scroll_visible=False)
         if not dirty.isdisjoint({"*", "alerts", "children", "proxy"}):
             self.refresh_bindings()
+
+    def _paint_alerts(self) -> None:
+        """List the alerts, the worst first; without any, the list takes no focus."""
+        alerts, raised = self._alerts, alerts_by_urgency(self.session)
+        tall = self.app.size.height >= TALL
+
+        def items(width: int) -> list[ListItem]:
+            if alerts.framed and not raised:
+                return [ListItem("", ((("none", "$muted"),),))]
+            return [
+                ListItem(alert.key, alert_lines(self.session, alert, width, tall or not place))
+                for place, alert in enumerate(raised)
+            ]
+
+        count = f"  {len(raised)}" if raised else "" if alerts.framed else "  none"
+        alerts.show_title((("ALERTS", HEADING), (count, "$muted")))
+        alerts.show_items(tuple(items(alerts.scrollable_content_region.width)), items)
+        alerts.can_focus = bool(raised)
+        if alerts.has_focus and not raised:
+            self.focus_next()
 
     def _show_first(self, first: bool) -> bool:
         """Show the first steps in place of empty sections before the first request."""
@@ -207,16 +178,28 @@ class OverviewScreen(ConsoleScreen):
         newest = self.query_one(RecentGroups)
         return newest.cursor if newest.place else None
 
-    def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
-        """Open one of the newest groups."""
-        event.stop()
-        newest = self.query_one(RecentGroups)
-        self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
+    @property
+    def _alerts(self) -> ItemList:
+        return self.query_one("#alerts", ItemList)
+
+    @on(ItemList.Opened)
+    def action_open_chosen(self) -> None:
+        """Open one of the newest groups; of an alert the groups it names, else its screen."""
+        alert, newest = self._alert, self.query_one(RecentGroups)
+        if not self._alerts.has_focus and newest.cursor:
+            others = [key for key in newest.keys if key]
+            self.host.push_screen(GroupScreen(newest.cursor, others))
+        elif alert is not None and alert.groups:
+            open_groups(self.host, alert.groups)
+        elif self.check_action("act", ()):
+            self.action_act()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys of alerts only when there is one."""
         if action == "visit" and self.session.state.watch_only:
             return parameters[0] not in _NEED_REQUESTS
+        if action == "open_chosen":
+            return isinstance(self.focused, ItemList) and bool(self.focused.cursor)
         if action == "act":
             return self._alert_action() is not None and self.session.replay is None
         if action == "hide_alert":
@@ -229,15 +212,13 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def _alert(self) -> AlertRaised | None:
-        """Return the alert under the cursor, else the first."""
-        panel = self.query_one(AlertList)
-        return (
-            panel.chosen if panel.has_focus else next(iter(alerts_by_urgency(self.session)), None)
-        )
+        """The alert under the cursor while the list has the focus, else the first."""
+        raised, alerts = alerts_by_urgency(self.session), self._alerts
+        chosen = (alert for alert in raised if alerts.has_focus and alert.key == alerts.cursor)
+        return next(chosen, next(iter(raised), None))
 
     def _alert_action(self) -> AlertAction | None:
-        alert = self._alert
-        if alert is None:
+        if (alert := self._alert) is None:
             return None
         return action_for(alert, self.host.shown_screens, context_of(self.session))
 
@@ -245,35 +226,24 @@ class OverviewScreen(ConsoleScreen):
         alert = self._alert
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 
-    def on_alert_list_opened(self, event: AlertList.Opened) -> None:
-        """Open the groups an alert names, else the screen where it is handled."""
-        event.stop()
-        if event.alert.groups:
-            open_groups(self.host, event.alert.groups)
-        elif self.check_action("act", ()):
-            self.action_act()
-
     def action_act(self) -> None:
         """Open the screen where an alert is handled, and show the key."""
         alert, action = self._alert, self._alert_action()
-        if (
-            alert is not None
-            and alert.groups
-            and (action is None or action.screen.name == "requests")
-        ):
-            open_groups(self.host, alert.groups)
-            if action is not None and action.effect:
-                self.host.say(action.effect)
+        if alert is None:
             return
-        if action is not None:
+        told = action.effect if action is not None else ""
+        if alert.groups and (action is None or action.screen.name == "requests"):
+            open_groups(self.host, alert.groups)
+        elif action is not None:
             self.host.action_go(action.screen.name)
             if action.server:
                 self.host.push_screen(InsideScreen(action.server))
                 return
             if action.keys:  # the keys of its front page; another page may be open on it
                 self.host.action_go(action.screen.name)
-            if action.keys or action.effect:
-                self.host.say(f"{action.keys}: {action.effect}" if action.keys else action.effect)
+                told = f"{action.keys}: {action.effect}"
+        if told:
+            self.host.say(told)
 
     def action_hide_alert(self) -> None:
         """Hide the alert."""

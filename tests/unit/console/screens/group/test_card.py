@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line
-from console.models.group_text import whole_texts
+from console.screens.group.card import Card, body, cards, head, share_heights
+from console.screens.group.model import whole_texts
+from console.screens.group.text import DetailOptions, header_lines, tabs_line
 from console.text.lines import fit, line_width
 from console.text.tool_calls import tool_calls
 from console.text.wrap import wrapped
-from console.views.candidate import Card, body, cards, head, share_heights
 from console.views.events import event_line
-from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
 from tests.support.console import NOW, group_events, state_of
@@ -180,7 +180,7 @@ def test_the_head_shows_all_facts_of_a_finished_group() -> None:
     one = group(until="DONE", row_id="q007")
     one.reference = "Rayleigh"
     one.note = "look again"
-    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
     for words in (
         "● finished",
         "finished, will train",

@@ -1,4 +1,4 @@
-"""Markdown, word diffs, completion and the pages of the journal, without a screen."""
+"""Markdown and word differences as lines."""
 
 import random
 import time
@@ -6,13 +6,9 @@ import time
 import pytest
 from rich.cells import cell_len
 
-from console.screens.requests.model import RowModel, complete
-from console.session.filters import parse
-from console.session.history import MAX_PAGES, PAGE, History, Search
 from console.text.diff import GONE, OWN, SHARED, matches, word_diff
 from console.text.markdown import markdown_lines
-from core.state import Group
-from tests.support.sample import HOSTILE, group_events, state_of
+from tests.support.sample import HOSTILE
 
 HARD = [
     HOSTILE,
@@ -118,83 +114,3 @@ def test_a_diff_of_long_repetitive_texts_is_quick() -> None:
     lines = word_diff("the cat " * 4_000, "cat the dog " * 4_000, 60)
     assert time.process_time() - began < 1.0
     assert "only the first" in "".join(piece for piece, _ in lines[-1])
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("st", ("state:", "step<")),
-        ("paris -de", ("dead:",)),
-        ("state:aw", ("awaiting_rating",)),
-        ("dead:", ("yes", "no")),
-        ("server:l", ("large",)),
-        ('model:"', ('"two words"',)),
-        ('"st', ()),
-        ("reward<", ()),
-    ],
-)
-def test_completions_fit_the_cursor_position(text: str, options: tuple[str, ...]) -> None:
-    known = {"server": ["embedded", "large"], "model": ["two words"]}
-    assert complete(text, len(text), known).options == options
-
-
-def test_every_completion_parses() -> None:
-    for begun in complete("", 0, {}).options:
-        result = complete(begun, len(begun), {"server": ["a"]})
-        value = (result.options or ("0.5",))[0]
-        assert parse(begun + value)
-
-
-def group(number: int, query: str = "q") -> Group:
-    """A bare group."""
-    return Group(
-        group_id=f"o{number}",
-        request_id="r",
-        server="s",
-        task_id="t",
-        n=0,
-        query=query,
-        opened_at=float(number),
-        phase="DONE",
-    )
-
-
-def test_pages_are_cached_up_to_a_cap_and_short_ones_are_read_again() -> None:
-    history = History()
-    for number in range(MAX_PAGES + 5):
-        first = number * PAGE
-        history.put(first, [group(first + place) for place in range(PAGE)])
-    assert history.at(0) is None
-    assert history.group("o0") is None
-    last = (MAX_PAGES + 4) * PAGE
-    assert history.at(last + 3) == group(last + 3)
-    assert history.missing(last, last + PAGE - 1) is None
-    assert history.missing(0, last) == 4 * PAGE
-    history.put(0, [group(0)])
-    assert history.missing(0, 0) is None
-    assert history.missing(0, 1) == 0
-    assert history.forget("o0")
-    assert not history.forget("o0")
-
-
-def test_old_open_groups_are_listed_at_their_place_in_the_journal() -> None:
-    events = [*group_events(1, until="CLAIMING"), *group_events(8), *group_events(9)]
-    model = RowModel()
-    model.update(state_of(*events).groups, frozenset({"*"}), 9)
-    assert (model.ids, model.older, model.count) == (["g0009", "g0008"], 7, 9)
-    model.history.put(0, [group(0), *state_of(*group_events(1)).groups.values()])
-    result = model.at(7)
-    assert result is not None
-    assert result.phase == "CLAIMING"
-
-
-def test_a_search_pauses_after_enough_pages() -> None:
-    search, history = Search(parse("zzz"), 10_000), History()
-    pages = 0
-    while not search.paused:
-        first, count = search.next_page()
-        search.add_page(first, [group(first + place) for place in range(count)], history)
-        pages += 1
-    assert (pages, search.below, search.finished) == (10, 8_000, False)
-    search.resume()
-    assert not search.paused

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line, plural
+from console.screens.group.card import Card
 from console.session.group_facts import (
     Verdict,
     spread_of,
@@ -15,11 +16,10 @@ from console.session.group_facts import (
 from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, number
 from console.text.lines import Line, fit, flow
-from console.text.wrap import wrapped
-from console.views.candidate import Card
+from console.text.wrap import wrapped_lines
 from console.views.group import CUT, phase_style, user_fate, user_wait, waited_text
 from core.commands.plan_groups import refill_refusal, undo_left
-from core.state import Group
+from core.state import Group, Rating
 
 QUERY_ROWS = 3
 """Rows of the query while it is folded."""
@@ -48,14 +48,14 @@ class DetailOptions:
 def header_lines(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     """Return everything above the candidates."""
     return [
+        *flow(_state(group, now, options), width),
         *_context(width, options),
         *_query(group, width, options),
-        *flow(_state(group, now, options), width),
         *flow(_facts(group, now, options), width),
         *_trouble(group, now, width, options),
         *([] if options.read_only else _repair(group, width)),
         *_rating(group, now, width, options),
-        *_note(group, width),
+        *(wrapped_lines(f"note: {group.note}", width, "$accent", 1_000) if group.note else ()),
         *_names(group, width, options),
     ]
 
@@ -70,20 +70,21 @@ def _context(width: int, options: DetailOptions) -> list[Line]:
 
 def _query(group: Group, width: int, options: DetailOptions) -> list[Line]:
     text = options.query or group.query or "(no text)"
-    mark = "★ " if group.marked else ""
-    lines = wrapped(mark + text, width)
-    if not options.unfolded and len(lines) > QUERY_ROWS:
-        more = len(lines) - QUERY_ROWS
-        lines = lines[:QUERY_ROWS]
-        shown: list[Line] = [((line, "bold"),) for line in lines]
-        return [*shown, ((f"▸ {plural(more, 'more line')}  (z unfolds)", "$muted"),)]
-    return [((line, "bold"),) for line in lines]
+    lines = wrapped_lines(("★ " if group.marked else "") + text, width, "bold")
+    more = len(lines) - QUERY_ROWS
+    if options.unfolded or more <= 0:
+        return lines
+    fold = f"▸ {plural(more, 'more line')}  (z unfolds)"
+    return [*lines[:QUERY_ROWS], ((fold, "$muted"),)]
 
 
 def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
     style = phase_style(group)
     outcome = options.verdict or verdict(group)
-    pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
+    pieces: list[Line] = [
+        ((f"{outcome.sign} {outcome.text}", f"bold {outcome.tone}"),),
+        ((f"{style.sign} {style.word}", style.tone),),
+    ]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)
         fates = {"accept": "automatic reward", "abort": "abort", "votes": "votes so far"}
@@ -93,7 +94,6 @@ def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
         elif group.user_waits:
             pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
-    pieces.append(((f"{outcome.sign} {outcome.text}", outcome.tone),))
     spread = spread_of(group)
     if spread is not None:
         pieces.append((("spread ", "$muted"), (difference(spread), "")))
@@ -128,7 +128,7 @@ def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
         pieces.append((("the user got an error", "$reward-down"),))
     if group.open or group.waited is not None:
         pieces.append(_pair("waited", waited_text(group, now)))
-    pieces += _latency(group)
+    pieces += _latency(group, options.unfolded)
     return pieces
 
 
@@ -148,10 +148,13 @@ def _pair(label: str, value: str) -> Line:
     return ((f"{label} ", "$muted"), (value, ""))
 
 
-def _latency(group: Group) -> list[Line]:
-    pieces: list[Line] = [
-        _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
-    ]
+def _latency(group: Group, unfolded: bool) -> list[Line]:
+    """Return the times of its phases while it is unfolded, else the longest one."""
+    known = {name: group.latency[name] for name in _LATENCY if name in group.latency}
+    if not unfolded:
+        longest = max(known, key=lambda name: known[name], default="")
+        return [_pair(longest, duration(known[longest]))] if longest else []
+    pieces = [_pair(name, duration(seconds)) for name, seconds in known.items()]
     if "first_piece" in group.latency:
         pieces.append(_pair("first piece", duration(group.latency["first_piece"])))
     if keepalives := int(group.latency.get("keepalives", 0)):
@@ -165,36 +168,30 @@ def _latency(group: Group) -> list[Line]:
 def _trouble(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     lines: list[Line] = []
     if missing := unconfirmed(group):
-        which = ", ".join(f"#{index + 1}" for index in missing)
-        text_line = f"≈ {UNCONFIRMED}: {which}"
-        lines += [((text, "bold $warning"),) for text in wrapped(text_line, width, 600)]
+        lines += wrapped_lines(f"≈ {UNCONFIRMED}: {_numbers(missing)}", width, "bold $warning", 600)
     if cut := [candidate.index for candidate in group.candidates if candidate.truncated]:
-        which = "" if len(cut) == len(group.candidates) else _numbers(cut)
-        text_line = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
-        lines += [((text, "$warning"),) for text in wrapped(text_line, width, 600)]
+        which = "" if len(cut) == len(group.candidates) else f" for {_numbers(cut)}"
+        text = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
+        lines += wrapped_lines(text, width, "$warning", 600)
     if group.cause and (group.open or group.phase == "DONE"):  # otherwise the verdict shows it
-        why = cause_words(group)
-        lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
+        lines += wrapped_lines(cause_words(group), width, "$warning", 600)
     if not group.abstained:
         return lines
-    text_line = f"? no automatic reward: {group.abstained}"
-    lines += [((text, "bold $warning"),) for text in wrapped(text_line, width, 1_000)]
+    text = f"? no automatic reward: {group.abstained}"
+    lines += wrapped_lines(text, width, "bold $warning", 1_000)
     if group.rateable:
-        text_line = _remedy(group, now, read_only=options.read_only)
-        lines += [((text, "$muted"),) for text in wrapped(text_line, width)] if text_line else []
+        lines += wrapped_lines(_remedy(group, now, read_only=options.read_only), width, "$muted")
     if group.traceback:
-        trace = wrapped(group.traceback, width - 2, 20_000)
-        if options.unfolded:
-            lines.append((("▾ traceback", "$muted"),))
-            lines += [((f"  {text}", "$muted"),) for text in trace]
-        else:
+        trace = wrapped_lines(group.traceback, width, "$muted", 20_000, indent="  ")
+        fold = "▾ traceback"
+        if not options.unfolded:
             fold = f"▸ traceback, {plural(len(trace), 'line')}  (z unfolds)"
-            lines.append(((fold, "$muted"),))
+        lines += [((fold, "$muted"),), *(trace if options.unfolded else ())]
     return lines
 
 
 def _numbers(indices: Sequence[int]) -> str:
-    return " for " + ", ".join(f"#{index + 1}" for index in indices)
+    return ", ".join(f"#{index + 1}" for index in indices)
 
 
 def _remedy(group: Group, now: float, *, read_only: bool) -> str:
@@ -213,18 +210,19 @@ def _rating(group: Group, now: float, width: int, options: DetailOptions) -> lis
     if rating is None:
         return []
     values = " ".join(number(value) for value in rating.rewards)
-    by = f" by {one_line(rating.rater, 24)}" if rating.rater else ""
-    text_line = f"✓ rated {rating_words(group)}{by}"
+    text = f"✓ rated {rating_words(group)}{_by(rating)}"
     if values:
-        text_line += f": rewards {values}"
+        text += f": rewards {values}"
     if group.rateable:
-        text_line += f" · {held_words(group, now, read_only=options.read_only)}"
+        text += f" · {held_words(group, now, read_only=options.read_only)}"
     else:
-        text_line += " · sent" if group.source == "human" else " · not sent"
-    lines: list[Line] = [((text, "$reward-up"),) for text in wrapped(text_line, width)]
-    if group.votes:
-        lines += [((text, "$muted"),) for text in wrapped(_several_votes(group), width)]
-    return lines
+        text += " · sent" if group.source == "human" else " · not sent"
+    lines = wrapped_lines(text, width, "$reward-up")
+    return lines + (wrapped_lines(_several_votes(group), width, "$muted") if group.votes else [])
+
+
+def _by(rating: Rating) -> str:
+    return f" by {one_line(rating.rater, 24)}" if rating.rater else ""
 
 
 def _several_votes(group: Group) -> str:
@@ -232,8 +230,7 @@ def _several_votes(group: Group) -> str:
     text = f"votes: {votes_text(group)}"
     if (settled := group.settled) is None:
         return text + ("; they disagree" if group.is_disputed else "")
-    by = f" by {one_line(settled.rater, 24)}" if settled.rater else ""
-    return f"{text}; settled{by}: {vote_choice(group, settled)}"
+    return f"{text}; settled{_by(settled)}: {vote_choice(group, settled)}"
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
@@ -261,24 +258,18 @@ def _repair(group: Group, width: int) -> list[Line]:
     """Return the keys that repair a group that would not be trained on."""
     kind = verdict(group).kind
     short = not refill_refusal(group)
+    text = ""
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":
-        if not short:
-            return []
-        text_line = (
-            f"→ {len(group.answered)} of {group.n} candidates answered: R requests the others"
-        )
-        return [((text, "$accent"),) for text in wrapped(text_line, width)]
-    if group.open:
-        if group.phase not in ("SCORING", "AWAITING_RATING") or group.abstained:
-            return []  # unknown yet, or already shown
+        if short:
+            text = f"{len(group.answered)} of {group.n} candidates answered: R requests the others"
+    elif not group.open:
+        done = group.phase == "DONE" and kind == "open"
+        text = "" if done else "A sends it again, as a new group"
+    elif group.phase in ("SCORING", "AWAITING_RATING") and not group.abstained:
         fill = "R refill it · " if short else ""
         again = "S score it again" if short else "S score it again with the current rewards"
-        text_line = f"→ {fill}1-9 rate it · {again} · x abort it"
-    elif group.phase == "DONE" and kind == "open":
-        return []
-    else:
-        text_line = "→ A sends it again, as a new group"
-    return [((text, "$accent"),) for text in wrapped(text_line, width)]
+        text = f"{fill}1-9 rate it · {again} · x abort it"
+    return wrapped_lines(f"→ {text}", width, "$accent") if text else []
 
 
 def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
@@ -292,15 +283,7 @@ def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
     if group.joined or group.replayed:
         ids += f"   the same request again: {group.joined} waited with it"
         ids += f", {group.replayed} later got its answer"
-    return [((text, "$muted"),) for text in wrapped(ids, width, 1_000)]
-
-
-def _note(group: Group, width: int) -> list[Line]:
-    lines: list[Line] = []
-    if group.note:
-        rows = wrapped(f"note: {group.note}", width, 1_000)
-        lines += [((text, "$accent"),) for text in rows]
-    return lines
+    return wrapped_lines(ids, width, "$muted", 1_000)
 
 
 def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.group_text import WholeAnswer
+from console.screens.group.model import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
@@ -13,7 +13,7 @@ from console.text.format import duration, number, places_of
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls
-from console.text.wrap import wrapped
+from console.text.wrap import wrapped_lines
 from console.views.group import CUT
 from core.events import Part
 from core.state import Candidate, Group
@@ -253,11 +253,11 @@ def _facts(card: Card, width: int) -> list[Line]:
         fits = bool(card.cause) and line_width(beside) <= width
         lines.append(beside if fits else tuple(pieces))
         if card.cause and not fits:
-            lines += [((text, "$muted"),) for text in wrapped(card.cause, width)]
+            lines += wrapped_lines(card.cause, width, "$muted")
     if card.figures:
-        lines += [((text, "$muted"),) for text in wrapped(card.figures, width)]
+        lines += wrapped_lines(card.figures, width, "$muted")
     if card.unfolded and card.uuid:
-        lines += [((text, "$muted"),) for text in wrapped(f"episode {card.uuid}", width)]
+        lines += wrapped_lines(f"episode {card.uuid}", width, "$muted")
     if lines:
         lines.append(EMPTY)
     return lines
@@ -297,7 +297,7 @@ def _content(card: Card, width: int) -> list[Line]:
         message = waits.get(card.phase, one_line(card.phase, 40))
         if card.gone and card.phase in ("waiting", "claimed"):
             message = card.gone
-        lines += [((text, "italic $muted"),) for text in wrapped(message, width)]
+        lines += wrapped_lines(message, width, "italic $muted")
     if card.cut and not card.blind:
         lines.append((("… cut; r reads the whole text", "$muted"),))
     elif card.cut:
@@ -311,7 +311,7 @@ def _text(card: Card, width: int) -> Sequence[Line]:
     if not card.text:
         return ()
     if card.raw:
-        return [((text, ""),) for text in wrapped(card.text, width)]
+        return wrapped_lines(card.text, width)
     return markdown_lines(card.text, width)
 
 
@@ -324,30 +324,26 @@ def _trouble(card: Card, width: int) -> list[Line]:
         message = f"{card.phase}: {card.error}"
     else:
         return []
-    return [((text, tone),) for text in wrapped(message, width, 2_000)]
+    return wrapped_lines(message, width, tone, 2_000)
 
 
 def _reasoning(card: Card, width: int) -> list[Line]:
-    text = wrapped(card.reasoning, width, _REASONING_CAP)
+    lines = wrapped_lines(card.reasoning, width, "$muted", _REASONING_CAP)
     if card.unfolded or card.raw:
-        return [
-            (("▾ reasoning", "$muted"),),
-            *(((line, "$muted"),) for line in text),
-            EMPTY,
-        ]
-    return [((f"▸ reasoning, {plural(len(text), 'line')}  (z unfolds)", "$muted"),)]
+        return [(("▾ reasoning", "$muted"),), *lines, EMPTY]
+    return [((f"▸ reasoning, {plural(len(lines), 'line')}  (z unfolds)", "$muted"),)]
 
 
 def _tool_calls(card: Card, width: int) -> Sequence[Line]:
     if card.against is not None:
         return word_diff(card.against_calls, calls_text(card.tool_calls), width)
     if card.raw:
-        return [((text, ""),) for text in wrapped(card.tool_calls, width)]
+        return wrapped_lines(card.tool_calls, width)
     lines: list[Line] = []
     for name, arguments in tool_calls(card.tool_calls):
         title = f"⚙ {one_line(name, 60)}" if name else "⚙ tool call"
         lines.append(((fit(title, min(len(title), width)), "bold $accent"),))
-        lines += [((f"  {text}", ""),) for text in wrapped(arguments, width - 2)]
+        lines += wrapped_lines(arguments, width, indent="  ")
     return lines
 
 
@@ -359,7 +355,7 @@ def _reasons(card: Card, width: int) -> list[Line]:
     for part in card.parts:
         lines.append(part_line(part, widest))
         if part.reason:
-            lines += [((f"  {text}", "$muted"),) for text in wrapped(part.reason, width - 2, 1_000)]
+            lines += wrapped_lines(part.reason, width, "$muted", 1_000, indent="  ")
     return lines
 
 
