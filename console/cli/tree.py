@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from click.parser import _Option, _OptionParser, _ParsingState
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
@@ -137,15 +136,9 @@ class VerbCommand(click.Command):
             self._run = run
         return super().get_params(ctx)
 
-    def make_parser(self, ctx: click.Context) -> "_Parser":
-        parser = _Parser(ctx)
-        for param in self.get_params(ctx):
-            param.add_to_parser(parser, ctx)
-        if getattr(self._run, "remainder", False):
-            parser.allow_interspersed_args = False
-        return parser
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = self._one_value_each(self.get_params(ctx), args)
+        ctx.allow_interspersed_args = not getattr(self._run, "remainder", False)
         rest = super().parse_args(ctx, args)
         for group in self.one_of:
             names = [param.opts[0] for param in group.params if _given(ctx, param)]
@@ -154,6 +147,24 @@ class VerbCommand(click.Command):
             if group.required and not names and not ctx.resilient_parsing:
                 ctx.fail(f"give one of {', '.join(param.opts[0] for param in group.params)}")
         return rest
+
+    @staticmethod
+    def _one_value_each(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
+        """Repeat an option of several values: `--scores 1 -2` as `--scores=1 --scores=-2`."""
+        options = [param for param in params if isinstance(param, click.Option)]
+        several = {
+            name for param in options if str(param.metavar).endswith("...") for name in param.opts
+        }
+        result, option = list[str](), ""
+        for word in args:
+            if word in several:
+                option = word
+            elif option and (word[:1] != "-" or _NUMBER.fullmatch(word)):
+                result.append(f"{option}={word}")
+            else:
+                option = ""
+                result.append(word)
+        return result
 
     def invoke(self, ctx: click.Context) -> Args:
         """Return the values, with those of the options in front of the verb.
@@ -186,24 +197,6 @@ class VerbCommand(click.Command):
         formatter.write(f"Example: {NAME} {self._words} {self._verb.example}".rstrip() + "\n")
         for note in getattr(self._run, "notes", ()):
             formatter.write(f"{note}\n") if note.startswith(" ") else formatter.write_text(note)
-
-
-class _Parser(_OptionParser):
-    """click's parser, for which a negative number is a value; `X...` takes several values."""
-
-    def _process_opts(self, arg: str, state: _ParsingState) -> None:
-        if _NUMBER.fullmatch(arg):
-            state.largs.append(arg)
-        else:
-            super()._process_opts(arg, state)
-
-    def _get_value_from_state(self, option_name: str, option: _Option, state: _ParsingState) -> Any:
-        value = super()._get_value_from_state(option_name, option, state)
-        if option.obj.multiple and str(option.obj.metavar).endswith("..."):
-            while state.rargs and (state.rargs[0][:1] != "-" or _NUMBER.fullmatch(state.rargs[0])):
-                option.process(value, state)
-                value = state.rargs.pop(0)
-        return value
 
 
 def _given(ctx: click.Context, param: click.Parameter) -> bool:
