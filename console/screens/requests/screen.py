@@ -146,7 +146,7 @@ class RequestsScreen(ConsoleScreen):
     area: ClassVar[str] = "Requests"
     help_text: ClassVar[str] = (
         "Each line is one request and its group of candidates. Columns: whether it taught (✔ with "
-        "the largest advantage, ○ equal or almost equal rewards, × lost: aborted, failed or "
+        "the largest advantage, = equal rewards, ○ dead otherwise, × lost: aborted, failed or "
         "discarded by its engine, ? not scored; state:lost finds the discarded ones), number of "
         "answers, best reward, ✓ rated, the winner, the answer the user got, the user's waiting "
         "time, ★ your mark. "

@@ -74,7 +74,8 @@ def _taught(row: GroupRow) -> Cell:
     outcome = row.verdict or verdict(row.group)
     sizes = [abs(value) for value in advantages(row.group) if value is not None]
     figure = f" {number(max(sizes))}" if sizes and outcome.kind in ("train", "dead") else ""
-    return f"{outcome.sign}{figure}", outcome.tone
+    sign = "=" if outcome.kind == "dead" and "equal" in outcome.text else outcome.sign
+    return f"{sign}{figure}", outcome.tone
 
 
 TABLE: Table[GroupRow] = Table(

@@ -57,7 +57,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("f2", "enter"),
         ("winner", "0.90", "length", "42 words", "The newest is done"),
     ),
-    "is anything dead and why": (("f2",), ("○ dead", "0.50 =")),
+    "is anything dead and why": (("f2",), ("○ dead", "= 0.00")),
     "what is dead, in words": (("f1",), ("dead", "equal rewards")),
     "what holds up the update": (("f3",), ("2 open ratings hold up the weight update", "A", "X")),
     "what holds it up, at a glance": (("f1",), ("2 open ratings hold up the weight update",)),

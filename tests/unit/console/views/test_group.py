@@ -131,7 +131,7 @@ def test_a_vote_after_the_seal_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("rewards", "taught"),
-    [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "○ 0.00"), ((), "? ")],
+    [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "= 0.00"), ((), "? ")],
 )
 def test_a_row_says_whether_its_group_taught(rewards: tuple[float, ...], taught: str) -> None:
     one = group(until="AWAITING_RATING", **({"rewards": rewards} if rewards else {}))
