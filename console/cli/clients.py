@@ -29,20 +29,16 @@ def clients(args: Args) -> int:
         UsageError: there is no client with that name.
     """
     from ajet_swarm.common.errors import UsageError
-    from console.cli.common import cert_of, existing_home, proxy_url, say, say_json
+    from console.cli.common import cert_of, existing_home, proxy_url, say, say_json, say_result
     from console.cli.effective import client_key, effective
     from console.clients.installed import AGENTS
     from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
     if args.names:
-        for client in CLIENTS:
-            say(f"{client.name:14} {client.title}")
-        if args.json:
-            say_json(
-                {"clients": [{"name": client.name, "title": client.title} for client in CLIENTS]}
-            )
-        return 0
+        known = [{"name": client.name, "title": client.title} for client in CLIENTS]
+        lines_of_list = (f"{client.name:14} {client.title}" for client in CLIENTS)
+        return say_result(args, {"clients": known}, lines_of_list)
     matches = find(args.name)
     if not matches:
         names = ", ".join(client.name for client in CLIENTS)

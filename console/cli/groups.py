@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain, plural
 from console.cli.commands import ABORT_REASON, EXIT, about
-from console.cli.common import confirm, connected, count, say, say_json
+from console.cli.common import confirm, connected, count, say, say_result
 from console.cli.options import (
     PROXY,
     RATER,
@@ -221,17 +221,10 @@ def _print(args: Args, results: Sequence[GroupResult]) -> None:
         output().refuse(message)
     if len(refused) > _SHOWN:
         output().refuse(f"refused for {count(len(refused) - _SHOWN, 'more group')}")
-    if args.json:
-        say_json(
-            {
-                "command": args.order_name,
-                "ok": all(result.ok for result in results),
-                "groups": [asdict(result) for result in results],
-            }
-        )
-        return
-    if not results:
-        say("no group matches: nothing was changed")
-    for result in results:
-        if result.ok:
-            say(plain(result.message))
+    data = {
+        "command": args.order_name,
+        "ok": all(result.ok for result in results),
+        "groups": [asdict(result) for result in results],
+    }
+    done = [plain(result.message) for result in results if result.ok]
+    say_result(args, data, done if results else ["no group matches: nothing was changed"])

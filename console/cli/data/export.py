@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
-from console.cli.common import count, existing_home, say, say_json, settings_of
+from console.cli.common import count, existing_home, say, say_json, say_result, settings_of
 from console.cli.options import Args, argument, flag, option, takes
 from console.cli.output import output
 
@@ -133,13 +133,12 @@ def _list(args: Args) -> int:
         rows.append(
             {"name": name, "suffix": chosen.suffix, "about": chosen.about, "built_in": built_in}
         )
-    if args.json:
-        say_json({"formats": rows})
-        return 0
-    for row in rows:
-        other = "" if row["built_in"] else " (of another package)"
-        say(f"{row['name']:<12} {row['suffix']:<9} {row['about']}{other}")
-    return 0
+    lines = (
+        f"{row['name']:<12} {row['suffix']:<9} {row['about']}"
+        + ("" if row["built_in"] else " (of another package)")
+        for row in rows
+    )
+    return say_result(args, {"formats": rows}, lines)
 
 
 def _print(args: Args, report: "ExportReport") -> None:

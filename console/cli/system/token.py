@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import existing_home, say, say_json
+from console.cli.common import existing_home, say, say_json, say_result
 from console.cli.options import Args, argument, option, takes
 from console.cli.output import output
 from core.roles import ROLES
@@ -21,15 +21,10 @@ NAME = argument("name", "name of its user, as votes show it")
 def listed(args: Args) -> int:
     """List the tokens."""
     known = AccessTokens(existing_home(args)).read()
-    if args.json:
-        say_json({"tokens": [_data(token) for token in known]})
-    elif not known:
-        say("No named tokens: `ajet-console tokens add NAME --role rater` creates one")
-    else:
-        width = max(len(token.name) for token in known)
-        for token in known:
-            say(f"{token.name:{width}}  {token.role:8}  {_end(token)}")
-    return 0
+    none = "No named tokens: `ajet-console tokens add NAME --role rater` creates one"
+    width = max((len(token.name) for token in known), default=0)
+    lines = [f"{token.name:{width}}  {token.role:8}  {_end(token)}" for token in known] or [none]
+    return say_result(args, {"tokens": [_data(token) for token in known]}, lines)
 
 
 @takes(NAME)
