@@ -13,7 +13,7 @@ from textual.css.query import NoMatches
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
-from console.screens.first_steps.screen import FirstStepsScreen
+from console.screens.first_steps.widgets import FirstStepsScreen
 from console.screens.group.rater import rate_entries
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.progress.pair import pair_entries

@@ -5,9 +5,13 @@ from collections.abc import Coroutine
 from typing import Any, ClassVar
 
 from textual import work
+from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Static
 
 from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
@@ -22,7 +26,7 @@ from console.screens.first_steps.steps import (
     to_start,
 )
 from console.screens.progress.model import mock_start_args
-from console.session.app_state import Session
+from console.session.app_state import EVERYTHING, Session
 from console.text.sections import Room
 from console.ui.keys import keys
 from console.widgets.section import Section, host
@@ -119,6 +123,31 @@ class FirstSteps(Section):
     def action_rate(self) -> None:
         """Switch to answer first unless ratings are on, and send one question."""
         self._start(rate_one(host(self)))
+
+
+class FirstStepsScreen(ModalScreen[None]):
+    """The content of the overview before the first request."""
+
+    AUTO_FOCUS: ClassVar[str | None] = "FirstSteps"
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape", "dismiss", "Close"))
+
+    def compose(self) -> ComposeResult:
+        """The widget, and a hint how to close it."""
+        with VerticalScroll(classes="dialog -wide", can_focus=False):
+            yield FirstSteps()
+            yield Static("Esc closes", markup=False, classes="dialog-hint")
+
+    def on_mount(self) -> None:
+        """Paint it once it has a size."""
+        self.call_after_refresh(self._paint)
+
+    def _paint(self) -> None:
+        self.query_one(FirstSteps).paint(host(self).session, EVERYTHING)
+
+    def on_first_steps_taken(self, event: FirstSteps.Taken) -> None:
+        """Close after a choice: the other screens show its result."""
+        event.stop()
+        self.dismiss()
 
 
 async def copy_settings(app: AppHost, client: Client) -> None:

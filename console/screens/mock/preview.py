@@ -2,10 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-
-from textual.worker import Worker
 
 from ajet_swarm.common.text import one_line, plain
 from console.models.datasets import SHIPPED, field_text
@@ -32,7 +29,6 @@ class DatasetPreview(TextPane):
         self.preview = Preview()
         self._problems: tuple[str, ...] = ()
         self._dataset = ""
-        self._reading: Worker[None] | None = None
         self._loaded = asyncio.Event()
 
     @property
@@ -52,35 +48,20 @@ class DatasetPreview(TextPane):
             read: Yields growing previews; runs in threads.
             delay: Seconds to wait first; a later call within this time replaces this one.
         """
-        if self._reading is not None:
-            self._reading.cancel()
         before, self._loaded = self._loaded, asyncio.Event()
         before.set()  # its waiters now wait for the new event
-        self._reading = self.run_worker(
-            partial(self._read, read, delay, self._loaded),
-            group="preview",
-            exclusive=True,
-            exit_on_error=False,
-        )
+        reading = self._read(read, delay, self._loaded)
+        self.run_worker(reading, group="preview", exclusive=True, exit_on_error=False)
 
     async def _read(self, read: Reader, delay: float, loaded: asyncio.Event) -> None:
+        """Show each preview; the files are closed with the generator, once no thread reads it."""
         await asyncio.sleep(delay)
         previews = read()
-        next_preview: asyncio.Future[Preview | None] | None = None
-        try:
-            while True:
-                next_preview = asyncio.get_running_loop().run_in_executor(
-                    None, next, previews, None
-                )
-                preview = await asyncio.shield(next_preview)
-                if preview is None:
-                    return
-                self.preview = preview
-                loaded.set()
-                self.paint_preview()
-                await asyncio.sleep(0.02)
-        finally:
-            _close_when_read(previews, next_preview)
+        while (preview := await asyncio.to_thread(next, previews, None)) is not None:
+            self.preview = preview
+            loaded.set()
+            self.paint_preview()
+            await asyncio.sleep(0.02)
 
     def show_problems(self, problems: tuple[str, ...], dataset: str) -> None:
         """Show rows that the run of `dataset` could not use above the preview."""
@@ -108,19 +89,6 @@ class DatasetPreview(TextPane):
             return not field_text(self._dataset)
         named, asked = Path(text).expanduser(), Path(self._dataset)
         return named == asked if named.is_absolute() else named.name == asked.name
-
-
-def _close_when_read(
-    previews: Iterator[Preview], next_preview: "asyncio.Future[Preview | None] | None"
-) -> None:
-    """Close the files once the thread that reads them is done."""
-    close = getattr(previews, "close", None)
-    if close is None:
-        return
-    if next_preview is None or next_preview.done():
-        close()
-    else:
-        next_preview.add_done_callback(lambda _: close())
 
 
 def preview_lines(preview: Preview, width: int) -> list[Line]:

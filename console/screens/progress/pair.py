@@ -141,11 +141,8 @@ class PairScreen(ConsoleScreen):
         """Ask for a pair in the background."""
         self.phase = "asks"
         self.refresh_bindings()
-        self._ask(newest)
-
-    @work(group="pair", exclusive=True, exit_on_error=False)
-    async def _ask(self, newest: bool) -> None:
-        await self._next(newest)
+        asking = self._next(newest)
+        self.run_worker(asking, group="pair", exclusive=True, exit_on_error=False)
 
     async def _next(self, newest: bool = False) -> None:
         args = {"server": self._server, "rater": self.session.rater, "newest": newest}

@@ -484,15 +484,24 @@ def summary_lines(
 
 
 def group_lines(trial: TrialGroup, width: int) -> tuple[Line, ...]:
-    """Return a group that changes: its query, then each reward before and after."""
+    """Return a group that changes: its query, then its rewards before and after, as bars too."""
+    top = max((0.0, *trial.before, *trial.after))
+    bars_before, bars_after = (
+        sparkline([max(0.0, reward) for reward in rewards], full=top).plain
+        for rewards in (trial.before, trial.after)
+    )
     rows = zip(trial.before, trial.after, strict=False)
     moves = "   ".join(f"{number(before)} to {number(after)}" for before, after in rows)
     winner = ""
     if trial.winner_before != trial.winner_after:
         winner = f"   winner {_place(trial.winner_before)} to {_place(trial.winner_after)}"
+    room = max(10, width - len(bars_before) - len(bars_after) - 9)
     return (
         ((f" {fit(one_line(trial.query, 200), max(10, width - 2))}", "bold"),),
-        ((f"   {fit(moves + winner, max(10, width - 4))}", "$muted"),),
+        (
+            (f"   {bars_before} ▸ {bars_after}", "$curve"),
+            (f"   {fit(moves + winner, room)}", "$muted"),
+        ),
     )
 
 

@@ -9,8 +9,7 @@ from console.app import SETUP_FOLLOWS
 from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
 from console.clients import installed
-from console.screens.first_steps.screen import FirstStepsScreen
-from console.screens.first_steps.widgets import FirstSteps
+from console.screens.first_steps.widgets import FirstSteps, FirstStepsScreen
 from console.screens.overview.widgets import RecentGroups
 from console.session.app_state import EVERYTHING
 from core.events import EngineChanged, ProxyStarted

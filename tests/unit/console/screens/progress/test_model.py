@@ -51,18 +51,18 @@ ROLLING = (
 
 def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
     result = prompt_changes(state_of(*looks()).progress[SERVER])
-    assert [one.id for one in result] == ["capital", "sum", "haiku", "sky"]
+    assert [change.id for change in result] == ["capital", "sum", "haiku", "sky"]
     first = result[0]
     assert (first.before, first.now) == (0.25, 0.95)
     assert round(first.change, 2) == 0.7
     assert first.prompt == "What is the capital of France?"
     assert first.reference == "Paris"
     assert first.text_now == "The capital of France is Paris."
-    assert [one.same_text for one in result] == [False, False, True, False]
+    assert [change.same_text for change in result] == [False, False, True, False]
     before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
     now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]
     equal = state_of(baseline(prompts=tuple(before)), look("l1", 2, prompts=tuple(now)))
-    assert [one.id for one in prompt_changes(equal.progress[SERVER])] == ["y", "x"]
+    assert [change.id for change in prompt_changes(equal.progress[SERVER])] == ["y", "x"]
 
 
 def test_samples_are_compared_where_one_side_has_no_greedy_answer() -> None:
@@ -81,7 +81,7 @@ def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
         look("l1", 2, mode="wins", prompts=now, verdict=WINS),
     )
     result = prompt_changes(state.progress[SERVER])
-    assert [(one.id, one.before, one.now, one.change) for one in result] == [
+    assert [(change.id, change.before, change.now, change.change) for change in result] == [
         ("sum", None, 0.0, -0.5),
         ("sky", None, 0.75, 0.25),
     ]
@@ -96,7 +96,7 @@ def test_a_prompt_without_rewards_or_without_a_baseline_is_left_out() -> None:
 
 def order(*parts: PartFigures, **weights: float) -> list[str]:
     look = LookEnded(look_id="l1", role="look", outcome="complete", parts=parts)
-    return [one.part for one in ordered_parts(look, weights)]
+    return [figures.part for figures in ordered_parts(look, weights)]
 
 
 def test_the_part_that_changed_the_reward_most_is_first_and_constant_ones_are_last() -> None:
@@ -152,7 +152,7 @@ def test_points_are_complete_looks_and_mark_the_comparison_in_use() -> None:
         look("m2", None, 0.7, baseline_id="b2"),
     ]
     result = look_points(state_of(*events).progress[SERVER])
-    shown = [(one.step, one.mean, one.is_baseline, one.is_current) for one in result]
+    shown = [(point.step, point.mean, point.is_baseline, point.is_current) for point in result]
     assert shown == [
         (1, 0.41, True, False),
         (4, 0.5, False, False),
@@ -169,7 +169,7 @@ def test_steps_that_a_later_engine_run_repeats_are_taken_from_that_run() -> None
         EngineChanged(server=SERVER, state="ROLLING", step=0),
     ]
     state = state_of(*ROLLING, *looks((0.5, 0.6)), *again, look("l9", 4, 0.55))
-    assert [(one.step, one.mean) for one in look_points(state.progress[SERVER])] == [
+    assert [(point.step, point.mean) for point in look_points(state.progress[SERVER])] == [
         (1, 0.41),
         (4, 0.55),
     ]
@@ -182,7 +182,7 @@ def test_a_baseline_of_comparisons_is_drawn_at_an_even_win_rate() -> None:
         look("m1", 6, 0.64, baseline_id="b2", mode="wins", verdict=WINS),
     )
     result = look_points(state.progress[SERVER])
-    assert [(one.step, one.mean) for one in result] == [(5, 0.5), (6, 0.64)], "one scale only"
+    assert [(point.step, point.mean) for point in result] == [(5, 0.5), (6, 0.64)], "one scale only"
 
 
 def test_each_server_is_named_with_the_reason_and_the_way_out() -> None:
