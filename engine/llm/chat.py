@@ -118,8 +118,13 @@ def read_chat(fields: Mapping[str, Any]) -> ChatRequest:
     Raises:
         ApiError: A field is invalid; the error names it.
     """
-    if not typed(fields, Messages, "body").messages:
+    messages = typed(fields, Messages, "body").messages
+    if not messages:
         raise invalid("too_short", "body.messages", "List should have at least 1 item", [])
+    for number, message in enumerate(messages):
+        if not message.role:
+            where = f"body.messages.{number}.role"
+            raise invalid("string_too_short", where, "String should have at least 1 character", "")
     return typed(fields, ChatRequest, "body")
 
 

@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import CandidateFailed, GroupSealed, ScoringAbstained
 from core.journal.file import JournalError
 from proxy.rewards.source import GroupContext
+from tests.support.capped_clock import skip
 from tests.support.proxy.builtin_rewards import score_group
 from tests.support.proxy.world import sent, settings, texts, world
 from tests.support.scripted.chat import completion
@@ -195,15 +196,23 @@ async def test_a_group_without_any_answer_fails(tmp_path: Path, fault: Any, stat
 
 
 async def test_a_straggler_is_cut_off_before_the_others_expire(tmp_path: Path) -> None:
-    async with world(tmp_path, configured=settings(rating={"discard_timeout": 0.5})) as w:
+    without_rule = {"straggler_after": 0.0, "straggler_limit": 0.0}
+    limits = settings(proxy=without_rule, rating={"discard_timeout": 60.0})
+    async with world(tmp_path, configured=limits) as w:
+        answers = 0
 
         async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            nonlocal answers
             if name == w.swarm.claims[0]:
-                await asyncio.sleep(30)
+                await asyncio.Event().wait()
+            answers += 1
             return "fine"
 
         w.swarm.answer = answer
         ticket = await w.ask()
+        await w.until(lambda: answers == 3)
+        await w.until(lambda: len(w.context.bus.state.groups[ticket.group_id].answered) == 3)
+        skip(55.0)
         assert (await w.reply(ticket, 2.0)).why == "winner"
         await w.closed()
         (failed,) = w.kinds(CandidateFailed)
