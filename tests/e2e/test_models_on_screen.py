@@ -92,7 +92,9 @@ async def test_both_servers_and_the_holders_of_their_episodes(tmp_path: Path) ->
         await shown(console, *rows)
         who = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
         await shown(
-            console, rf"CLIENTS +1 client .*\n +{who} +\d+ episodes", rf"{who} idle .* {who}  train"
+            console,
+            rf"CLIENTS +1 client .*\n +{who} +\d+ episodes",
+            rf"^ +{who} +\S+ / \S+ +\d+  {who}",
         )
         await shown(console, r"^ +TASKS ", r"\d+/sum\d+")
         console.app.action_go("engine")
