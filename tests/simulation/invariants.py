@@ -104,8 +104,9 @@ def _late_in_post(outcome: Outcome, claim: Claim, held: float) -> float | None:
         for other in _claims(outcome)
         if other.prompt == claim.prompt and other.at <= held and (other.released_at or held) >= held
     ]
-    ends = [other.chats[-1][1] for other in siblings if other is not claim and other.chats]
-    done = [end for end in ends if end is not None]
+    others = [other for other in siblings if other is not claim and other.chats]
+    ends = [(other.chats[-1][1], other.answered_at) for other in others]
+    done = [max(end, answered_at) for end, answered_at in ends if end is not None]
     if len(siblings) < outcome.server.pool.repeat or len(done) < len(siblings) - 1:
         return None
     since = max(*done, open_since[-1]) + STRAGGLER_AFTER

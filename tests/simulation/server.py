@@ -52,6 +52,8 @@ class Call:
     """The claim that it made."""
     end: "End | None" = None
     """The end that it was."""
+    chat: "Claim | None" = None
+    """The claim that it was a chat call of."""
     durable: bool = False
     """It is an end, and the journal held its reward durably when it was sent."""
 
@@ -72,6 +74,8 @@ class Claim:
     """Text of the user in its first chat call."""
     chats: list[tuple[float, float | None]] = field(default_factory=list)
     """Begin and end of each chat call; None for one that got no answer."""
+    answered_at: float = 0.0
+    """When the client had the answer to the newest of its chat calls that was answered."""
     released_at: float | None = None
     released_by: str = ""
     """end, abort, janitor or engine."""
@@ -294,9 +298,10 @@ class SimulatedServer:
             raise Unreachable("connection reset", URL)
         return response
 
-    def travel(self, path: str) -> float:
-        """Return the seconds that a request, or its response, is on its way."""
-        slow = self._chance.uniform(0.2, 4.0) if self.hit("slow", path) else 0.0
+    def travel(self, path: str = "") -> float:
+        """Return the seconds that a request, or its response, is on its way; without a path those
+        of a reset, which nothing delays."""
+        slow = self._chance.uniform(0.2, 4.0) if path and self.hit("slow", path) else 0.0
         return self._chance.uniform(*NETWORK) + slow
 
     async def _response(self, call: Call) -> Response:
@@ -383,6 +388,7 @@ class SimulatedServer:
         if claim is not None:
             claim.prompt = claim.prompt or str(call.body["messages"][-1]["content"])
             claim.chats.append((began, None))
+            call.chat = claim
             place = len(claim.chats) - 1
         self._chatting[uuid] += 1
         try:
@@ -467,6 +473,8 @@ class SimulatedTransport:
         def resolve(outcome: Response | TransportError) -> None:
             if self._incarnation.killed or future.done():
                 return
+            if call.chat is not None:
+                call.chat.answered_at = loop.time()
             if isinstance(outcome, Response):
                 if call.claim is not None:
                     call.claim.delivered = outcome.status == 200
@@ -483,7 +491,8 @@ class SimulatedTransport:
                 outcome = await self._server.serve(call)
             except TransportError as error:
                 outcome = error
-            loop.call_later(self._server.travel(path), arrive, outcome, context=outside)
+            seconds = self._server.travel(path if isinstance(outcome, Response) else "")
+            loop.call_later(seconds, arrive, outcome, context=outside)
 
         def arrive(outcome: Response | TransportError) -> None:
             timer.cancel()

@@ -45,6 +45,12 @@ def test_fixed_seeds_hold_all_rules(first: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("seed", [24613, 26569])
+def test_a_seed_that_once_failed_holds_all_rules(seed: int) -> None:
+    done = _simulation("seeds", str(seed), "1", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_new_seeds_of_today_hold_all_rules() -> None:
     first = 1_000_000 + 50 * datetime.datetime.now(datetime.UTC).toordinal()
     done = _simulation("seeds", str(first), "50", "--jobs", "1")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,8 +44,23 @@ class Books:
         return not any(value for key, value in result.items() if key not in ("requests", "sent"))
 
 
-def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[Books, list[str]]:
+def audit(
+    journal: Path,
+    swarm: ScriptedPool,
+    load: Load,
+    client: str,
+    resent: Collection[str] | None = None,
+) -> tuple[Books, list[str]]:
     """Compare; nothing may be under way any more.
+
+    Args:
+        journal: File of the journal.
+        swarm: The server.
+        load: The users.
+        client: Uuid of the proxy.
+        resent: Episodes whose end was sent again although the outcome of the first was certain;
+            None if nobody noted them, then those that the server read twice and that are not told
+            as unknown.
 
     Returns:
         The counters, and what exactly is wrong.
@@ -56,7 +71,7 @@ def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[
     left = [one.uuid for one in swarm.claimed() if one.client == client]
     books.claims_left = len(left)
     wrong += [f"still claimed: {uuid}" for uuid in left]
-    _rewards(books, journal, swarm, wrong)
+    _rewards(books, journal, swarm, resent, wrong)
     return books, wrong
 
 
@@ -72,7 +87,13 @@ def _users(books: Books, load: Load, wrong: list[str]) -> None:
         wrong.append(f"outages: {load.outages}, cuts: {load.cuts}")
 
 
-def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str]) -> None:
+def _rewards(
+    books: Books,
+    journal: Path,
+    swarm: ScriptedPool,
+    resent: Collection[str] | None,
+    wrong: list[str],
+) -> None:
     kinds: dict[str, str] = {}
     tasks: dict[str, str] = {}
     sealed: dict[tuple[str, str], float] = {}
@@ -93,12 +114,11 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
         if count > 1:
             books.sent_twice += count - 1
             wrong.append(f"taken {count} times: {uuid}")
-    # An end that the server read late may be repeated: then its outcome is unknown.
-    unknown = {uuid for (_, uuid), outcomes in values.items() if "unknown" in outcomes}
-    for uuid in swarm.repeated:
-        if uuid not in unknown:
-            books.sent_twice += 1
-            wrong.append(f"sent again: {uuid}")
+    if resent is None:
+        unknown = {uuid for (_, uuid), outcomes in values.items() if "unknown" in outcomes}
+        resent = [uuid for uuid in swarm.repeated if uuid not in unknown]
+    books.sent_twice += len(resent)
+    wrong += [f"sent again: {uuid}" for uuid in resent]
     for (group, uuid), outcomes in values.items():
         if outcomes.count("ended") > 1:
             books.sent_twice += 1

@@ -13,14 +13,14 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.claim
 import ajet_swarm.episodes.ends
-from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import SwarmWire
 from core.settings import Settings
 from tests.support.faults.audit import Books, audit
@@ -73,11 +73,27 @@ class Field:
         self.swarm.set_state("ROLLING", 1)
 
 
-class Hasty(SwarmWire):
-    """Ends as every end, but does not wait for half a minute."""
+CERTAIN = {EndKind.ENDED, EndKind.NOT_FOUND, EndKind.NOT_CLAIMED, EndKind.OTHER_CLIENT}
+"""Outcomes after which an end must not be sent again."""
 
-    async def end(self, *args: Any, **more: Any) -> EndOutcome:
-        return await super().end(*args, **{**more, "timeout": PATIENCE})
+
+class Hasty(SwarmWire):
+    """Ends as every end, but does not wait for half a minute; notes what is sent again."""
+
+    closed: set[tuple[str, str]]
+    """Episode and task of each end that is in flight, or whose outcome is certain."""
+    resent: list[str]
+    """Episodes whose end was sent again nevertheless."""
+
+    async def end(self, episode_uuid: str, task_id: str, *args: Any, **more: Any) -> EndOutcome:
+        key = (episode_uuid, task_id)
+        if key in self.closed:
+            self.resent.append(episode_uuid)
+        self.closed.add(key)
+        outcome = await super().end(episode_uuid, task_id, *args, **{**more, "timeout": PATIENCE})
+        if outcome.kind not in CERTAIN:
+            self.closed.discard(key)
+        return outcome
 
 
 def configured(**more: Any) -> Settings:
@@ -119,7 +135,9 @@ async def field_of(
     async with far_swarm(far):
         async with fronted(home, far, wanted or configured()) as front:
             server = front.world.server
-            server.client.__class__ = Hasty
+            hasty = cast(Hasty, server.client)
+            hasty.__class__ = Hasty
+            hasty.closed, hasty.resent = set(), []
             server.watcher.poll_timeout = POLL
             server.claimer.ends.timeout = PATIENCE
             server.claimer.ends.holdings.abort_timeout = PATIENCE
@@ -132,4 +150,4 @@ async def field_of(
             with contextlib.suppress(TimeoutError):
                 await far.until(lambda: not far.ours(), 10)
             assert await front.world.groups.drain(5)
-        made.books = audit(home / "j.db", far, load, "me")
+        made.books = audit(home / "j.db", far, load, "me", hasty.resent)
