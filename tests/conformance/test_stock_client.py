@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.forms import WEATHER, always, completion, each
+from tests.conformance.forms import WEATHER, always, completion
 from tests.support.proxy.front import ASKED, Front, fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -78,8 +78,7 @@ async def test_80_usage_on_a_stream(tmp_path: Path) -> None:
         assert [chunk.usage async for chunk in none if chunk.usage is not None] == []
         running = await client.chat.completions.create(
             **chat_body(
-                stream=True,
-                stream_options={"include_usage": True, "continuous_usage_stats": True},
+                stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}
             )
         )
         before = 0
@@ -137,20 +136,6 @@ async def test_80_tools(tmp_path: Path, choice: Any) -> None:
             for call in chunk.choices[0].delta.tool_calls or ():
                 arguments += call.function.arguments or "" if call.function else ""
         assert arguments == one.message.tool_calls[0].function.arguments
-
-
-async def test_80_several_choices(tmp_path: Path) -> None:
-    async with client_of(tmp_path) as (client, f):
-        f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
-        result = await client.chat.completions.create(**chat_body(n=3, seed=42))
-        assert [choice.index for choice in result.choices] == [0, 1, 2]
-        assert len({choice.message.content for choice in result.choices}) == 3
-        texts = ["", ""]
-        async for chunk in await client.chat.completions.create(**chat_body(n=2, stream=True)):
-            for choice in chunk.choices:
-                texts[choice.index] += choice.delta.content or ""
-        assert all(texts)
-        assert texts[0] != texts[1]
 
 
 async def test_80_many_clients_that_give_up(tmp_path: Path) -> None:

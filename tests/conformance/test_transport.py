@@ -19,8 +19,8 @@ from core.runtime.sockets import BindError, bind, is_loopback, public_url
 from core.settings import Settings
 from proxy.http.server import KEEP_ALIVE
 from proxy.rewards.source import GroupContext
-from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
-from tests.support.proxy.front import BODIES, LAST, fronted
+from tests.conformance.forms import CHAT, PATHS, ask, events, front, settle, text_in
+from tests.support.proxy.front import BODIES, LAST, Front, fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import Wire, wire
@@ -127,10 +127,7 @@ async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
         rewards={"time_limit": 500.0},
         rating={"discard_timeout": 600.0},
     )
-    async with (
-        ScriptedSwarm(slots=64) as swarm,
-        fronted(tmp_path, swarm, configured) as f,
-    ):
+    async with ScriptedSwarm(slots=64) as swarm, fronted(tmp_path, swarm, configured) as f:
         f.world.source.scorer = scores
         result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
         for value in result:
@@ -170,19 +167,15 @@ def _word(part: bytes) -> bool:
     return re.search(rb"\b(one|two|three|four|five)\b", part) is not None
 
 
-async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Path) -> None:
-    async with fronted(tmp_path) as f:
-        f.world.swarm.delay = 0.3
-        for path in PATHS:
-            received = await hear(f.url, path)
-            lines_of = [
-                at
-                for at, part in zip(received.at, received.parts, strict=True)
-                if b"answer" in part
-            ]
-            assert lines_of[0] - received.at[0] > 0.25
-            assert received.at[-1] - lines_of[0] < 0.1
-        await settle(f)
+async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(f: Front) -> None:
+    f.world.swarm.delay = 0.3
+    for path in PATHS:
+        received = await hear(f.url, path)
+        lines_of = [
+            at for at, part in zip(received.at, received.parts, strict=True) if b"answer" in part
+        ]
+        assert lines_of[0] - received.at[0] > 0.25
+        assert received.at[-1] - lines_of[0] < 0.1
 
 
 @pytest.mark.parametrize(
@@ -195,7 +188,7 @@ async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Pa
 )
 async def test_07_an_idle_connection_is_reused(tmp_path: Path, idle: float) -> None:
     assert KEEP_ALIVE > 90
-    async with fronted(tmp_path) as f, contextlib.AsyncExitStack() as stack:
+    async with front(tmp_path) as f, contextlib.AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(wire(f.url)) for _ in range(3)]
         bodies = [BODIES[CHAT], {**BODIES[CHAT], "stream": True}, None]
         for again in range(2):
@@ -207,7 +200,6 @@ async def test_07_an_idle_connection_is_reused(tmp_path: Path, idle: float) -> N
                 assert (await line.answer()).status == 200
             if not again:
                 await asyncio.sleep(idle)
-        await settle(f)
 
 
 async def test_08_a_hundred_streams_of_all_dialects_do_not_mix(tmp_path: Path) -> None:
@@ -243,11 +235,10 @@ async def test_11_the_loopback_by_any_of_its_names(
         pytest.skip(str(error))  # a machine without IPv6
     assert is_loopback(host)
     monkeypatch.setattr("tests.support.served.bind", lambda _, port: bind(host, port))
-    async with fronted(tmp_path, configured=settings(proxy={"host": host})) as f:
+    async with front(tmp_path, proxy={"host": host}) as f:
         port = urlsplit(f.url).port
         assert port is not None
         names = [public_url(host, port), f"http://localhost:{port}"]
         for name in names[: 1 if host == "::1" else 2]:
             async with httpx.AsyncClient(base_url=name) as client:
                 assert (await client.post(CHAT, json=BODIES[CHAT])).status_code == 200
-        await settle(f)

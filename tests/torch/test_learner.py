@@ -147,9 +147,7 @@ def test_an_update_equals_that_of_the_numpy_engine(tiny: tuple[Learner, TorchLea
         assert stats.extra[name] == pytest.approx(value, rel=1e-3, abs=1e-4)
 
 
-def test_batches_without_a_signal_move_no_weight(
-    tiny: tuple[Learner, TorchLearner, Any],
-) -> None:
+def test_batches_without_a_signal_move_no_weight(tiny: tuple[Learner, TorchLearner, Any]) -> None:
     _, torch_learner, _ = tiny
     samples, _ = with_logprobs(samples_with_tools(), torch_learner, 0.0)
     torch_learner.update(samples, HYPER, 1, 0.01)

@@ -103,13 +103,7 @@ def test_numpy_and_torch_choose_alike(logits: Any) -> None:
             min_p=torch.from_numpy(min_p),
         )
         theirs, others = numpy_sampler.choose(
-            logits.numpy(),
-            heat,
-            mass,
-            uniform,
-            changed=changed.numpy(),
-            top_k=top_k,
-            min_p=min_p,
+            logits.numpy(), heat, mass, uniform, changed=changed.numpy(), top_k=top_k, min_p=min_p
         )
         assert mine.tolist() == theirs.tolist()
         np.testing.assert_allclose(values.numpy(), others, atol=1e-5)

@@ -1,7 +1,6 @@
 """Copies of the weights of LoRA: sampling from them while the policy answers and is trained."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from ajet_swarm.common.tasks import Tasks  # noqa: E402
 from engine.interface import (  # noqa: E402
     Completion,
     Hyperparameters,
-    NoSnapshotError,
     NoSnapshots,
     PolicyClosedError,
     Prompt,
@@ -25,7 +22,7 @@ from engine.interface import (  # noqa: E402
     UnknownTokenError,
 )
 from engine.policy.answer import AnswerFailedError  # noqa: E402
-from engine.policy.snapshots import MOST, SLOTS, LocalSnapshots  # noqa: E402
+from engine.policy.snapshots import LocalSnapshots  # noqa: E402
 from engine.torch import policy as policies  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
@@ -104,22 +101,6 @@ def same(mine: Sequence[Completion], theirs: Sequence[Completion]) -> None:
     assert [completion.text for completion in mine] == [their.text for their in theirs]
     for completion, other in zip(mine, theirs, strict=True):
         assert completion.logprobs == pytest.approx(other.logprobs, abs=1e-4)
-
-
-def hold(policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Hold each call of a snapshot until the event is set; the policy goes on."""
-    gate = threading.Event()
-    copies = policy._copies
-    assert copies is not None
-    sampler_of = copies.sampler
-
-    def held(*arguments: Any) -> Any:
-        sampler = sampler_of(*arguments)
-        assert gate.wait(60)
-        return sampler
-
-    monkeypatch.setattr(copies, "sampler", held)
-    return gate
 
 
 async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> None:
@@ -278,18 +259,6 @@ async def test_an_update_interrupts_nothing(
     assert max(interrupted) == 3, "answers in progress"
 
 
-async def test_a_third_snapshot_drops_the_first(policy: TorchPolicy) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    taken = [await snapshots.take()]
-    for _ in range(MOST):
-        await train(policy)
-        taken.append(await snapshots.take())
-    with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
-        await snapshots.sample(taken[0].name, prompt, seeded(1))
-    for one in taken[1:]:
-        assert (await snapshots.sample(one.name, prompt, seeded(1)))[0].step == one.step
-
-
 async def test_a_prompt_that_cannot_be_continued_is_refused(policy: TorchPolicy) -> None:
     snapshots = snapshots_of(policy)
     name = (await snapshots.take()).name
@@ -298,54 +267,6 @@ async def test_a_prompt_that_cannot_be_continued_is_refused(policy: TorchPolicy)
             await snapshots.sample(name, Prompt(tokens), seeded(1))
     with pytest.raises(UnknownTokenError):
         await snapshots.sample(name, Prompt((10**6,)), seeded(1))
-
-
-async def test_more_answers_than_slots_come_in_order(policy: TorchPolicy) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    params = seeded(2 * SLOTS + 1, max_tokens=8)
-    answers = await snapshots.sample(name, prompt, params)
-    same(answers, await live(policy, params))
-
-
-async def test_a_caller_who_leaves_frees_the_sampler(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    gate = hold(policy, monkeypatch)
-    copies = policy._copies
-    assert copies is not None
-    async with Tasks("test") as tasks:
-        left = [tasks.spawn(snapshots.sample(name, prompt, seeded(40)), "look") for _ in range(3)]
-        await wait_for(lambda: copies._sampler is not None)
-    assert all(call.cancelled() for call in left)
-    gate.set()
-    same(await snapshots.sample(name, prompt, seeded(2)), await live(policy, seeded(2)))
-    await wait_for(lambda: copies._sampler is None)
-
-
-async def test_closing_ends_running_and_waiting_calls(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    gate = hold(policy, monkeypatch)
-    copies = policy._copies
-    assert copies is not None
-    calls = asyncio.gather(
-        *(snapshots.sample(name, prompt, seeded(40)) for _ in range(3)), return_exceptions=True
-    )
-    await wait_for(lambda: copies._sampler is not None)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(policy.close())
-        await wait_for(lambda: snapshots._closing)
-        gate.set()
-    assert {type(result) for result in await calls} == {PolicyClosedError}
-    with pytest.raises(NoSnapshotError):
-        await snapshots.sample(name, prompt, seeded(1))
-    with pytest.raises(PolicyClosedError):
-        await snapshots.take()
 
 
 async def test_closing_ends_a_call_between_two_tokens(policy: TorchPolicy) -> None:

@@ -46,54 +46,56 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", FORMS)
-async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
-        more = asyncio.Event()
-        ended: list[str] = []
+async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(
+    d: Driver, path: str
+) -> None:
+    await d.start()
+    episode = await d.claim()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
+    more = asyncio.Event()
+    ended: list[str] = []
 
-        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
-            try:
-                on_text("first")
-                await more.wait()
-                on_text("second")
-                await asyncio.Event().wait()
-            finally:
-                ended.append("cancelled")
-            raise AssertionError
+    async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+        try:
+            on_text("first")
+            await more.wait()
+            on_text("second")
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        raise AssertionError
 
-        policy.sample = sample  # type: ignore[method-assign]
-        async with connected(d) as (reader, writer):
-            body = {**FORMS[path], "stream": True}
-            writer.write(request(path, body, episode["openai_api_key"]))
-            async with asyncio.timeout(30):
-                received = await reader.readuntil(b"first")
-                assert received.startswith(b"HTTP/1.1 200 OK")
-                assert b"second" not in received
-                more.set()
-                await reader.readuntil(b"second")
-            assert ended == []
-            writer.close()
-            await wait_for(lambda: ended == ["cancelled"])
-        await d.end(episode, "t")
-        assert d.engine.pool.finished == {}, "an answer nobody got is no call"
+    policy.sample = sample  # type: ignore[method-assign]
+    async with connected(d) as (reader, writer):
+        body = {**FORMS[path], "stream": True}
+        writer.write(request(path, body, episode["openai_api_key"]))
+        async with asyncio.timeout(30):
+            received = await reader.readuntil(b"first")
+            assert received.startswith(b"HTTP/1.1 200 OK")
+            assert b"second" not in received
+            more.set()
+            await reader.readuntil(b"second")
+        assert ended == []
+        writer.close()
+        await wait_for(lambda: ended == ["cancelled"])
+    await d.end(episode, "t")
+    assert d.engine.pool.finished == {}, "an answer nobody got is no call"
 
 
-async def test_a_client_that_hangs_up_frees_a_whole_answer_too() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        d.bench.sample_gate = asyncio.Event()
-        async with connected(d) as (_, writer):
-            path = "/v1/chat/completions"
-            writer.write(request(path, FORMS[path], episode["openai_api_key"]))
-            await wait_for(lambda: d.bench.sampling == 1)
-            writer.close()
-            await wait_for(lambda: d.bench.sampling == 0)
-        d.bench.sample_gate.set()
+async def test_a_client_that_hangs_up_frees_a_whole_answer_too(d: Driver) -> None:
+    await d.start()
+    episode = await d.claim()
+    d.bench.sample_gate = asyncio.Event()
+    async with connected(d) as (_, writer):
+        path = "/v1/chat/completions"
+        writer.write(request(path, FORMS[path], episode["openai_api_key"]))
+        await wait_for(lambda: d.bench.sampling == 1)
+        writer.close()
+        await wait_for(lambda: d.bench.sampling == 0)
+    d.bench.sample_gate.set()
+    await d.end(episode, "t")
+    assert d.engine.pool.finished == {}, "an answer nobody got is no call"
 
 
 @pytest.mark.parametrize("faithful", [False, True])

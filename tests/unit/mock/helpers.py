@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import uvicorn
@@ -33,6 +33,8 @@ from mock.targets.base import ModelEndpoint
 from mock.targets.fake import FakeTarget
 from mock.targets.spec import FakeSpec
 from mock.users.persona import UserModel
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -113,6 +115,15 @@ async def serve(
         finally:
             server.should_exit = True
     listener.close()
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Target]:
+    """A server that answers."""
+    target = Target()
+    async with serve(target.answer) as port:
+        target.url = f"http://127.0.0.1:{port}/v1"
+        yield target
 
 
 @dataclass
@@ -239,3 +250,41 @@ async def ran(*args: Any, **options: Any) -> tuple[Runner, Outcome]:
     """A runner that has run, and its outcome; see `open_runner`."""
     async with open_runner(*args, **options) as runner:
         return runner, await runner.run()
+
+
+@dataclass
+class Stage:
+    """A home, a folder for rows, the application, and the control API in memory."""
+
+    home: Home
+    folder: Path
+    target: Target
+    control: FakeControl = field(default_factory=FakeControl)
+
+    def write(self, *rows: dict[str, Any], name: str = "d.jsonl") -> Path:
+        """These rows as a file."""
+        path = self.folder / name
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return path
+
+    def begun(self, rows: Path | int, pace: Pace | None = None, **options: Any) -> Any:
+        """As `begun`, of these rows or of so many plain ones."""
+        path = rows if isinstance(rows, Path) else write_rows(self.folder / "d.jsonl", rows)
+        options = {"control": self.control, **options}
+        return begun(self.home, path, self.target.url, pace, **options)
+
+    async def run(
+        self, rows: Path | int, pace: Pace | None = None, **options: Any
+    ) -> tuple[Runner, Outcome]:
+        """As `ran`, of these rows or of so many plain ones."""
+        async with self.begun(rows, pace, **options) as (runner, running):
+            return runner, await running
+
+    def events(self, kind: type[EventT]) -> list[EventT]:
+        """The facts of one kind."""
+        return [event for event in self.control.facts.values() if isinstance(event, kind)]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What is kept of the rows that ended."""
+        return [row for file in (self.home.root / "mock").glob("*.sqlite") for row in kept(file)]

@@ -9,7 +9,7 @@ from engine.interface import Completion
 from engine.llm.chat import ChatEncoder, ChatRequest, checked
 from engine.llm.forms import MessagesEncoder, read_messages
 from engine.server.lifecycle import EngineError
-from tests.support.engine.client import driving
+from tests.support.engine.client import Driver
 from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 
 
@@ -61,11 +61,7 @@ def test_messages_are_read() -> None:
     assert chat.offered_tools() == [
         {
             "type": "function",
-            "function": {
-                "name": "add",
-                "description": "sums",
-                "parameters": {"type": "object"},
-            },
+            "function": {"name": "add", "description": "sums", "parameters": {"type": "object"}},
         }
     ]
 
@@ -114,67 +110,62 @@ def test_files_and_tools_of_other_servers_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("header", ["Authorization", "x-api-key"])
-async def test_a_message(header: str) -> None:
-    async with driving() as d:
-        await d.start()
-        headers = {header: (await d.claim())["openai_api_key"]}
-        answer = (await d.http.post("/v1/messages", headers=headers, json=ASK_MESSAGES)).json()
-        assert (answer["type"], answer["role"], answer["model"]) == (
-            "message",
-            "assistant",
-            "asked",
-        )
-        (block,) = answer["content"]
-        assert (block["type"], len(block["text"].split())) == ("text", 3)
-        assert (answer["stop_reason"], answer["stop_sequence"]) == ("end_turn", None)
-        assert answer["usage"] == {"input_tokens": len("user: hi"), "output_tokens": 3}
-        body = (await d.http.post("/replay_latest_llm_call")).json()
-        assert (body["format"], body["output"]) == ("messages", answer)
+async def test_a_message(d: Driver, header: str) -> None:
+    await d.start()
+    headers = {header: (await d.claim())["openai_api_key"]}
+    answer = (await d.http.post("/v1/messages", headers=headers, json=ASK_MESSAGES)).json()
+    assert (answer["type"], answer["role"], answer["model"]) == (
+        "message",
+        "assistant",
+        "asked",
+    )
+    (block,) = answer["content"]
+    assert (block["type"], len(block["text"].split())) == ("text", 3)
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("end_turn", None)
+    assert answer["usage"] == {"input_tokens": len("user: hi"), "output_tokens": 3}
+    body = (await d.http.post("/replay_latest_llm_call")).json()
+    assert (body["format"], body["output"]) == ("messages", answer)
 
 
-async def test_a_message_as_events() -> None:
-    async with driving() as d:
-        await d.start()
-        headers = bearer(await d.claim())
-        body = {**ASK_MESSAGES, "stream": True}
-        events = read((await d.http.post("/v1/messages", headers=headers, json=body)).text)
-        assert [name for name, _ in events] == [
-            "message_start",
-            "ping",
-            "content_block_start",
-            *["content_block_delta"] * 3,
-            "content_block_stop",
-            "message_delta",
-            "message_stop",
-        ]
-        assert events[-2][1]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
-        assert events[-2][1]["usage"]["output_tokens"] == 3
+async def test_a_message_as_events(d: Driver) -> None:
+    await d.start()
+    headers = bearer(await d.claim())
+    body = {**ASK_MESSAGES, "stream": True}
+    events = read((await d.http.post("/v1/messages", headers=headers, json=body)).text)
+    assert [name for name, _ in events] == [
+        "message_start",
+        "ping",
+        "content_block_start",
+        *["content_block_delta"] * 3,
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    assert events[-2][1]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+    assert events[-2][1]["usage"]["output_tokens"] == 3
 
 
 @pytest.mark.parametrize("text", ["", "let me see"])
 @pytest.mark.parametrize(("arguments", "read_as"), [('{"a": 1}', {"a": 1}), ("{", {}), ("[1]", {})])
-async def test_a_tool_use(text: str, arguments: str, read_as: Any) -> None:
-    async with driving() as d:
-        await d.start()
-        draw_a_call(d, text, arguments)
-        headers = bearer(await d.claim())
-        answer = (await d.http.post("/v1/messages", headers=headers, json=ASK_MESSAGES)).json()
-        assert [block["type"] for block in answer["content"]] == ["text"] * bool(text) + [
-            "tool_use"
-        ]
-        assert answer["content"][-1]["input"] == read_as
-        assert answer["stop_reason"] == "tool_use"
-        body = {**ASK_MESSAGES, "stream": True}
-        events = read((await d.http.post("/v1/messages", headers=headers, json=body)).text)
-        starts = [data for name, data in events if name == "content_block_start"]
-        assert [start["index"] for start in starts] == list(range(len(starts)))
-        assert starts[-1]["content_block"]["type"] == "tool_use"
-        (partial,) = [
-            data["delta"]["partial_json"]
-            for _, data in events
-            if data.get("delta", {}).get("type") == "input_json_delta"
-        ]
-        assert json.loads(partial) == read_as
+async def test_a_tool_use(d: Driver, text: str, arguments: str, read_as: Any) -> None:
+    await d.start()
+    draw_a_call(d, text, arguments)
+    headers = bearer(await d.claim())
+    answer = (await d.http.post("/v1/messages", headers=headers, json=ASK_MESSAGES)).json()
+    assert [block["type"] for block in answer["content"]] == ["text"] * bool(text) + ["tool_use"]
+    assert answer["content"][-1]["input"] == read_as
+    assert answer["stop_reason"] == "tool_use"
+    body = {**ASK_MESSAGES, "stream": True}
+    events = read((await d.http.post("/v1/messages", headers=headers, json=body)).text)
+    starts = [data for name, data in events if name == "content_block_start"]
+    assert [start["index"] for start in starts] == list(range(len(starts)))
+    assert starts[-1]["content_block"]["type"] == "tool_use"
+    (partial,) = [
+        data["delta"]["partial_json"]
+        for _, data in events
+        if data.get("delta", {}).get("type") == "input_json_delta"
+    ]
+    assert json.loads(partial) == read_as
 
 
 @pytest.mark.parametrize("form", ["chat", "messages"])

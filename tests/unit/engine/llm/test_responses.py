@@ -8,7 +8,7 @@ from engine.interface import Completion
 from engine.llm.chat import checked
 from engine.llm.forms import read_responses
 from engine.server.lifecycle import EngineError
-from tests.support.engine.client import driving
+from tests.support.engine.client import Driver
 from tests.support.proxy.llm_forms import bearer, draw_a_call, read
 
 
@@ -86,95 +86,91 @@ def test_responses_with_nothing_to_answer(nothing: Any) -> None:
     assert refused.value.status == 400
 
 
-async def test_a_response() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        body = {"model": "asked", "input": "hello", "instructions": "be brief"}
-        answer = (await d.http.post("/v1/responses", headers=bearer(episode), json=body)).json()
-        assert (answer["object"], answer["status"], answer["model"]) == (
-            "response",
-            "completed",
-            "asked",
-        )
-        (item,) = answer["output"]
-        assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
-        (part,) = item["content"]
-        assert len(part["text"].split()) == 3
-        prompt = len("system: be brief\nuser: hello")
-        assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (prompt, 3)
-        stored = (await d.http.post("/replay_latest_llm_call")).json()
-        assert (stored["format"], stored["input"], stored["output"]) == ("responses", body, answer)
-        await d.end(episode, "t")
-        (finished,) = d.engine.pool.finished["t"]
-        assert len(finished.completions) == 1
+async def test_a_response(d: Driver) -> None:
+    await d.start()
+    episode = await d.claim()
+    body = {"model": "asked", "input": "hello", "instructions": "be brief"}
+    answer = (await d.http.post("/v1/responses", headers=bearer(episode), json=body)).json()
+    assert (answer["object"], answer["status"], answer["model"]) == (
+        "response",
+        "completed",
+        "asked",
+    )
+    (item,) = answer["output"]
+    assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
+    (part,) = item["content"]
+    assert len(part["text"].split()) == 3
+    prompt = len("system: be brief\nuser: hello")
+    assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (prompt, 3)
+    stored = (await d.http.post("/replay_latest_llm_call")).json()
+    assert (stored["format"], stored["input"], stored["output"]) == ("responses", body, answer)
+    await d.end(episode, "t")
+    (finished,) = d.engine.pool.finished["t"]
+    assert len(finished.completions) == 1
 
 
-async def test_a_response_that_was_cut() -> None:
-    async with driving() as d:
-        await d.start()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
+async def test_a_response_that_was_cut(d: Driver) -> None:
+    await d.start()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
 
-        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
-            return Completion("half an", (1,), (2,), (-1.0,), "length")
+    async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+        return Completion("half an", (1,), (2,), (-1.0,), "length")
 
-        policy.sample = sample  # type: ignore[method-assign]
-        episode = await d.claim()
-        body = {"input": "hello"}
-        answer = (await d.http.post("/v1/responses", headers=bearer(episode), json=body)).json()
-        assert answer["status"] == "incomplete"
-        assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
+    policy.sample = sample  # type: ignore[method-assign]
+    episode = await d.claim()
+    body = {"input": "hello"}
+    answer = (await d.http.post("/v1/responses", headers=bearer(episode), json=body)).json()
+    assert answer["status"] == "incomplete"
+    assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
 @pytest.mark.slow
-async def test_a_response_as_events() -> None:
-    async with driving() as d:
-        await d.start()
-        body = {"input": "hello", "stream": True}
-        headers = bearer(await d.claim())
-        events = read((await d.http.post("/v1/responses", headers=headers, json=body)).text)
-        assert [name for name, _ in events] == [
-            "response.created",
-            "response.in_progress",
-            "response.output_item.added",
-            "response.content_part.added",
-            *["response.output_text.delta"] * 3,
-            "response.output_text.done",
-            "response.content_part.done",
-            "response.output_item.done",
-            "response.completed",
-        ]
-        assert [data["sequence_number"] for _, data in events] == list(range(1, len(events) + 1))
-        assert all(name == data["type"] for name, data in events)
-        whole = "".join(data["delta"] for name, data in events if name.endswith("text.delta"))
-        final = events[-1][1]["response"]
-        assert final["output"][0]["content"][0]["text"] == whole
-        assert events[0][1]["response"]["id"] == final["id"]
-        items = {data["item_id"] for _, data in events if "item_id" in data}
-        assert items == {final["output"][0]["id"]}
-        assert final["ajetc"] == {"truncated": False, "step": 0}
-        assert (await d.http.post("/replay_latest_llm_call")).json()["output"] == final
+async def test_a_response_as_events(d: Driver) -> None:
+    await d.start()
+    body = {"input": "hello", "stream": True}
+    headers = bearer(await d.claim())
+    events = read((await d.http.post("/v1/responses", headers=headers, json=body)).text)
+    assert [name for name, _ in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        *["response.output_text.delta"] * 3,
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [data["sequence_number"] for _, data in events] == list(range(1, len(events) + 1))
+    assert all(name == data["type"] for name, data in events)
+    whole = "".join(data["delta"] for name, data in events if name.endswith("text.delta"))
+    final = events[-1][1]["response"]
+    assert final["output"][0]["content"][0]["text"] == whole
+    assert events[0][1]["response"]["id"] == final["id"]
+    items = {data["item_id"] for _, data in events if "item_id" in data}
+    assert items == {final["output"][0]["id"]}
+    assert final["ajetc"] == {"truncated": False, "step": 0}
+    assert (await d.http.post("/replay_latest_llm_call")).json()["output"] == final
 
 
-async def test_a_function_call_as_events() -> None:
-    async with driving() as d:
-        await d.start()
-        draw_a_call(d)
-        headers = bearer(await d.claim())
-        body = {"input": "hello", "stream": True}
-        events = read((await d.http.post("/v1/responses", headers=headers, json=body)).text)
-        assert [name for name, _ in events][2:] == [
-            "response.output_item.added",
-            "response.function_call_arguments.delta",
-            "response.function_call_arguments.done",
-            "response.output_item.done",
-            "response.completed",
-        ]
-        (item,) = events[-1][1]["response"]["output"]
-        assert (item["type"], item["name"], item["arguments"]) == (
-            "function_call",
-            "add",
-            '{"a": 1}',
-        )
-        assert item["call_id"].startswith("call_")
+async def test_a_function_call_as_events(d: Driver) -> None:
+    await d.start()
+    draw_a_call(d)
+    headers = bearer(await d.claim())
+    body = {"input": "hello", "stream": True}
+    events = read((await d.http.post("/v1/responses", headers=headers, json=body)).text)
+    assert [name for name, _ in events][2:] == [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    (item,) = events[-1][1]["response"]["output"]
+    assert (item["type"], item["name"], item["arguments"]) == (
+        "function_call",
+        "add",
+        '{"a": 1}',
+    )
+    assert item["call_id"].startswith("call_")

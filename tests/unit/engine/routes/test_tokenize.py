@@ -93,11 +93,10 @@ async def test_input_that_cannot_be_counted_is_an_error(
         assert (await driver.post(path, **body)).status_code == status
 
 
-async def test_without_a_policy_nothing_is_counted() -> None:
-    async with driving() as driver:
-        answer = await driver.post("/tokenize", prompt="a")
-        assert answer.status_code == 404
-        assert "OFFLINE" in answer.json()["detail"]
+async def test_without_a_policy_nothing_is_counted(d: Driver) -> None:
+    answer = await d.post("/tokenize", prompt="a")
+    assert answer.status_code == 404
+    assert "OFFLINE" in answer.json()["detail"]
 
 
 async def test_a_faithful_engine_has_no_such_route_and_a_strict_one_says_that_it_is() -> None:

@@ -133,9 +133,7 @@ def test_masked_tokens_are_context_without_loss(drawn: list[list[Completion]]) -
     np.testing.assert_allclose(grad, wanted, atol=2e-5)
 
 
-def test_a_rewarded_answer_gets_likelier_and_stands_out(
-    drawn: list[list[Completion]],
-) -> None:
+def test_a_rewarded_answer_gets_likelier_and_stands_out(drawn: list[list[Completion]]) -> None:
     state = State.fresh(BASE)
     group = drawn[0]
     texts = [done.text for done in group]
