@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,6 +31,7 @@ from mock.targets.base import ModelEndpoint
 from mock.targets.fake import FakeTarget
 from mock.targets.spec import FakeSpec
 from mock.users.persona import UserModel
+from tests.support.served import served
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -81,40 +80,14 @@ class Target:
             self.in_flight -= 1
 
 
-class QuickServer(uvicorn.Server):
-    """Ends at once on a stop, and leaves the signals alone."""
-
-    async def main_loop(self) -> None:
-        while not self.should_exit:
-            await asyncio.sleep(0.01)
-        self.force_exit = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
 @contextlib.asynccontextmanager
 async def serve(
     answer: Callable[[Request], Awaitable[Response]], port: int = 0
 ) -> AsyncIterator[int]:
     """Serve `POST /v1/chat/completions`; gives the port."""
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = QuickServer(config)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-    listener.close()
+    async with served(app, port=port) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion, ToolCall, UnknownTokenError
-from engine.llm.chat import LONGEST_UNSET, answer_limit, read_chat
+from engine.llm.chat import LONGEST_UNSET, answer_limit
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
 from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import EngineError
@@ -339,10 +339,3 @@ async def test_the_latest_call_can_be_replayed(d: Driver) -> None:
     assert body["output"] == answer
     assert body["input"]["messages"][0]["content"] == "the question"
     assert body["input"]["custom"] == 1
-
-
-def test_bare_texts_are_parts() -> None:
-    request = read_chat(
-        {"messages": [{"role": "user", "content": ["a", {"type": "text", "text": "b"}, {}]}]}
-    )
-    assert request.conversation() == [{"role": "user", "content": "a\nb"}]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion
-from engine.llm.chat import read_chat
 from engine.routes import llm
 from tests.support.engine.client import Driver, driving, wait_for
 from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer
@@ -157,15 +156,3 @@ async def test_strict_context_answers_400_as_real_servers_do() -> None:
                 "of requested output tokens. (parameter=input_tokens, value=250)"
             )
         assert (await d.chat(await d.claim(), "word")).status_code == 200
-
-
-def test_a_chat_request_may_name_its_tool() -> None:
-    tools = [{"type": "function", "function": {"name": name}} for name in ("add", "now")]
-    request = read_chat(
-        {
-            "messages": [{"role": "user", "content": "x"}],
-            "tools": tools,
-            "tool_choice": {"type": "function", "function": {"name": "now"}},
-        }
-    )
-    assert request.offered_tools() == tools[1:]
