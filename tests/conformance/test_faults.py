@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from core.events import GroupOpened, RequestJoined
@@ -200,38 +199,6 @@ async def test_72_caps_of_a_session(tmp_path: Path, path: str) -> None:
 
 
 # --- load ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(300)
-async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
-    seconds = 20.0
-    process = psutil.Process()
-    configured = settings(
-        proxy={"repeats": 1, "stream_budget": 90.0, "keepalive": 1.0, "queue_limit": 2000}
-    )
-    async with (
-        ScriptedSwarm(batch=100_000, slots=2000) as swarm,
-        fronted(tmp_path, swarm, configured) as f,
-    ):
-        swarm.repeat, swarm.delay = 1, seconds
-        files = process.num_fds()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(1000):
-                body = {**HELLO, "stream": True, "user": f"long {number}"}
-                tasks.create_task(_to_the_end(f, body))
-        await f.world.closed(30.0)
-        assert not swarm.claimed()
-        assert len(f.world.context.tasks) == 1  # the watcher
-        await f.world.until(lambda: not f.handler.metrics.open)
-        # The polls keep a dozen idle connections to the server open, with both ends here.
-        await f.world.until(lambda: process.num_fds() <= files + 40, 20.0)
-
-
-async def _to_the_end(f: Front, body: dict[str, Any]) -> None:
-    answer = await ask(f, CHAT, body, seconds=120.0)
-    assert answer.body.count(b'"delta":{}') > 10  # it was kept alive
-    assert LAST[CHAT] in answer.body
 
 
 async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> None:

@@ -113,30 +113,6 @@ async def test_04_a_data_event_in_every_phase(tmp_path: Path, slow: str) -> None
         await settle(f)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
-    seconds = 400.0
-
-    async def scores(ctx: GroupContext) -> list[float]:
-        await asyncio.sleep(seconds)
-        return [answer.index / 10 for answer in ctx.answers]
-
-    configured = settings(
-        proxy={"keepalive": Settings().proxy.keepalive, "stream_budget": 600.0},
-        rewards={"time_limit": 500.0},
-        rating={"discard_timeout": 600.0},
-    )
-    async with ScriptedSwarm(slots=64) as swarm, fronted(tmp_path, swarm, configured) as f:
-        f.world.source.scorer = scores
-        result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
-        for value in result:
-            assert value.at[-1] - value.at[0] > seconds - 1
-            assert value.quiet >= 39
-            assert max(value.gaps) < 15.0
-        await f.world.closed(30.0)
-
-
 async def test_05_a_live_answer_is_streamed_as_it_is_generated(tmp_path: Path) -> None:
     pace = 0.4
 

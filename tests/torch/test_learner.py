@@ -7,25 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-from engine.interface import Hyperparameters, TrainSample  # noqa: E402
-from engine.policy.weights import CONFIG, shipped  # noqa: E402
-from engine.tokenizer import CALL  # noqa: E402
-from engine.torch.learner import Optimizer, TorchLearner  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.memory import MemoryPlan  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.training.grpo import Learner  # noqa: E402
-from engine.training.optimizer import Adam  # noqa: E402
-from engine.training.state import State  # noqa: E402
-from tests.torch.llama import as_llama, as_numpy, trained_of  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Hyperparameters, TrainSample
+from engine.policy.weights import CONFIG, shipped
+from engine.tokenizer import CALL
+from engine.torch.learner import Optimizer, TorchLearner
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.memory import MemoryPlan
+from engine.torch.options import TorchOptions
+from engine.training.grpo import Learner
+from engine.training.optimizer import Adam
+from engine.training.state import State
+from tests.torch.llama import as_llama, as_numpy, trained_of
+from tests.torch.models import make_model
 
 PLAN = MemoryPlan(
     weights=0,

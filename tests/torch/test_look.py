@@ -7,14 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("peft")
-
 from core.runtime.home import running
 from tests.support.stack import Stack, until
 from tests.torch.models import make_model
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 PROMPTS = ("What is 2 + 2?", "What is 3 + 5?", "Name a colour.")
 

@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.interface import Prompt, SamplingParams  # noqa: E402
-from engine.policy.answer import AnswerFailedError, Request  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
-from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
-from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
-from engine.torch.text import ModelText  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Prompt, SamplingParams
+from engine.policy.answer import AnswerFailedError, Request
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.sampling.batch import GrowingBatch
+from engine.torch.sampling.graphs import GraphBatch
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.text import ModelText
+from tests.torch.models import make_model
 
 
 class FullBatch(GrowingBatch):

@@ -7,22 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.interface import Hyperparameters, SamplingParams, TrainSample  # noqa: E402
-from engine.policy.answer import Request  # noqa: E402
-from engine.torch.base_files import ModelLoadError  # noqa: E402
-from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
-from engine.torch.loading import TrainingForm, load  # noqa: E402
-from engine.torch.memory import OutOfSpaceError  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.policy import TorchPolicy  # noqa: E402
-from engine.torch.store import TorchStore  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Hyperparameters, SamplingParams, TrainSample
+from engine.policy.answer import Request
+from engine.torch.checkpoints import TorchCheckpoints
+from engine.torch.loading import TrainingForm, load
+from engine.torch.memory import OutOfSpaceError
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.store import TorchStore
+from tests.torch.models import make_model
 
 HYPER = Hyperparameters(lr=0.05, epochs=2, kl=0.01, adam_eps=1e-8)
 MESSAGES = [{"role": "user", "content": "abc"}]
@@ -287,27 +282,6 @@ async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
     tokens = await policy._worker.run(work, alone=True)
     assert sorted(tokens) == sorted(one.tokens for one in whole)
     assert policy.hardware.slots == policy._loaded.memory.slots
-
-
-def test_a_folder_without_a_template_is_refused(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
-    copy = tmp_path / "bare"
-    shutil.copytree(folder, copy)
-    (copy / "chat_template.jinja").unlink()
-    with pytest.raises(ModelLoadError, match="no chat template"):
-        load(TorchOptions(model=str(copy), device="cpu"), TrainingForm(), None)
-
-
-def test_lora_targets_that_do_not_exist_are_refused(folder: Path) -> None:
-    options = TorchOptions(model=str(folder), device="cpu")
-    with pytest.raises(ModelLoadError, match="LoRA cannot be added"):
-        load(options, TrainingForm(targets=("nothing",)), None)
-
-
-def test_a_missing_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="neither a folder"):
-        load(TorchOptions(model=str(tmp_path / "none"), device="cpu"), TrainingForm(), None)
 
 
 async def test_a_failed_pass_leaves_a_model_that_samples(

@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from engine.interface import SamplingParams  # noqa: E402
-from engine.policy import sampler as numpy_sampler  # noqa: E402
-from engine.policy.penalties import changed_logits, new_penalties  # noqa: E402
-from engine.torch.sampling.sampler import choose  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import SamplingParams
+from engine.policy import sampler as numpy_sampler
+from engine.policy.penalties import changed_logits, new_penalties
+from engine.torch.sampling.sampler import choose
 
 VOCAB = 50
 

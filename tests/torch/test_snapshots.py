@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.interface import (  # noqa: E402
+from engine.interface import (
     Completion,
     Hyperparameters,
     NoSnapshots,
@@ -21,21 +19,19 @@ from engine.interface import (  # noqa: E402
     TrainSample,
     UnknownTokenError,
 )
-from engine.policy.answer import AnswerFailedError  # noqa: E402
-from engine.policy.snapshots import LocalSnapshots  # noqa: E402
-from engine.torch import policy as policies  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.policy import TorchPolicy  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
-from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
-from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
-from engine.torch.sampling.snapshots import OtherWeights, TorchCopies  # noqa: E402
-from tests.support.engine.client import wait_for  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-from tests.torch.test_out_of_memory import FullBatch  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.policy.answer import AnswerFailedError
+from engine.policy.snapshots import LocalSnapshots
+from engine.torch import policy as policies
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.sampling.batch import GrowingBatch
+from engine.torch.sampling.graphs import GraphBatch
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.sampling.snapshots import OtherWeights, TorchCopies
+from tests.support.engine.client import wait_for
+from tests.torch.models import make_model
+from tests.torch.test_out_of_memory import FullBatch
 
 HYPER = Hyperparameters(lr=0.05, epochs=2, kl=0.01, adam_eps=1e-8)
 

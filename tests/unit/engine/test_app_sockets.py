@@ -10,9 +10,7 @@ import pytest
 
 from engine.app import create_app
 from engine.interface import Completion
-from engine.server.lifecycle import Engine
 from tests.support.engine.client import Driver, driving, wait_for
-from tests.support.engine.fake_policy import Bench
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow
@@ -129,32 +127,3 @@ async def test_a_prompt_of_ten_megabytes_is_cut_and_answered(
         assert answer.json()["ajetc"]["truncated"] is True
         too_long = await d.chat(episode, "word " * 3_500_000)
         assert too_long.status_code == 413
-
-
-async def test_the_real_policy_reads_ten_megabytes() -> None:
-    from engine.policy.tiny import TinyPolicy
-
-    async def open_tiny(reset: bool) -> TinyPolicy:
-        return TinyPolicy.open(None, reset=reset)
-
-    async with driving(open_tiny) as d:
-        await d.start()
-        episode = await d.claim()
-        answer = await d.chat(episode, "word " * 2_000_000)
-        assert answer.status_code == 200
-        assert answer.json()["ajetc"]["truncated"] is True
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
-        assert answer.json()["usage"]["prompt_tokens"] < policy.context
-
-
-async def test_two_engines_share_no_state() -> None:
-    """A key of one server opens nothing on another."""
-    async with driving() as one, driving() as other:
-        await one.start()
-        await other.start()
-        episode = await one.claim()
-        await other.claim()
-        assert (await other.chat(episode)).status_code == 404
-        assert isinstance(one.engine, Engine)
-        assert isinstance(one.bench, Bench)

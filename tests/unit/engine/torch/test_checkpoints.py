@@ -130,14 +130,6 @@ def test_an_adapter_of_another_model_is_not_exported(
         checkpoints.export("latest")
 
 
-def test_what_was_exported_is_imported(checkpoints: CheckpointManager, tmp_path: Path) -> None:
-    data = checkpoints.export("good-3")
-    checkpoints.import_weights("back", data)
-    checkpoints.restore("back")
-    assert loaded_step(tmp_path) == 3
-    assert checkpoints.export("latest") == data
-
-
 def test_the_model_is_described_as_json(checkpoints: CheckpointManager, tmp_path: Path) -> None:
     fields = checkpoints.model()
     assert fields is not None
