@@ -153,4 +153,5 @@ def late(number: int, best: int, rater: str = "ada", *, overlap: int = 1) -> lis
         blind=True,
         shown=(0, 1, 2, 3),
     )
-    return [vote, record_of(GroupRated, vote, raters=(rater,))][: 3 - overlap]
+    events: list[Event] = [vote, record_of(GroupRated, vote, raters=(rater,))]
+    return events[: 3 - overlap]
