@@ -35,6 +35,7 @@ from core.state.group import (
     Group,
     open_group,
 )
+from core.state.inbox import InboxItem, note_late
 from core.state.mock import MOCK_HANDLERS, Mock
 from core.state.progress import PROGRESS_HANDLERS, PairRatings, Progress, RunningLook
 from core.state.proxy import PROXY_HANDLERS, AttachedConsole, Totals
@@ -79,6 +80,8 @@ class State(msgspec.Struct, kw_only=True):
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
+    inbox: dict[str, InboxItem] = msgspec.field(default_factory=dict)
+    """Groups that ended before their vote, newest last."""
     alerts: dict[str, AlertRaised] = msgspec.field(default_factory=dict)
     """By key, with their newest figures."""
     alerts_since: dict[str, float] = msgspec.field(default_factory=dict)
@@ -95,6 +98,10 @@ class State(msgspec.Struct, kw_only=True):
     """By name; empty for votes without a name."""
     engine_runs: EngineRuns = msgspec.field(default_factory=EngineRuns)
     """Summaries of the engine runs of all servers."""
+
+    def inbox_ids(self) -> list[str]:
+        """Return the ids of the groups of the inbox, newest last; from any thread."""
+        return list(self.inbox)
 
     def open_groups(self) -> list[Group]:
         """Return the groups that are not closed, oldest first."""
@@ -178,18 +185,20 @@ _HANDLERS: Handlers = {
 def reduce(state: State, event: Event) -> Dirty:
     """Apply one event to the state.
 
-    An event of a group that the state does not have is ignored; a server that it does not have is
-    added.
+    An event of a group that the state does not have only changes its item in the inbox; a server
+    that it does not have is added.
 
     Returns:
         Keys of what it changed.
     """
     state.seq = event.seq
     if isinstance(event, GroupEvent):
+        if event.group_id in state.inbox:
+            note_late(state, event)
         if type(event) is GroupOpened:
             open_group(state, event)
         elif (group := state.groups.get(event.group_id)) is None:
-            return NOTHING
+            return _group_changed(event.group_id) if event.group_id in state.inbox else NOTHING
         elif (change := GROUP_HANDLERS.get(type(event))) is not None:
             change(state, group, event)
         return _group_changed(event.group_id)

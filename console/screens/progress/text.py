@@ -239,7 +239,7 @@ _PARTS: Table[PartFigures] = Table(
 
 def no_parts(width: int) -> Line:
     """Return what the table of the parts will show."""
-    words = " Each part before and now: with the first look after the baseline"
+    words = " Parts before and now: from the first look on"
     return ((fit(words, width), "$muted"),)
 
 
@@ -297,7 +297,7 @@ def prompt_line(change: PromptChange, width: int, without: tuple[str, ...] = ("w
 
 def no_prompts(width: int) -> Line:
     """Return what the list of prompts will show."""
-    words = " Prompts that changed most: with the first look after the baseline"
+    words = " Prompts that changed most: from the first look on"
     return ((fit(words, width), "$muted"),)
 
 
