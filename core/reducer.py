@@ -15,6 +15,7 @@ from core.events import Event, GroupEvent, GroupOpened
 from core.state import State
 from core.state.common import NOTHING, Dirty, Handlers
 from core.state.group import GROUP_HANDLERS, open_group
+from core.state.inbox import note_late
 from core.state.mock import MOCK_HANDLERS
 from core.state.progress import PROGRESS_HANDLERS
 from core.state.proxy import PROXY_HANDLERS
@@ -37,18 +38,20 @@ _HANDLERS: Handlers = {
 def reduce(state: State, event: Event) -> Dirty:
     """Apply one event to the state.
 
-    An event of a group that the state does not have is ignored; a server that it does not have is
-    added.
+    An event of a group that the state does not have only changes its item in the inbox; a server
+    that it does not have is added.
 
     Returns:
         Keys of what it changed.
     """
     state.seq = event.seq
     if isinstance(event, GroupEvent):
+        if event.group_id in state.inbox:
+            note_late(state, event)
         if type(event) is GroupOpened:
             open_group(state, event)
         elif (group := state.groups.get(event.group_id)) is None:
-            return NOTHING
+            return _group_changed(event.group_id) if event.group_id in state.inbox else NOTHING
         elif (change := GROUP_HANDLERS.get(type(event))) is not None:
             change(state, group, event)
         return _group_changed(event.group_id)

@@ -27,7 +27,7 @@ from core.state import Group, State
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Raise it when the reducer treats old events differently: older snapshots are then ignored."""
 PAGE_CAP = 200
 """Maximum number of groups in a page."""

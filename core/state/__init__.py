@@ -18,6 +18,7 @@ from core.events.proxy import AlertRaised
 from core.events.rewards import JudgeSpent, RewardsWatched, WhatIfChanged
 from core.state.common import TEXT_CAP
 from core.state.group import GROUP_CAP, OPEN_PHASES, SEALED_PHASES, Candidate, Group
+from core.state.inbox import InboxItem
 from core.state.mock import Mock
 from core.state.progress import PairRatings, Progress, RunningLook
 from core.state.proxy import AttachedConsole, Totals
@@ -55,6 +56,8 @@ class State(msgspec.Struct, kw_only=True):
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
+    inbox: dict[str, InboxItem] = msgspec.field(default_factory=dict)
+    """Groups that ended before their vote, newest last."""
     alerts: dict[str, AlertRaised] = msgspec.field(default_factory=dict)
     """By key, with their newest figures."""
     alerts_since: dict[str, float] = msgspec.field(default_factory=dict)
@@ -71,6 +74,10 @@ class State(msgspec.Struct, kw_only=True):
     """By name; empty for votes without a name."""
     engine_runs: EngineRuns = msgspec.field(default_factory=EngineRuns)
     """Summaries of the engine runs of all servers."""
+
+    def inbox_ids(self) -> list[str]:
+        """Return the ids of the groups of the inbox, newest last; from any thread."""
+        return list(self.inbox)
 
     def open_groups(self) -> list[Group]:
         """Return the groups that are not closed, oldest first."""

@@ -427,6 +427,23 @@ def count_group(stats: StepStats, group: "Group") -> None:
         stats.hand_mean += (score - stats.hand_mean) / stats.hand
 
 
+def count_late_score(server: Server, step: int, engine_run: int, score: float, sign: int) -> None:
+    """Count a late vote for the share of wins of its step, if the step is still recorded.
+
+    Args:
+        server: Server of the group.
+        step: Global step of the group.
+        engine_run: `Server.engine_run` when it was claimed.
+        score: As from `hand_score`.
+        sign: 1 counts it, -1 takes it back.
+    """
+    stats = next((known for known in reversed(server.steps) if known.step == step), None)
+    if stats is not None and stats.engine_run == engine_run:
+        total = stats.hand_mean * stats.hand + sign * score
+        stats.hand = max(0, stats.hand + sign)
+        stats.hand_mean = total / stats.hand if stats.hand else 0.0
+
+
 def _identified(state: "State", server: Server, event: events.TrainingRunIdentified) -> None:
     run = record_of(TrainingRun, event, engine_run=server.engine_run)
     if server.runs and server.runs[-1].number == event.number:

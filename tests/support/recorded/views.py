@@ -111,6 +111,7 @@ recorded."""
 
 def _records(state: State) -> Fields:
     whole: Fields = {name: getattr(state, name) for name in state.__struct_fields__}
+    del whole["inbox"]  # it is younger than the recorded runs
     records: Fields = {}
     since = whole.pop("alerts_since")
     for key, alert in whole.pop("alerts").items():
