@@ -50,7 +50,7 @@ BLIND_BESIDE = 100
 _MOST_ROWS = 8
 """Maximum rows of a prompt or a reference."""
 _SIGNS = {
-    "now": ("▲ you chose the answer of now", "bold $reward-up"),
+    "now": ("▲ you chose the current answer", "bold $reward-up"),
     "before": ("▼ you chose the answer of before", "bold $reward-down"),
     "tie": ("= neither is better", "bold"),
     "skip": ("· skipped", "$muted"),
