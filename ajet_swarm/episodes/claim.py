@@ -87,10 +87,6 @@ class _Claim(msgspec.Struct, eq=False):
     releases: "list[asyncio.Task[list[str]]]" = []
     """Tasks that give back what a stopped attempt held."""
 
-    def stopped(self) -> bool:
-        """Return whether this attempt was stopped."""
-        return self.stop is not None
-
     @property
     def missing(self) -> int:
         """Number of claims that are still to be sent; 0 after the attempt was stopped."""
@@ -174,7 +170,7 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes an episode back.
             deadline: Time on the event loop's clock (`loop.time()`); None waits without end. A
                 function is called again at the time it returned, and may postpone it.
-            origin: Its sender, see `ClaimQueue.entry`; ignored with `entry`.
+            origin: Its sender, see `QueueEntry`; ignored with `entry`.
             entry: Its place in the queue, which the caller lets leave afterwards; None for one that
                 ends with this call.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
@@ -192,7 +188,7 @@ class EpisodeClaimer:
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned)
-        place = entry or self.queue.entry(origin)
+        place = entry or QueueEntry(self.queue, origin)
         place.size = n
         try:
             async with timeout_at(deadline):
@@ -357,7 +353,7 @@ class EpisodeClaimer:
                 await asyncio.wait(claim.releases)
                 claim.releases.clear()
         except asyncio.CancelledError:
-            claim.cut = not claim.stopped()
+            claim.cut = claim.stop is None
             self._stop(claim, ClaimRefused(RefusedKind.OTHER, "cancelled"))
             raise
         if task.cancelled():  # its owner was closed
@@ -365,7 +361,7 @@ class EpisodeClaimer:
             raise self._closed_error()
         if claim.error is not None:
             raise claim.error
-        if claim.stopped():
+        if claim.stop is not None:
             claim.last, claim.best = claim.stop, max(claim.best, claim.granted)
         return claim.stop
 
@@ -416,7 +412,15 @@ class EpisodeClaimer:
                 throttle_policy=claim.policy,
             )
             if isinstance(answer, Claimed):
-                self._record(claim, answer)
+                claim.granted += 1
+                claim.held.append(answer)
+                self.ends.holdings.granted(answer)
+                try:
+                    if claim.on_claimed is not None:
+                        claim.on_claimed(answer.episode_uuid)
+                finally:
+                    if claim.stop is not None:
+                        self._stop(claim, claim.stop)
                 return
         except Exception as error:  # the other claims go on, and nothing may stay claimed
             log.exception("a claim failed, or could not be recorded")
@@ -426,17 +430,6 @@ class EpisodeClaimer:
             self.ends.lost.search_soon()
         if not (claim.keeps and answer.kind is RefusedKind.NONE_AVAILABLE):
             self._stop(claim, answer)
-
-    def _record(self, claim: _Claim, claimed: Claimed) -> None:
-        claim.granted += 1
-        claim.held.append(claimed)
-        self.ends.holdings.granted(claimed)
-        try:
-            if claim.on_claimed is not None:
-                claim.on_claimed(claimed.episode_uuid)
-        finally:
-            if claim.stop is not None:
-                self._stop(claim, claim.stop)
 
     def _stop(self, claim: _Claim, why: ClaimRefused) -> None:
         """Stop an attempt; a background task gives back what it holds, with `on_returned`.
