@@ -87,6 +87,10 @@ class _Claim(msgspec.Struct, eq=False):
     releases: "list[asyncio.Task[list[str]]]" = []
     """Tasks that give back what a stopped attempt held."""
 
+    def stopped(self) -> bool:
+        """Return whether this attempt was stopped."""
+        return self.stop is not None
+
     @property
     def missing(self) -> int:
         """Number of claims that are still to be sent; 0 after the attempt was stopped."""
@@ -353,7 +357,7 @@ class EpisodeClaimer:
                 await asyncio.wait(claim.releases)
                 claim.releases.clear()
         except asyncio.CancelledError:
-            claim.cut = claim.stop is None
+            claim.cut = not claim.stopped()
             self._stop(claim, ClaimRefused(RefusedKind.OTHER, "cancelled"))
             raise
         if task.cancelled():  # its owner was closed
@@ -361,7 +365,7 @@ class EpisodeClaimer:
             raise self._closed_error()
         if claim.error is not None:
             raise claim.error
-        if claim.stop is not None:
+        if claim.stopped():
             claim.last, claim.best = claim.stop, max(claim.best, claim.granted)
         return claim.stop
 
@@ -398,7 +402,7 @@ class EpisodeClaimer:
 
     async def _send_one(self, claim: _Claim) -> None:
         """Send one claim and record the answer; return the episode if the attempt was stopped."""
-        if claim.stop is not None:
+        if claim.stopped():
             return
         if self._closed:
             claim.error = self._closed_error()
