@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import ajet_swarm.episodes.lost_claims
+import ajet_swarm.episodes.holdings
+from ajet_swarm.episodes.queue import QueueEntry
 from core.dialects.errors import ApiError
 from core.events import CandidateFailed
 from proxy.servers.facts import is_down
@@ -26,7 +27,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(ajet_swarm.episodes.lost_claims, "RECORDS_TIMEOUT", 0.3)
+    monkeypatch.setattr(ajet_swarm.episodes.holdings, "RECORDS_TIMEOUT", 0.3)
 
 
 @contextlib.asynccontextmanager
@@ -295,7 +296,7 @@ async def test_a_group_waits_for_its_turn_and_leaves_the_queue_without_episodes(
 ) -> None:
     async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
         queue = w.server.claimer.queue
-        first = queue.entry(("", "", ""))
+        first = QueueEntry(queue, ("", "", ""))
         await first.take()
         first.claimed()  # it holds episodes, as another group of this proxy
         ticket = await w.ask("hello", {"x-session-id": "s1"})
@@ -312,7 +313,7 @@ async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> 
     async with world(tmp_path, configured=settings(proxy=limits)) as w:
         queue = w.server.claimer.queue
         queue.limit = 1
-        await queue.entry(("", "", "")).take()
+        await QueueEntry(queue, ("", "", "")).take()
         ticket = await w.ask()
         reply = await w.reply(ticket)
         assert reply.error is not None
