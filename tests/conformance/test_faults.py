@@ -49,11 +49,11 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
 
     async with ScriptedSwarm(answer=candidate_answer) as swarm, fronted(tmp_path, swarm, LIVE) as f:
         swarm.streaming, swarm.on_token = "tokens", on_token
-        async with wire(f.url) as one:
-            await one.ask("POST", path, {**BODIES[path], "stream": True})
-            await one.head()
+        async with wire(f.url) as line:
+            await line.ask("POST", path, {**BODIES[path], "stream": True})
+            await line.head()
             received = b""
-            parts = one.chunks()
+            parts = line.chunks()
             while b"alpha" not in received:
                 semaphore.release()
                 received += await anext(parts)
@@ -84,8 +84,8 @@ async def test_67_a_retry_after_a_timeout_makes_no_second_group(
     async with fronted(tmp_path) as f:
         f.world.swarm.delay = 0.3
         body = {**BODIES[path], "stream": streams}
-        async with wire(f.url) as one:
-            await one.ask("POST", path, body)
+        async with wire(f.url) as line:
+            await line.ask("POST", path, body)
             await f.world.until(lambda: len(f.world.swarm.chats) == 4)
         answer = await ask(f, path, body)  # at once, as clients do
         assert answer.status == 200
@@ -99,8 +99,8 @@ async def test_67_a_late_retry_finds_the_first_cancelled(tmp_path: Path) -> None
     async with fronted(tmp_path) as f:
         swarm = f.world.swarm
         swarm.delay = 30.0
-        async with wire(f.url) as one:
-            await one.ask("POST", CHAT, HELLO)
+        async with wire(f.url) as line:
+            await line.ask("POST", CHAT, HELLO)
             await f.world.until(lambda: len(swarm.chats) == 4)
         await f.world.until(lambda: not swarm.claimed())
         swarm.delay = 0.0
@@ -144,7 +144,7 @@ async def test_70_sessions(tmp_path: Path, path: str) -> None:
             answer = await ask(f, where, {**BODIES[path], **more}, headers=headers)
             assert answer.status == 200, answer.body
         await settle(f)
-        sessions = [one.session for one in opened(f)]
+        sessions = [group.session for group in opened(f)]
         assert sessions == [*(f"s-{at}" for at in range(8)), "s-8-abcdef", "s-9"]
 
 
@@ -168,7 +168,7 @@ async def test_71_a_title_call_is_one_episode_and_not_trained_on(tmp_path: Path)
         await settle(f)
         assert len(f.world.swarm.claims) == 1 + 4
         assert len(f.world.swarm.rewards) == 4
-        assert sorted(one.helper for one in opened(f)) == ["", "opencode-title"]
+        assert sorted(group.helper for group in opened(f)) == ["", "opencode-title"]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -46,10 +46,10 @@ class StreamRecorder:
         self.at: list[float] = []
         self.parts: list[bytes] = []
 
-    async def listen(self, one: Wire) -> None:
+    async def listen(self, line: Wire) -> None:
         """To the end of the stream."""
         loop = asyncio.get_running_loop()
-        async for part in one.chunks():
+        async for part in line.chunks():
             self.at.append(loop.time())
             self.parts.append(part)
 
@@ -69,10 +69,10 @@ class StreamRecorder:
 async def hear(url: str, path: str, **more: Any) -> StreamRecorder:
     """One streamed request, to its end."""
     recorder = StreamRecorder(path)
-    async with wire(url) as one:
-        await one.ask("POST", path, {**BODIES[path], "stream": True, **more})
-        assert (await one.head())[0] == 200
-        await recorder.listen(one)
+    async with wire(url) as line:
+        await line.ask("POST", path, {**BODIES[path], "stream": True, **more})
+        assert (await line.head())[0] == 200
+        await recorder.listen(line)
     assert LAST[path] in recorder.parts[-1]
     return recorder
 

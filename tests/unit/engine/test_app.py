@@ -58,7 +58,7 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
         offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}
-        ours = {one for one in offered if " /ajetc/" in one or "tokenize" in one}
+        ours = {route for route in offered if " /ajetc/" in route or "tokenize" in route}
         assert ("post /tokenize" in ours, "post /detokenize" in ours) == (not faithful,) * 2
         assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
         assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours

@@ -274,7 +274,7 @@ async def test_the_other_trainer_routes_exist(d: Driver) -> None:
     await d.abort(await d.claim("shown"), "shown")
     url = "/update_current_batch_rollout_pool_information_and_fetch_instruction"
     body = (await d.post(url, completed_episodes=999)).json()
-    assert [one["client_uuid"] for one in body["active_clients"]] == ["shown"]
+    assert [client["client_uuid"] for client in body["active_clients"]] == ["shown"]
     assert (await d.pool())["completed_episodes"] == 0
     await d.post("/push_verbose_log", tag="x", message="hello there")
     assert "hello there" in await d.logged()

@@ -77,7 +77,7 @@ async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
     await _offline(driver)
     saved = await _ok(await driver.post("/ajetc/checkpoints", name="two"))
     read = msgspec.convert(await driver.get("/ajetc/checkpoints"), list[Checkpoint])  # as the proxy
-    assert {one.name for one in read if one.kept} == {"latest", "previous"}
+    assert {checkpoint.name for checkpoint in read if checkpoint.kept} == {"latest", "previous"}
     assert saved["step"] == 2
     back = await _ok(await driver.post("/ajetc/restore", name="one"))
     assert back == {"success": True, "name": "one", "step": 1}

@@ -93,7 +93,7 @@ async def test_active_clients_are_reported(d: Driver) -> None:
 
     async def active() -> list[str]:
         listed = (await d.pool())["swarm_client_instruction"]["active_clients"]
-        return [one["client_uuid"] for one in listed]
+        return [client["client_uuid"] for client in listed]
 
     episode = await d.claim("quiet")
     await d.chat(episode)
@@ -165,7 +165,7 @@ async def test_each_kind_of_end_has_its_response(d: Driver) -> None:
     assert "is claimed by different client" in other.json()["detail"]
     unknown = await d.end({"episode_uuid": "nobody"}, "t")
     assert (unknown.status_code, unknown.json()["detail"]) == (400, "Episode nobody not found.")
-    free = next(one for one in d.engine.pool if one.status == "registered")
+    free = next(episode for episode in d.engine.pool if episode.status == "registered")
     unclaimed = await d.end({"episode_uuid": free.uuid}, "t")
     assert unclaimed.status_code == 400
     assert "is not in claimed status" in unclaimed.json()["detail"]

@@ -202,7 +202,7 @@ async def test_many_clients_lose_and_double_nothing() -> None:
             (sample.task_id, sample.reward) for batch in d.bench.trained for sample in batch
         )
         for group_left in d.engine.pool.finished.values():
-            trained.update((one.task_id, one.reward) for one in group_left)
+            trained.update((sample.task_id, sample.reward) for sample in group_left)
         assert trained == accepted
         assert accepted.total() == episodes_each * clients
         assert len(d.bench.trained) >= 5

@@ -289,7 +289,10 @@ async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
                 for part in parts(calls)
                 for timeline in merge_calls(part)
             ]
-            for parts in (lambda calls: [calls], lambda calls: [[one] for one in calls])
+            for parts in (
+                lambda calls: [calls],
+                lambda calls: [[completion] for completion in calls],
+            )
         )
         assert len(merged) < len(alone)
         hyper = Hyperparameters(epochs=1)

@@ -43,7 +43,7 @@ def test_an_update_writes_its_adapter(tmp_path: Path) -> None:
     }  # fmt: skip
     weights = (folder / "adapter_model.safetensors").read_bytes()
     assert weights == stores.export(tmp_path / "latest.ckpt", LORA)
-    assert {one.dtype for one in unpack(weights)[0].values()} == {"F32"}
+    assert {tensor.dtype for tensor in unpack(weights)[0].values()} == {"F32"}
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["peft_type"], config["task_type"]) == ("LORA", "CAUSAL_LM")
     assert (config["r"], config["lora_alpha"], config["bias"]) == (2, 4, "none")
