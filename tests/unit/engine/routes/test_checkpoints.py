@@ -175,9 +175,9 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     await driver.until("ROLLING", 3)
 
 
-async def test_a_policy_without_checkpoints_is_a_404(d: Driver) -> None:
-    assert (await d.http.get("/ajetc/checkpoints")).status_code == 404
-    await _refused(await d.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")
+async def test_a_policy_without_checkpoints_is_a_404(idle: Driver) -> None:
+    assert (await idle.http.get("/ajetc/checkpoints")).status_code == 404
+    await _refused(await idle.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")
 
 
 async def test_the_model_of_the_checkpoints(driver: Driver, tmp_path: Path) -> None:
