@@ -133,9 +133,9 @@ async def ask(
     f: Front, path: str, body: Any, *, seconds: float = 20.0, headers: dict[str, str] | None = None
 ) -> Answer:
     """One request on a connection of its own, and its whole answer."""
-    async with wire(f.url) as one:
-        await one.ask("POST", path, body, **(headers or {}))
-        return await one.answer(seconds)
+    async with wire(f.url) as line:
+        await line.ask("POST", path, body, **(headers or {}))
+        return await line.answer(seconds)
 
 
 async def ask_json(

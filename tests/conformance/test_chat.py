@@ -60,7 +60,7 @@ async def test_14_usage_only_when_requested(f: Front) -> None:
     for more in options:
         assert not any("usage" in chunk for chunk in await chunks(f, {**HELLO, **more}))
     result = await chunks(f, {**HELLO, **USAGE})
-    assert not any("usage" in one for one in result[:-1])
+    assert not any("usage" in chunk for chunk in result[:-1])
     assert result[-1]["choices"] == []
     whole = (await ask_json(f, CHAT, HELLO))["usage"]
     assert result[-1]["usage"] == {k: v for k, v in whole.items() if v is not None}
@@ -72,15 +72,15 @@ async def test_15_continuous_usage(f: Front) -> None:
     more = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     f.world.swarm.answer = always(GREETING)
     result = await chunks(f, {**HELLO, **more})
-    running = [one["usage"]["completion_tokens"] for one in result]
+    running = [chunk["usage"]["completion_tokens"] for chunk in result]
     assert running == sorted(running)
     assert (running[0], running[-1]) == (0, 23)
-    for one in result:
-        usage = one["usage"]
+    for chunk in result:
+        usage = chunk["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         assert usage["prompt_tokens"] > 0
     again = await chunks(f, {**HELLO, **more, "user": "another"})  # its length is known now
-    assert {one["usage"]["prompt_tokens"] for one in again} == {17}
+    assert {chunk["usage"]["prompt_tokens"] for chunk in again} == {17}
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
@@ -106,7 +106,7 @@ async def test_17_one_id_one_time_one_model(f: Front) -> None:
     ids = set()
     for alias in ("tiny", "gpt-4o", "org/some-model:7b"):
         result = await chunks(f, {**HELLO, **USAGE, "model": alias, "n": 2})
-        (head,) = {(one["id"], one["created"], one["model"]) for one in result}
+        (head,) = {(chunk["id"], chunk["created"], chunk["model"]) for chunk in result}
         assert head[2] == alias
         ids.add(head[0])
     assert len(ids) == 3
@@ -130,7 +130,7 @@ async def test_18_finish_and_stop_reason(
     streamed = [choice for chunk in await chunks(f, TOOLED) for choice in chunk["choices"]]
     for last in (whole, streamed[-1]):
         assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
-    assert {one["finish_reason"] for one in streamed[:-1]} == {None}
+    assert {choice["finish_reason"] for choice in streamed[:-1]} == {None}
 
 
 @pytest.mark.parametrize("answer", ["best", "live"])
@@ -168,13 +168,13 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
             body: dict[str, Any] = {**HELLO, **({} if form == "whole" else USAGE), "n": 3}
             if form == "whole":
                 result = await ask_json(f, CHAT, body)
-                texts = [one["message"]["content"] for one in result["choices"]]
-                assert [one["index"] for one in result["choices"]] == [0, 1, 2]
+                texts = [choice["message"]["content"] for choice in result["choices"]]
+                assert [choice["index"] for choice in result["choices"]] == [0, 1, 2]
                 usage = result["usage"]
             else:
                 actual = await chunks(f, body)
                 texts = [text_of(actual, index=at) for at in range(3)]
-                roles = [one["choices"][0] for one in actual[:3]]
+                roles = [chunk["choices"][0] for chunk in actual[:3]]
                 assert [role["index"] for role in roles] == [0, 1, 2]
                 assert all(role["delta"]["role"] == "assistant" for role in roles)
                 usage = actual[-1]["usage"]
@@ -232,8 +232,8 @@ async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
         result = await chunks(f, body)
         entries = [
             entry
-            for one in result
-            for entry in (one["choices"][0]["logprobs"] or {}).get("content", ())
+            for chunk in result
+            for entry in (chunk["choices"][0]["logprobs"] or {}).get("content", ())
         ]
         assert _decoded(entries) == text_of(result)
         assert text_of(result) in texts
@@ -254,7 +254,7 @@ async def test_22_token_ids_are_the_winners(f: Front) -> None:
     assert result["prompt_token_ids"] == [9]
     f.world.swarm.answer = each(*upstream_answers)
     actual = await chunks(f, {**HELLO, "return_token_ids": True})
-    (ids,) = [one["choices"][0]["token_ids"] for one in actual if _ids(one)]
+    (ids,) = [chunk["choices"][0]["token_ids"] for chunk in actual if _ids(chunk)]
     assert text_of(actual) == f"text {ids[0]}"
 
 
@@ -336,9 +336,9 @@ async def test_26_parallel_calls(tmp_path: Path, answer: str) -> None:
 
         streamed = calls_in([data for _, data in result[:-1]])
         whole = (await ask_json(f, CHAT, TOOLED))["choices"][0]["message"]["tool_calls"]
-        for one in (streamed, whole):
-            assert len({call["id"] for call in one}) == 2
-            assert {call["type"] for call in one} == {"function"}
+        for tool_calls in (streamed, whole):
+            assert len({call["id"] for call in tool_calls}) == 2
+            assert {call["type"] for call in tool_calls} == {"function"}
         assert [call["index"] for call in streamed] == [0, 1]
         cities = [json.loads(call["arguments"])["city"] for call in streamed]
         assert cities == ["Paris", "Rome"]
@@ -405,7 +405,7 @@ async def test_28_one_call_at_a_time(tmp_path: Path, answer: str) -> None:
         (call,) = calls_in(await chunks(f, body))
         assert json.loads(call["arguments"]) == {"city": "Paris"}
         whole = (await ask_json(f, CHAT, body))["choices"][0]["message"]["tool_calls"]
-        assert [one["function"]["arguments"] for one in whole] == ['{"city": "Paris"}']
+        assert [call["function"]["arguments"] for call in whole] == ['{"city": "Paris"}']
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
@@ -482,10 +482,10 @@ async def test_32_no_character_is_broken(tmp_path: Path, path: str, answer: str)
 def text_of_whole(path: str, body: dict[str, Any]) -> str:
     """The text of an answer that was not streamed."""
     if path == "/v1/responses":
-        items = [one for one in body["output"] if one["type"] == "message"]
+        items = [item for item in body["output"] if item["type"] == "message"]
         return "".join(part["text"] for item in items for part in item["content"])
     if path == "/v1/messages":
-        return "".join(one["text"] for one in body["content"] if one["type"] == "text")
+        return "".join(block["text"] for block in body["content"] if block["type"] == "text")
     choice = body["choices"][0]
     return str(choice["text"] if path == "/v1/completions" else choice["message"]["content"])
 
@@ -503,8 +503,8 @@ async def test_34_a_stream_and_a_whole_answer_are_equal(
     assert text_in(path, streamed.body) == text_of_whole(path, whole)
     if path == "/v1/responses":
         last = events(streamed.body)[-1][1]["response"]
-        assert [_of_item(one) for one in last["output"]] == [
-            _of_item(one) for one in whole["output"]
+        assert [_of_item(item) for item in last["output"]] == [
+            _of_item(item) for item in whole["output"]
         ]
 
 

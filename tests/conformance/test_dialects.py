@@ -69,7 +69,7 @@ async def test_35_echo_and_logprobs(f: Front) -> None:
     (echoed,) = (await ask_json(f, COMPLETIONS, {**SAY, "echo": True}))["choices"]
     assert echoed["text"] == "SayTheTheThe user"
     result = await chunks(f, {**SAY, "echo": True}, COMPLETIONS)
-    assert "".join(one["choices"][0]["text"] for one in result) == echoed["text"]
+    assert "".join(chunk["choices"][0]["text"] for chunk in result) == echoed["text"]
 
 
 # --- responses ----------------------------------------------------------------------------------
@@ -121,13 +121,13 @@ async def test_37_requests_of_codex_are_accepted(f: Front) -> None:
     f.world.swarm.answer = always(TWO_CALLS)
     result = await stream(f, RESPONSES, CODEX)
     whole = result[-1][1]["response"]
-    assert [one["type"] for one in whole["output"]] == [
+    assert [item["type"] for item in whole["output"]] == [
         "reasoning",
         "message",
         "function_call",
         "function_call",
     ]
-    ids = [one["call_id"] for one in whole["output"][2:]]
+    ids = [item["call_id"] for item in whole["output"][2:]]
     assert len({*ids, "c1", "c2"}) == 4
     assert json.loads(whole["output"][3]["arguments"]) == {"city": "Rome"}
     (body,) = {json.dumps(body) for _, body, _ in f.world.swarm.chats}
@@ -220,7 +220,7 @@ async def test_40_requests_of_claude_code_are_accepted(f: Front, streams: bool) 
     assert answer.status == 200, answer.body
     assert b"event: ping" not in answer.body  # none is needed for a quick answer
     for _, body, _ in f.world.swarm.chats:
-        roles = [one["role"] for one in body["messages"]]
+        roles = [message["role"] for message in body["messages"]]
         assert roles == ["system", "user", "system", "assistant", "tool"]
         for name in ("thinking", "context_management", "output_config", "cache_control"):
             assert name not in body
@@ -245,10 +245,10 @@ async def test_43_health_of_an_unreachable_server(
 
 
 async def test_44_metrics_and_version(tmp_path: Path) -> None:
-    async with front(tmp_path) as f, wire(f.url) as one:
+    async with front(tmp_path) as f, wire(f.url) as line:
         assert (await ask(f, MESSAGES, BODIES[MESSAGES])).status == 200
-        await one.ask("GET", "/metrics")
-        answer = await one.answer()
+        await line.ask("GET", "/metrics")
+        answer = await line.answer()
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         for name in (
             "vllm:num_requests_running{",
@@ -256,23 +256,23 @@ async def test_44_metrics_and_version(tmp_path: Path) -> None:
             'vllm:request_success_total{engine="0",finished_reason="stop",model_name="scripted"} 1',
         ):
             assert f"\n{name}" in answer.body.decode()
-        await one.ask("GET", "/version")
-        assert list((await one.answer()).json()) == ["version"]
-        await one.ask("GET", "/load")
-        assert (await one.answer()).body == b'{"server_load":0}'
+        await line.ask("GET", "/version")
+        assert list((await line.answer()).json()) == ["version"]
+        await line.ask("GET", "/load")
+        assert (await line.answer()).body == b'{"server_load":0}'
         for method, path in (
             ("GET", "/tokenizer_info"),
             ("POST", "/v1/chat/completions/batch"),
             ("GET", "/v1/responses/resp_1"),
         ):
-            await one.ask(method, path, {} if method == "POST" else None)
-            assert (await one.answer()).status == 404
+            await line.ask(method, path, {} if method == "POST" else None)
+            assert (await line.answer()).status == 404
         f.world.swarm.delay = 60.0
         async with wire(f.url) as two:
             await two.ask("POST", CHAT, BODIES[CHAT])
             await f.world.until(lambda: f.world.swarm.chats)
-            await one.ask("GET", "/load")
-            assert (await one.answer()).body == b'{"server_load":1}'
+            await line.ask("GET", "/load")
+            assert (await line.answer()).body == b'{"server_load":1}'
 
 
 PROMPT = {"model": "tiny", "max_tokens": 4}
@@ -291,8 +291,8 @@ async def test_35_each_of_several_prompts_is_a_group(f: Front) -> None:
     f.world.swarm.answer = echo_prompt
     whole = await ask_json(f, COMPLETIONS, MANY)
     texts = [f"{prompt}{prompt}!" for prompt in MANY["prompt"] for _ in range(2)]
-    assert [one["text"] for one in whole["choices"]] == texts
-    assert [one["index"] for one in whole["choices"]] == list(range(6))
+    assert [choice["text"] for choice in whole["choices"]] == texts
+    assert [choice["index"] for choice in whole["choices"]] == list(range(6))
     prompt_tokens = sum(map(len, MANY["prompt"]))
     assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (
         prompt_tokens,
@@ -303,14 +303,14 @@ async def test_35_each_of_several_prompts_is_a_group(f: Front) -> None:
     more = {"stream_options": {"include_usage": True}}
     result = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
     actual, ends = [""] * 6, [0] * 6
-    for one in result[:-1]:
-        (choice,) = one["choices"]
+    for chunk in result[:-1]:
+        (choice,) = chunk["choices"]
         actual[choice["index"]] += choice["text"]
         ends[choice["index"]] += choice["finish_reason"] is not None
     assert (actual, ends) == (texts, [1] * 6)
     usage = {name: count for name, count in whole["usage"].items() if count is not None}
     assert (result[-1]["choices"], result[-1]["usage"]) == ([], usage)
-    assert len({one["id"] for one in result}) == 1
+    assert len({chunk["id"] for chunk in result}) == 1
 
 
 @pytest.mark.parametrize(("streams", "begun"), [(False, False), (True, False), (True, True)])
@@ -343,9 +343,9 @@ async def test_35_a_disconnect_frees_the_groups_of_all_prompts(tmp_path: Path) -
             return "late"
 
         f.world.swarm.answer = waits
-        async with wire(f.url) as one:
-            await one.ask("POST", COMPLETIONS, {**MANY, "stream": True})
-            await one.head()
+        async with wire(f.url) as line:
+            await line.ask("POST", COMPLETIONS, {**MANY, "stream": True})
+            await line.head()
             await f.world.swarm.until(lambda: len(f.world.swarm.chats) >= 6)
         await asyncio.wait_for(settle(f), 20.0)
         held.set()

@@ -119,20 +119,20 @@ async def test_24_an_empty_stop_text_is_refused(
 
 
 async def test_54_55_56_content_types_paths_and_methods(tmp_path: Path) -> None:
-    async with fronted(tmp_path) as f, wire(f.url) as one:
+    async with fronted(tmp_path) as f, wire(f.url) as line:
         for path in PATHS:
             for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
                 head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
-                await one.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
-                answer = await one.answer()
+                await line.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
+                answer = await line.answer()
                 assert answer.status == 400
                 assert "Only 'application/json' is allowed" in answer.json()["error"]["message"]
-            await one.ask("GET", path)
-            answer = await one.answer()
+            await line.ask("GET", path)
+            answer = await line.answer()
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
             assert answer.body == b'{"detail":"Method Not Allowed"}'
-            await one.ask("POST", f"{path}/nothing/here", BODIES[path])
-            answer = await one.answer()
+            await line.ask("POST", f"{path}/nothing/here", BODIES[path])
+            answer = await line.answer()
             assert (answer.status, answer.body) == (404, b'{"detail":"Not Found"}')
 
 
@@ -342,10 +342,10 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
         f.world.swarm.answer = always(completion(None, calls=[("get_weather", arguments)]))
         f.world.swarm.streaming, f.world.swarm.on_token = "tokens", on_token
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
-        async with wire(f.url) as one:
-            await one.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
-            await one.head()
-            parts, received = one.chunks(), b""
+        async with wire(f.url) as line:
+            await line.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
+            await line.head()
+            parts, received = line.chunks(), b""
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
             while half not in received:  # before the other half is sent
                 semaphore.release()
@@ -489,10 +489,10 @@ async def test_an_unexpected_error_is_a_500_in_json(
         raise LookupError("sk-ajet-of-somebody")
 
     caplog.set_level(logging.INFO)
-    async with fronted(tmp_path) as f, wire(f.url) as one:
+    async with fronted(tmp_path) as f, wire(f.url) as line:
         monkeypatch.setattr("proxy.http.middleware._strip_session", broken)
-        await one.ask("GET", "/sessions/x/v1/models")
-        answer = await one.answer()
+        await line.ask("GET", "/sessions/x/v1/models")
+        answer = await line.answer()
         assert answer.status == 500
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["error"] == {
@@ -513,7 +513,7 @@ async def test_an_unexpected_error_is_a_500_in_json(
     ["/sessions%2Fx%2Fv1%2Fmodels", "/sessions%2Fx/v1/models", "/sessions/", "/%2Fsessions/x"],
 )
 async def test_encoded_slashes_reach_no_other_route(tmp_path: Path, path: str) -> None:
-    async with fronted(tmp_path) as f, wire(f.url) as one:
-        await one.ask("GET", path)
-        answer = await one.answer()
+    async with fronted(tmp_path) as f, wire(f.url) as line:
+        await line.ask("GET", path)
+        answer = await line.answer()
         assert (answer.status, json.loads(answer.body)) == (404, {"detail": "Not Found"})

@@ -61,8 +61,8 @@ async def test_80_a_cut_answer_ends_with_its_last_text(tmp_path: Path) -> None:
         texts = []
         result: Any = {"model": "any", "prompt": "What is an LLM?", "max_tokens": 5}
         legacy = await client.completions.create(**result)
-        async for one in await client.completions.create(**result, stream=True):
-            texts.append(one.choices[0].text)
+        async for chunk in await client.completions.create(**result, stream=True):
+            texts.append(chunk.choices[0].text)
         assert texts[-1]
         assert "".join(texts) == legacy.choices[0].text
 

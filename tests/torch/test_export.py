@@ -156,7 +156,7 @@ def test_an_adapter_is_loaded_by_peft(
         config = peft.PeftConfig.from_pretrained(folder)
         assert (config.r, config.lora_alpha, config.peft_type) == (4, 8, peft.PeftType.LORA)
         assert config.base_model_name_or_path == str(base)
-    assert not [one for one in recwarn if "missing" in str(one.message)]
+    assert not [warning for warning in recwarn if "missing" in str(warning.message)]
     direct = transformers.AutoModelForCausalLM.from_pretrained(folders[1], dtype=torch.float32)
     np.testing.assert_allclose(logits(direct), wanted, atol=1e-4)
 

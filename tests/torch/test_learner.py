@@ -44,7 +44,7 @@ GROUPS, GROUP_SIZE = 3, 4
 
 def learner_of(model: Any, trained: list[Any], plan: MemoryPlan = PLAN) -> TorchLearner:
     """A learner whose reference is the present state of the model."""
-    flat = torch.cat([one.detach().reshape(-1) for one in trained])
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in trained])
     optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
     return TorchLearner(model, trained, optimizer, plan)
 
@@ -104,7 +104,7 @@ def tiny() -> tuple[Learner, TorchLearner, Any]:
     moved.flat += 0.01 * noise
     with torch.no_grad():
         torch_learner.optimizer.flat.copy_(
-            torch.cat([one.reshape(-1) for one in trained_of(as_llama(moved)).values()])
+            torch.cat([parameter.reshape(-1) for parameter in trained_of(as_llama(moved)).values()])
         )
     torch_learner.publish()
     return Learner(State(moved, Adam(moved.flat.size)), base), torch_learner, model
@@ -156,7 +156,7 @@ def test_batches_without_a_signal_move_no_weight(tiny: tuple[Learner, TorchLearn
     assert torch.equal(optimizer.flat, flat)
     assert torch.equal(optimizer.m, momentum)
     assert optimizer.t == steps
-    trained = torch.cat([one.detach().reshape(-1) for one in torch_learner.trained])
+    trained = torch.cat([parameter.detach().reshape(-1) for parameter in torch_learner.trained])
     assert torch.equal(trained, flat)
 
 

@@ -115,8 +115,8 @@ async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> Non
     assert (new.step, new.name != old.name) == (1, True)
     trained = await snapshots.sample(new.name, prompt, params)
     same(trained, await live(policy, params))
-    assert [one.tokens for one in trained] != [line.tokens for line in before]
-    assert {one.step for one in trained} == {1}
+    assert [answer.tokens for answer in trained] != [line.tokens for line in before]
+    assert {answer.step for answer in trained} == {1}
     await policy.reset()
     assert await snapshots.take() == old
     same(await live(policy, params), before)
@@ -358,7 +358,7 @@ async def test_a_failure_leaves_the_weights_of_the_policy(
         with pytest.raises(RuntimeError, match="no kernel"):
             await snapshots.sample(old.name, prompt, seeded(3))
     same(await live(policy, seeded(3)), expected)
-    assert {one.step for one in await snapshots.sample(old.name, prompt, seeded(3))} == {0}
+    assert {answer.step for answer in await snapshots.sample(old.name, prompt, seeded(3))} == {0}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ async def test_as_many_answers_at_a_time_as_have_memory(
     snapshots, prompt = snapshots_of(policy), prompt_of(policy)
     params = seeded(6, max_tokens=40)
     expected = await live(policy, params)
-    assert min(len(one.tokens) for one in expected[:2]) == 40
+    assert min(len(answer.tokens) for answer in expected[:2]) == 40
     name = (await snapshots.take()).name
     copies = policy._copies
     assert isinstance(copies, TorchCopies)
@@ -390,7 +390,7 @@ async def test_as_many_answers_at_a_time_as_have_memory(
     monkeypatch.setattr(GrowingBatch, "decode", noted)
     same(await snapshots.sample(name, prompt, params), expected)
     assert all(rows == 1 or rows * width <= room for rows, width in seen)
-    longer = sum(len(one.tokens) > 1 for one in expected)
+    longer = sum(len(answer.tokens) > 1 for answer in expected)
     assert seen[0][0] == (longer if together else 1)
     longest = max(width for _, width in seen)
     assert max(rows for rows, width in seen if width == longest) == last

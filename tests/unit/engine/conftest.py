@@ -12,7 +12,14 @@ from tests.support.engine.client import Driver, driving  # noqa: E402
 
 
 @pytest.fixture
-async def d() -> AsyncIterator[Driver]:
-    """An engine with a fake policy, and a client of it."""
+async def idle() -> AsyncIterator[Driver]:
+    """An engine with a fake policy and without a job, and a client of it."""
     async with driving() as driver:
         yield driver
+
+
+@pytest.fixture
+async def d(idle: Driver) -> Driver:
+    """The same with a job."""
+    await idle.start()
+    return idle

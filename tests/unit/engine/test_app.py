@@ -58,7 +58,7 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
         offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}
-        ours = {one for one in offered if " /ajetc/" in one or "tokenize" in one}
+        ours = {route for route in offered if " /ajetc/" in route or "tokenize" in route}
         assert ("post /tokenize" in ours, "post /detokenize" in ours) == (not faithful,) * 2
         assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
         assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours
@@ -69,32 +69,31 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
 
 
 @pytest.mark.parametrize("route", sorted(TRAINERS))
-async def test_the_trainers_side_is_not_offered(d: Driver, route: str) -> None:
-    answer = await d.post(route.removeprefix("post "), engine_status="ENGINE.ROLLING")
+async def test_the_trainers_side_is_not_offered(idle: Driver, route: str) -> None:
+    answer = await idle.post(route.removeprefix("post "), engine_status="ENGINE.ROLLING")
     assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_code_is_refused(d: Driver) -> None:
+async def test_code_is_refused(idle: Driver) -> None:
     headers = {"content-type": "application/zip"}
-    answer = await d.http.post("/sync_train_code", content=b"PK\x03\x04", headers=headers)
+    answer = await idle.http.post("/sync_train_code", content=b"PK\x03\x04", headers=headers)
     assert answer.status_code == 400
     assert "does not run code" in answer.json()["detail"]
 
 
-async def test_a_bad_job_is_refused_at_the_sync(d: Driver) -> None:
+async def test_a_bad_job_is_refused_at_the_sync(idle: Driver) -> None:
     text = "ajet: {data: {train_batch_size: -1}}"
-    answer = await d.post("/sync_train_config", yaml_as_string=text)
+    answer = await idle.post("/sync_train_config", yaml_as_string=text)
     assert answer.status_code == 200
     assert answer.json()["success"] is False
     assert answer.json()["error"].startswith("ajet.data.train_batch_size: ")
-    broken = (await d.post("/sync_train_config", yaml_as_string="a: [")).json()
+    broken = (await idle.post("/sync_train_config", yaml_as_string="a: [")).json()
     assert "not YAML" in broken["error"]
-    assert (await d.post("/sync_train_config", yaml_as_string=5)).status_code == 422
-    assert "No training config" in (await d.post("/start_engine")).json()["error"]
+    assert (await idle.post("/sync_train_config", yaml_as_string=5)).status_code == 422
+    assert "No training config" in (await idle.post("/start_engine")).json()["error"]
 
 
 async def test_a_job_is_checked_while_the_engine_runs_and_not_stored(d: Driver) -> None:
-    await d.start()
     text = "ajet: {trainer_common: {algorithm: {adv_estimator: gae}}}"
     refused = (await d.post("/ajetc/check_job", yaml_as_string=text)).json()
     assert refused["success"] is False
@@ -120,7 +119,6 @@ async def test_info() -> None:
 
 
 async def test_verbose_logs_have_times_and_tags(d: Driver) -> None:
-    await d.start()
     entries = (await d.get("/get_verbose_logs"))["entries"]
     assert [entry["message"] for entry in entries][-2:] == [
         "ENGINE.OFFLINE -> ENGINE.BOOTING",

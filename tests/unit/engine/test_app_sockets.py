@@ -47,7 +47,6 @@ FORMS: dict[str, dict[str, Any]] = {
 async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(
     d: Driver, path: str
 ) -> None:
-    await d.start()
     episode = await d.claim()
     policy = d.engine.policy_holder.policy
     assert policy is not None
@@ -82,7 +81,6 @@ async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(
 
 
 async def test_a_client_that_hangs_up_frees_a_whole_answer_too(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     d.bench.sample_gate = asyncio.Event()
     async with connected(d) as (_, writer):

@@ -105,7 +105,9 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             pool = http.get("/get_current_batch_rollout_pool_information").json()
-            if [one["llm_call_count"] for one in pool["running_episode_details"].values()] == ["1"]:
+            if [
+                details["llm_call_count"] for details in pool["running_episode_details"].values()
+            ] == ["1"]:
                 break
             time.sleep(0.01)
         process.send_signal(number)

@@ -66,7 +66,6 @@ def test_bad_keys(header: str | None, text: str) -> None:
 
 @pytest.mark.slow
 async def test_an_answer(d: Driver) -> None:
-    await d.start()
     answer = (await d.chat(await d.claim())).json()
     assert len(answer["id"]) == 32
     int(answer["id"], 16)
@@ -88,7 +87,6 @@ async def test_an_answer(d: Driver) -> None:
 
 @pytest.mark.slow
 async def test_a_stream_sends_the_text_as_it_is_sampled(d: Driver) -> None:
-    await d.start()
     answer = await d.chat(await d.claim(), stream=True, model="asked-for")
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "content-length" not in answer.headers
@@ -111,7 +109,6 @@ async def test_a_stream_sends_the_text_as_it_is_sampled(d: Driver) -> None:
 
 
 async def test_tool_calls(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     policy = d.engine.policy_holder.policy
     assert policy is not None
@@ -141,13 +138,13 @@ async def test_tool_calls(d: Driver) -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("train", (0.7, None, 1.0)), ("eval", (0, 1, 0.1))])
-async def test_a_train_call_samples_as_the_job_says(d: Driver, kind: str, expected: Any) -> None:
-    await d.start(rollout={"num_repeat": 2, "temperature": 0.7})
-    episode = await d.claim(kind=kind)
-    await d.chat(episode, temperature=0, seed=1, top_p=0.1, n=4, stop=["x", ""], max_tokens=5)
-    await d.chat(episode, max_completion_tokens=7, max_tokens=9, stop="end")
-    await d.chat(episode, max_tokens=5000)
-    first, second, third = d.bench.params
+async def test_a_train_call_samples_as_the_job_says(idle: Driver, kind: str, expected: Any) -> None:
+    await idle.start(rollout={"num_repeat": 2, "temperature": 0.7})
+    episode = await idle.claim(kind=kind)
+    await idle.chat(episode, temperature=0, seed=1, top_p=0.1, n=4, stop=["x", ""], max_tokens=5)
+    await idle.chat(episode, max_completion_tokens=7, max_tokens=9, stop="end")
+    await idle.chat(episode, max_tokens=5000)
+    first, second, third = idle.bench.params
     assert (first.temperature, first.seed, first.top_p) == expected
     assert (first.stop, second.stop) == (("x",), ("end",))
     assert (first.max_tokens, second.max_tokens, third.max_tokens) == (5, 7, 96)
@@ -155,30 +152,30 @@ async def test_a_train_call_samples_as_the_job_says(d: Driver, kind: str, expect
 
 
 @pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 96), (4000, 128), (128, 128)])
-async def test_the_job_bounds_answers(d: Driver, turn: int, limit: int) -> None:
-    await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
-    await d.chat(await d.claim())
-    assert d.bench.params[0].max_tokens == limit
-    assert (await d.get("/ajetc/info"))["max_tokens"] == limit
+async def test_the_job_bounds_answers(idle: Driver, turn: int, limit: int) -> None:
+    await idle.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+    await idle.chat(await idle.claim())
+    assert idle.bench.params[0].max_tokens == limit
+    assert (await idle.get("/ajetc/info"))["max_tokens"] == limit
 
 
 @pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 128), (250, 242)])
 async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
-    d: Driver, turn: int, limit: int
+    idle: Driver, turn: int, limit: int
 ) -> None:
-    d.engine.job_support = JobSupport(loads_models=True)
-    d.engine.strict_context = True
-    await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
-    episode = await d.claim()
+    idle.engine.job_support = JobSupport(loads_models=True)
+    idle.engine.strict_context = True
+    await idle.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+    episode = await idle.claim()
     user = {"role": "user", "content": "12345678"}
-    await d.chat(episode, messages=[user])
-    assert d.bench.params[0].max_tokens == limit
-    refused = await d.chat(episode, messages=[{"role": "user", "content": "a" * 300}])
+    await idle.chat(episode, messages=[user])
+    assert idle.bench.params[0].max_tokens == limit
+    refused = await idle.chat(episode, messages=[{"role": "user", "content": "a" * 300}])
     assert refused.status_code == 400
     assert "your prompt contains 306 input tokens" in refused.text
     if turn == 250:
-        assert (await d.chat(episode, messages=[user], max_tokens=242)).status_code == 200
-        refused = await d.chat(episode, messages=[user], max_tokens=243)
+        assert (await idle.chat(episode, messages=[user], max_tokens=242)).status_code == 200
+        refused = await idle.chat(episode, messages=[user], max_tokens=243)
         assert (refused.status_code, "you requested 243 output" in refused.text) == (400, True)
 
 
@@ -200,7 +197,6 @@ def test_without_a_length_an_answer_of_ones_own_model_has_half_the_window(
 
 
 async def test_content_lists_and_odd_text_reach_the_policy(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     body = (
         '{"messages": [{"role": "system", "content": null},'
@@ -242,7 +238,6 @@ async def test_content_lists_and_odd_text_reach_the_policy(d: Driver) -> None:
 async def test_bad_bodies_are_refused_with_json(
     d: Driver, body: str, status: int, named: str
 ) -> None:
-    await d.start()
     headers = {"Authorization": (await d.claim())["openai_api_key"]}
     answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
     assert answer.status_code == status
@@ -250,7 +245,6 @@ async def test_bad_bodies_are_refused_with_json(
 
 
 async def test_each_key_gives_access_to_its_own_episode(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     forged = dict(episode, openai_api_key=make_key(episode["episode_uuid"], ""))
     answer = await d.chat(forged)
@@ -273,21 +267,20 @@ async def test_each_key_gives_access_to_its_own_episode(d: Driver) -> None:
     assert "is not claimed" in free.json()["detail"]
 
 
-async def test_many_calls_of_one_episode_at_once(d: Driver) -> None:
-    await d.start(batch=1, repeat=1)
-    episode = await d.claim()
-    answers = await asyncio.gather(*(d.chat(episode, f"text {k}") for k in range(5)))
+async def test_many_calls_of_one_episode_at_once(idle: Driver) -> None:
+    await idle.start(batch=1, repeat=1)
+    episode = await idle.claim()
+    answers = await asyncio.gather(*(idle.chat(episode, f"text {k}") for k in range(5)))
     assert {answer.status_code for answer in answers} == {200}
-    status = (await d.post("/get_episode_buffer")).json()["buffer"][0]
+    status = (await idle.post("/get_episode_buffer")).json()["buffer"][0]
     assert status["llm_call_count"] == 5
-    await d.end(episode, "t")
-    await d.until("ROLLING", 2)
-    assert len(d.bench.trained[0]) == 5
+    await idle.end(episode, "t")
+    await idle.until("ROLLING", 2)
+    assert len(idle.bench.trained[0]) == 5
 
 
 @pytest.mark.parametrize("how", ["end", "abort", "sweep"])
 async def test_a_call_is_cancelled_when_its_episode_ends(d: Driver, how: str) -> None:
-    await d.start()
     episode = await d.claim(timeout=1)
     await d.chat(episode)
     d.bench.sample_gate = asyncio.Event()
@@ -317,7 +310,6 @@ async def test_a_call_is_cancelled_when_its_episode_ends(d: Driver, how: str) ->
 async def test_a_failing_policy_is_one_failed_call(
     d: Driver, error: Exception, status: int
 ) -> None:
-    await d.start()
     episode = await d.claim()
     d.bench.sample_error = error
     failed = await d.chat(episode)
@@ -329,13 +321,13 @@ async def test_a_failing_policy_is_one_failed_call(
 
 
 @pytest.mark.slow
-async def test_the_latest_call_can_be_replayed(d: Driver) -> None:
-    empty = await d.http.post("/replay_latest_llm_call")
+async def test_the_latest_call_can_be_replayed(idle: Driver) -> None:
+    empty = await idle.http.post("/replay_latest_llm_call")
     assert (empty.status_code, set(empty.json())) == (404, {"detail"})
-    await d.start()
-    answer = (await d.chat(await d.claim(), "the question", custom=1)).json()
-    await d.post("/stop_engine")
-    body = (await d.http.post("/replay_latest_llm_call")).json()
+    await idle.start()
+    answer = (await idle.chat(await idle.claim(), "the question", custom=1)).json()
+    await idle.post("/stop_engine")
+    body = (await idle.http.post("/replay_latest_llm_call")).json()
     assert body["output"] == answer
     assert body["input"]["messages"][0]["content"] == "the question"
     assert body["input"]["custom"] == 1

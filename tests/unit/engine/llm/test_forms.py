@@ -160,7 +160,6 @@ async def latest(d: Driver) -> Any:
 
 @pytest.mark.parametrize("header", ["Authorization", "x-api-key"])
 async def test_a_message(d: Driver, header: str) -> None:
-    await d.start()
     key = (await d.claim())["openai_api_key"]
     answer = await ask(d, "/v1/messages", ASK_MESSAGES, **{header: key})
     assert (answer["type"], answer["role"], answer["model"]) == ("message", "assistant", "asked")
@@ -173,7 +172,6 @@ async def test_a_message(d: Driver, header: str) -> None:
 
 
 async def test_a_message_as_events(d: Driver) -> None:
-    await d.start()
     events = await stream(d, "/v1/messages", ASK_MESSAGES)
     block = ("start", *["delta"] * 3, "stop")
     assert [name for name, _ in events] == [
@@ -190,7 +188,6 @@ async def test_a_message_as_events(d: Driver) -> None:
 @pytest.mark.parametrize("said", ["", "let me see"])
 @pytest.mark.parametrize(("arguments", "read_as"), [('{"a": 1}', {"a": 1}), ("{", {}), ("[1]", {})])
 async def test_a_tool_use(d: Driver, said: str, arguments: str, read_as: Any) -> None:
-    await d.start()
     draw_a_call(d, said, arguments)
     answer = await ask(d, "/v1/messages", ASK_MESSAGES)
     kinds = [block["type"] for block in answer["content"]]
@@ -224,7 +221,6 @@ def test_the_stop_text_is_named(form: str) -> None:
 
 
 async def test_a_response(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     body = {"model": "asked", "input": "hello", "instructions": "be brief"}
     answer = await ask(d, "/v1/responses", body, **bearer(episode))
@@ -243,7 +239,6 @@ async def test_a_response(d: Driver) -> None:
 
 
 async def test_a_response_that_was_cut(d: Driver) -> None:
-    await d.start()
     policy = d.engine.policy_holder.policy
     assert policy is not None
 
@@ -258,7 +253,6 @@ async def test_a_response_that_was_cut(d: Driver) -> None:
 
 @pytest.mark.slow
 async def test_a_response_as_events(d: Driver) -> None:
-    await d.start()
     events = await stream(d, "/v1/responses", {"input": "hello"})
     assert [name.removeprefix("response.") for name, _ in events] == [
         *("created", "in_progress", "output_item.added", "content_part.added"),
@@ -278,7 +272,6 @@ async def test_a_response_as_events(d: Driver) -> None:
 
 
 async def test_a_function_call_as_events(d: Driver) -> None:
-    await d.start()
     draw_a_call(d)
     events = await stream(d, "/v1/responses", {"input": "hello"})
     call = "function_call_arguments"

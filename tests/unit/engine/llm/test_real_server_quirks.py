@@ -25,7 +25,7 @@ def _stop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def d() -> AsyncIterator[Driver]:
+async def idle() -> AsyncIterator[Driver]:
     """As `driving`, but what the app raises ends the request, not the test."""
     bench, clock = Bench(), Clock()
     engine = Engine(bench.factory, clock=clock, faithful=True)
@@ -49,7 +49,6 @@ def crashed(answer: httpx.Response) -> bool:
 
 
 async def test_assertions_are_a_plain_500(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     await d.chat(episode)
     headers = {"Authorization": episode["openai_api_key"]}
@@ -65,7 +64,6 @@ async def test_assertions_are_a_plain_500(d: Driver) -> None:
 
 
 async def test_a_bad_key_is_a_200_that_says_401(d: Driver) -> None:
-    await d.start()
     episode = dict(await d.claim(), openai_api_key="x")
     answer = await d.chat(episode)
     assert answer.status_code == 200
@@ -76,33 +74,31 @@ async def test_a_bad_key_is_a_200_that_says_401(d: Driver) -> None:
 
 
 async def test_keys_can_be_forged(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     forged = dict(episode, openai_api_key=make_key(episode["episode_uuid"], "anywhere"))
     assert (await d.chat(forged)).status_code == 200
 
 
-async def test_a_failed_start_stays_at_booting(d: Driver) -> None:
-    broken = await d.post("/sync_train_config", yaml_as_string="a: [")
+async def test_a_failed_start_stays_at_booting(idle: Driver) -> None:
+    broken = await idle.post("/sync_train_config", yaml_as_string="a: [")
     assert broken.json() == {"success": True}, "nobody looks at it"
-    answer = (await d.post("/start_engine")).json()
+    answer = (await idle.post("/start_engine")).json()
     assert (answer["success"], "not YAML" in answer["error"]) == (False, True)
-    assert (await d.status())[0] == "BOOTING"
-    assert (await d.post("/start_engine")).status_code == 400
-    await d.post("/stop_engine")
-    await d.sync()
-    d.bench.open_error = AjetError("no GPU")
-    assert "no GPU" in (await d.post("/start_engine")).json()["error"]
-    assert (await d.status())[0] == "BOOTING"
-    await d.post("/stop_engine")
-    assert (await d.status())[0] == "OFFLINE"
-    d.bench.open_error = None
-    assert (await d.post("/start_engine")).json()["success"] is True
-    await until_stopped(d)
+    assert (await idle.status())[0] == "BOOTING"
+    assert (await idle.post("/start_engine")).status_code == 400
+    await idle.post("/stop_engine")
+    await idle.sync()
+    idle.bench.open_error = AjetError("no GPU")
+    assert "no GPU" in (await idle.post("/start_engine")).json()["error"]
+    assert (await idle.status())[0] == "BOOTING"
+    await idle.post("/stop_engine")
+    assert (await idle.status())[0] == "OFFLINE"
+    idle.bench.open_error = None
+    assert (await idle.post("/start_engine")).json()["success"] is True
+    await until_stopped(idle)
 
 
 async def test_abort_does_not_check_the_owner(d: Driver) -> None:
-    await d.start()
     episode = await d.claim("c1")
     body = {"client_uuid": "c2", "episode_uuid": episode["episode_uuid"]}
     assert (await d.post("/can_continue_episode", **body)).json() == {"can_continue": True}
@@ -111,14 +107,14 @@ async def test_abort_does_not_check_the_owner(d: Driver) -> None:
     assert (await d.end(await d.claim("c1"), "t", client="c2")).status_code == 404
 
 
-async def test_stop_blocks_the_event_loop(d: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_blocks_the_event_loop(idle: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     stood: list[float] = []
     monkeypatch.setattr(lifecycle, "STOP_BLOCKS_SECONDS", 1.5)
     monkeypatch.setattr(lifecycle, "block_event_loop", stood.append)
-    await d.post("/stop_engine")
+    await idle.post("/stop_engine")
     assert stood == [], "nothing runs"
-    await d.start()
-    await d.post("/stop_engine")
+    await idle.start()
+    await idle.post("/stop_engine")
     assert stood == [1.5]
     async with driving() as other:
         await other.start()
@@ -127,7 +123,6 @@ async def test_stop_blocks_the_event_loop(d: Driver, monkeypatch: pytest.MonkeyP
 
 
 async def test_counters_of_a_stopped_run_stay_in_the_next_one(d: Driver) -> None:
-    await d.start()
     await d.play("a")
     await until_stopped(d)
     assert (await d.pool())["completed_episodes"] == 1
@@ -135,7 +130,6 @@ async def test_counters_of_a_stopped_run_stay_in_the_next_one(d: Driver) -> None
 
 @pytest.mark.parametrize("kind", ["train", "eval"])
 async def test_what_a_call_asks_for_is_ignored(d: Driver, kind: str) -> None:
-    await d.start()
     episode = await d.claim(kind=kind)
     answer = await d.chat(episode, temperature=0, seed=1, max_tokens=2, stop="x", model="m")
     assert answer.json()["model"] == "unknown"
@@ -145,7 +139,6 @@ async def test_what_a_call_asks_for_is_ignored(d: Driver, kind: str) -> None:
 
 
 async def test_a_system_message_is_put_first(d: Driver) -> None:
-    await d.start()
     episode = await d.claim()
     await d.chat(episode)
     mine = {"role": "system", "content": "mine"}
@@ -159,7 +152,6 @@ async def test_a_system_message_is_put_first(d: Driver) -> None:
 
 
 async def test_an_overflow_is_an_answer(d: Driver) -> None:
-    await d.start()
     answer = (await d.chat(await d.claim(), "word " * 200)).json()
     (choice,) = answer["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == (OVERFLOW, "length")
@@ -167,7 +159,6 @@ async def test_an_overflow_is_an_answer(d: Driver) -> None:
 
 
 async def test_a_stream_is_three_chunks(d: Driver) -> None:
-    await d.start()
     answer = await d.chat(await d.claim(), stream=True, model="asked-for")
     events = answer.text.split("\n\n")
     assert len(events) == 5
@@ -185,7 +176,6 @@ async def test_a_stream_is_three_chunks(d: Driver) -> None:
 async def test_the_other_streams_have_one_delta(
     d: Driver, path: str, body: Any, delta: str, last: str
 ) -> None:
-    await d.start()
     headers = {"Authorization": (await d.claim())["openai_api_key"]}
     body = {**body, "stream": True}
     answer = await d.http.post(f"/v1/{path}", headers=headers, json=body)
@@ -197,7 +187,6 @@ async def test_the_other_streams_have_one_delta(
 async def test_an_outcome_that_cannot_be_trained_is_dropped_in_silence(
     d: Driver, reward: Any
 ) -> None:
-    await d.start()
     episode = await d.claim()
     await d.chat(episode)
     assert (await d.end(episode, "t", reward)).json()["success"] is True
@@ -225,7 +214,6 @@ async def test_calls_of_one_episode_are_serial(faithful: bool, at_once: int) -> 
 
 
 async def test_anyone_can_post_a_status(d: Driver) -> None:
-    await d.start()
     odd = (await d.post("/update_engine_status", engine_status="ENGINE.TEA")).json()
     assert odd == {"success": False, "failure_reason": "Invalid engine status"}
     for known in ("ENGINE.BOOTING", "ENGINE.ROLLING", "ENGINE.WEIGHT_EXPORTING"):
@@ -252,29 +240,28 @@ async def test_anyone_can_post_a_status(d: Driver) -> None:
     await until_stopped(d)
 
 
-async def test_anyone_can_register_and_unregister(d: Driver) -> None:
-    assert not (await d.post("/register_episode", episode_uuid="mine")).json()["success"]
-    await d.start(batch=1, repeat=1)
-    assert (await d.post("/register_episode", episode_uuid="mine")).json()["success"]
-    assert not (await d.post("/register_episode", episode_uuid="mine")).json()["success"]
+async def test_anyone_can_register_and_unregister(idle: Driver) -> None:
+    assert not (await idle.post("/register_episode", episode_uuid="mine")).json()["success"]
+    await idle.start(batch=1, repeat=1)
+    assert (await idle.post("/register_episode", episode_uuid="mine")).json()["success"]
+    assert not (await idle.post("/register_episode", episode_uuid="mine")).json()["success"]
     body: dict[str, Any] = {"episode_uuid": "mine"}
-    assert not (await d.post("/is_episode_claimed", **body)).json()["success"]
-    await d.claim()
-    assert (await d.claim())["episode_uuid"] == "mine"
+    assert not (await idle.post("/is_episode_claimed", **body)).json()["success"]
+    await idle.claim()
+    assert (await idle.claim())["episode_uuid"] == "mine"
     body["unregister_if_not_claimed"] = True
-    assert (await d.post("/is_episode_claimed", **body)).json()["success"]
-    await d.abort(body)
-    assert not (await d.post("/is_episode_claimed", **body)).json()["success"]
-    assert d.engine.pool.find("mine") is None
-    await until_stopped(d)
+    assert (await idle.post("/is_episode_claimed", **body)).json()["success"]
+    await idle.abort(body)
+    assert not (await idle.post("/is_episode_claimed", **body)).json()["success"]
+    assert idle.engine.pool.find("mine") is None
+    await until_stopped(idle)
 
 
 async def test_the_other_trainer_routes_exist(d: Driver) -> None:
-    await d.start()
     await d.abort(await d.claim("shown"), "shown")
     url = "/update_current_batch_rollout_pool_information_and_fetch_instruction"
     body = (await d.post(url, completed_episodes=999)).json()
-    assert [one["client_uuid"] for one in body["active_clients"]] == ["shown"]
+    assert [client["client_uuid"] for client in body["active_clients"]] == ["shown"]
     assert (await d.pool())["completed_episodes"] == 0
     await d.post("/push_verbose_log", tag="x", message="hello there")
     assert "hello there" in await d.logged()

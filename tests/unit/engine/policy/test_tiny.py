@@ -54,28 +54,6 @@ def _batch(group: list[Completion]) -> list[TrainSample]:
     ]
 
 
-async def test_updates_are_saved_and_resumed(tmp_path: Path) -> None:
-    first = TinyPolicy.open(tmp_path)
-    stats = await first.train(_batch(await _group(first, "Tell me a joke.")), HYPER)
-    answers = await _group(first, "Tell me a joke.", 50)
-    await first.close()
-    assert (stats.step, first.step, answers[0].step) == (1, 1, 1)
-    second = TinyPolicy.open(tmp_path)
-    resumed = await _group(second, "Tell me a joke.", 50)
-    assert second.step == 1
-    assert [done.logprobs for done in resumed] == [done.logprobs for done in answers]
-    await second.reset()
-    assert second.step == 0
-    await second.close()
-    third = TinyPolicy.open(tmp_path)
-    assert third.step == 0
-    await third.train(_batch(await _group(third, "Hi")), HYPER)
-    await third.close()
-    fourth = TinyPolicy.open(tmp_path, reset=True)
-    assert fourth.step == 0
-    await fourth.close()
-
-
 async def test_reset_is_the_shipped_policy_again(policy: TinyPolicy) -> None:
     before = await _group(policy, "Hello")
     for _ in range(2):

@@ -22,7 +22,6 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_keys_and_bodies(d: Driver, path: str) -> None:
-    await d.start()
     episode = await d.claim()
     assert (await d.http.post(path, json=BODIES[path])).status_code == 401
     bad = await d.http.post(path, headers={"Authorization": "Bearer x"}, json=BODIES[path])
@@ -45,7 +44,6 @@ async def test_keys_and_bodies(d: Driver, path: str) -> None:
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_eval_call_is_sampled_as_it_asks(d: Driver, path: str) -> None:
-    await d.start()
     limit = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
     body = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
     for kind in ("eval", "train"):
@@ -59,7 +57,6 @@ async def test_an_eval_call_is_sampled_as_it_asks(d: Driver, path: str) -> None:
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_stream_that_cannot_begin_has_a_status(d: Driver, path: str) -> None:
-    await d.start()
     d.bench.sample_error = RuntimeError("worker died")
     headers = bearer(await d.claim())
     failed = await d.http.post(path, headers=headers, json={**BODIES[path], "stream": True})
@@ -68,7 +65,6 @@ async def test_a_stream_that_cannot_begin_has_a_status(d: Driver, path: str) -> 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_stream_that_breaks_has_no_end(d: Driver, path: str) -> None:
-    await d.start()
     episode = await d.claim()
     policy = d.engine.policy_holder.policy
     assert policy is not None
@@ -113,7 +109,6 @@ async def test_a_silent_stream_is_kept_alive(path: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_episode_that_goes_ends_its_stream(d: Driver, path: str) -> None:
-    await d.start()
     episode = await d.claim()
     policy = d.engine.policy_holder.policy
     assert policy is not None

@@ -82,8 +82,8 @@ async def test_input_that_cannot_be_counted_is_an_error(driver: Driver) -> None:
         assert (await driver.post(path, **body)).status_code == status, (path, body)
 
 
-async def test_without_a_policy_nothing_is_counted(d: Driver) -> None:
-    answer = await d.post("/tokenize", prompt="a")
+async def test_without_a_policy_nothing_is_counted(idle: Driver) -> None:
+    answer = await idle.post("/tokenize", prompt="a")
     assert (answer.status_code, "OFFLINE" in answer.json()["detail"]) == (404, True)
 
 

@@ -206,14 +206,14 @@ def test_keys_of_the_gpu_side_never_refuse(changes: dict[str, Any]) -> None:
     assert job.max_env_worker <= 4096
 
 
-async def test_a_complete_tree_is_accepted_over_http_and_logged(d: Driver) -> None:
+async def test_a_complete_tree_is_accepted_over_http_and_logged(idle: Driver) -> None:
     text = tree(rollout__max_response_length_in_one_turn=900)
-    assert (await d.post("/sync_train_config", yaml_as_string=text)).json() == {"success": True}
-    assert (await d.post("/start_engine")).json()["success"] is True
-    logged = await d.logged()
+    assert (await idle.post("/sync_train_config", yaml_as_string=text)).json() == {"success": True}
+    assert (await idle.post("/start_engine")).json()["success"] is True
+    logged = await idle.logged()
     assert logged.count("AgentJet's own defaults") == 1
     assert "'Qwen/Qwen2.5-7B-Instruct' is not loaded here, fake is trained" in logged
     assert "answers have at most 128 tokens, not 900: fake reads 256 tokens" in logged
-    pool = await d.pool()
+    pool = await idle.pool()
     assert (pool["completed_task_target"], pool["task_expected_num_repeat"]) == (32, 4)
-    assert len(d.engine.pool) == 128
+    assert len(idle.engine.pool) == 128

@@ -190,46 +190,46 @@ async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drifts", [False, True])
-async def test_a_conversation_is_one_sample(d: Driver, drifts: bool) -> None:
-    d.bench.turns, d.bench.drifts = True, drifts
-    await d.roll(batch=1, repeat=2)
-    episode = await d.claim()
-    await converse(d, episode, "a", "b", "c")
-    await d.end(episode, "t", 0.75)
-    await d.play("t", 0.25)
-    await d.until("ROLLING", 2)
-    merged, single = d.bench.trained[0]
+async def test_a_conversation_is_one_sample(idle: Driver, drifts: bool) -> None:
+    idle.bench.turns, idle.bench.drifts = True, drifts
+    await idle.roll(batch=1, repeat=2)
+    episode = await idle.claim()
+    await converse(idle, episode, "a", "b", "c")
+    await idle.end(episode, "t", 0.75)
+    await idle.play("t", 0.25)
+    await idle.until("ROLLING", 2)
+    merged, single = idle.bench.trained[0]
     assert (merged.reward, merged.episode) == (0.75, episode["episode_uuid"])
     assert merged.mask is not None
     assert single.mask is None
     assert [token for token in merged.tokens if token == END] == [END] * 3
-    (update,) = await d.get("/ajetc/updates")
+    (update,) = await idle.get("/ajetc/updates")
     assert (update["calls"], update["timelines"]) == (4, 2)
     assert update["drift_repaired"] == (3 if drifts else 0)
-    assert ("came back as other tokens" in await d.logged()) is drifts
+    assert ("came back as other tokens" in await idle.logged()) is drifts
 
 
-async def test_blanks_a_client_changed_are_repaired_and_counted(d: Driver) -> None:
-    d.bench.turns = True
-    await d.roll(batch=1, repeat=1)
-    episode = await d.claim()
-    await converse(d, episode, "a", "b", strip=True)
-    await d.end(episode, "t")
-    await d.until("ROLLING", 2)
-    assert len(d.bench.trained[0]) == 1
-    (update,) = await d.get("/ajetc/updates")
+async def test_blanks_a_client_changed_are_repaired_and_counted(idle: Driver) -> None:
+    idle.bench.turns = True
+    await idle.roll(batch=1, repeat=1)
+    episode = await idle.claim()
+    await converse(idle, episode, "a", "b", strip=True)
+    await idle.end(episode, "t")
+    await idle.until("ROLLING", 2)
+    assert len(idle.bench.trained[0]) == 1
+    (update,) = await idle.get("/ajetc/updates")
     assert (update["drift_repaired"], update["drift_left"]) == (1, 0)
 
 
-async def test_two_agents_in_one_episode_are_two_samples_of_one_reward(d: Driver) -> None:
-    d.bench.turns = True
-    await d.roll(batch=1, repeat=1)
-    episode = await d.claim()
-    await converse(d, episode, "you are the writer", "go on")
-    await converse(d, episode, "you are the critic", "and now")
-    await d.end(episode, "t", 0.5)
-    await d.until("ROLLING", 2)
-    first, second = d.bench.trained[0]
+async def test_two_agents_in_one_episode_are_two_samples_of_one_reward(idle: Driver) -> None:
+    idle.bench.turns = True
+    await idle.roll(batch=1, repeat=1)
+    episode = await idle.claim()
+    await converse(idle, episode, "you are the writer", "go on")
+    await converse(idle, episode, "you are the critic", "and now")
+    await idle.end(episode, "t", 0.5)
+    await idle.until("ROLLING", 2)
+    first, second = idle.bench.trained[0]
     assert (first.episode, first.reward) == (second.episode, second.reward)
     assert first.prompt_tokens != second.prompt_tokens
 
@@ -289,7 +289,10 @@ async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
                 for part in parts(calls)
                 for timeline in merge_calls(part)
             ]
-            for parts in (lambda calls: [calls], lambda calls: [[one] for one in calls])
+            for parts in (
+                lambda calls: [calls],
+                lambda calls: [[completion] for completion in calls],
+            )
         )
         assert len(merged) < len(alone)
         hyper = Hyperparameters(epochs=1)

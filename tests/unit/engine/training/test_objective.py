@@ -116,7 +116,7 @@ def test_groups_that_teach_almost_nothing_are_counted_by_the_form_of_the_advanta
     ]
     damped = advantages(samples, replace(FIELD, advantage="damped", damping=0.2))
     standard = advantages(samples, replace(FIELD, advantage="standard"))
-    assert [(one.dead, one.faint) for one in (damped, standard)] == [(1, 2), (1, 1)]
+    assert [(form.dead, form.faint) for form in (damped, standard)] == [(1, 2), (1, 1)]
 
 
 def _small_batch() -> tuple[Learner, list[TrainSample]]:

@@ -277,7 +277,7 @@ def test_a_usual_layout_is_read(
 def test_sharegpt_is_a_conversation_whose_last_answer_is_the_reference() -> None:
     said = [("system", "s"), ("human", "a"), ("gpt", "b"), ("human", "c"), ("gpt", "d")]
     result = row(conversations=[{"from": who, "value": text, "weight": None} for who, text in said])
-    assert [(one["role"], one["content"]) for one in result.messages] == [
+    assert [(message["role"], message["content"]) for message in result.messages] == [
         ("system", "s"),
         ("user", "a"),
         ("assistant", "b"),

@@ -239,7 +239,7 @@ def seal(control: FakeControl, row_id: str, reward: float) -> None:
     opened = {"request_id": "r", "task_id": "t", "n": 2, "query": "q", "body": {}, "server": "s"}
     for event in (
         GroupOpened(group_id=group, row_id=row_id, **opened),
-        *(CandidatesAnswered(group_id=group, candidates=(one,)) for one in answered),
+        *(CandidatesAnswered(group_id=group, candidates=(candidate,)) for candidate in answered),
         GroupScored(group_id=group, scores=scores, best=0, version="v", seconds=0.0),
         AnswerReturned(group_id=group, index=0, why="winner", waited=0.1),
         GroupSealed(group_id=group, rewards=sent, best=0, source="auto"),

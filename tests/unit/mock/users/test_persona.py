@@ -333,7 +333,7 @@ def test_the_prompt_exchanges_the_roles() -> None:
         {"role": "tool", "content": "data"},
     ]
     result = prompt(_parse(**ROW), messages, STOP, 5)
-    assert [one["role"] for one in result] == ["user", "assistant", "user"]
+    assert [message["role"] for message in result] == ["user", "assistant", "user"]
     assert result[0]["content"].endswith("Hello, I am\n\na bot")
     assert "data" not in repr(result)
 
