@@ -5,7 +5,6 @@ to a chat completion and writes a `PublicAnswer` in its own format.
 """
 
 import hashlib
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +14,6 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
 
 _encode = msgspec.json.Encoder().encode
-
-MOST_PIECES = 8
-"""Deltas per text, at most, when a complete answer is sent as a stream."""
-MIN_PIECE_CHARS = 16
-"""Characters per delta, at least."""
-_COMBINING_VOWELS = "\u0e33\u0eb3"
-"""Thai and Lao vowels: letters by Unicode category, but displayed as part of the letter before."""
 
 
 class DialectRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -184,23 +176,21 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     )
 
 
-def deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
-
-    The first delta of a tool call has its index, id, type and name, the next ones its arguments.
-    """
-    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
-        for piece in pieces(text or ""):
-            yield {kind: piece}
-    yield from call_deltas(answer)
+def text_deltas(answer: PublicAnswer) -> list[dict[str, str]]:
+    """Return the deltas of a chat stream with the texts of an answer: reasoning, then content."""
+    texts = {"reasoning": answer.reasoning, "content": answer.content}
+    return [{kind: text} for kind, text in texts.items() if text]
 
 
 def call_deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split the tool calls of an answer into the deltas of a chat stream."""
+    """Yield the deltas of a chat stream with the tool calls of an answer.
+
+    The first delta of a tool call has its index, id, type and name, the next one its arguments.
+    """
     for index, call in enumerate(answer.tool_calls):
         yield call_start_delta(index, call["id"], call["function"]["name"])
-        for piece in pieces(call["function"]["arguments"]):
-            yield call_arguments_delta(index, piece)
+        if arguments := call["function"]["arguments"]:
+            yield call_arguments_delta(index, arguments)
 
 
 def call_start_delta(index: int, call_id: str, function_name: str) -> dict[str, Any]:
@@ -213,35 +203,6 @@ def call_arguments_delta(index: int, arguments: str) -> dict[str, Any]:
     """Return a delta with a part of a call's arguments."""
     call = {"index": index, "function": {"arguments": arguments}}
     return {"content": None, "tool_calls": [call]}
-
-
-# --- text ---------------------------------------------------------------------------------------
-
-
-def pieces(text: str) -> Iterator[str]:
-    """Split `text` into at most `MOST_PIECES` parts; keep displayed characters whole."""
-    size = max(MIN_PIECE_CHARS, -(-len(text) // MOST_PIECES))
-    start = 0
-    while start < len(text):
-        end = start + size
-        while end < len(text) and same_character(text[end - 1], text[end]):
-            end += 1
-        yield text[start:end]
-        start = end
-
-
-def same_character(left: str, right: str) -> bool:
-    """Return whether two adjacent code points form one displayed character.
-
-    This covers combining marks, joiners, skin tones, flags, and a line end of two characters.
-    """
-    if right < "\u0300":
-        return left == "\r" and right == "\n"
-    if left == "\u200d" or right == "\u200d" or "\U0001f3fb" <= right <= "\U0001f3ff":
-        return True
-    if "\U0001f1e6" <= right <= "\U0001f1ff" and "\U0001f1e6" <= left <= "\U0001f1ff":
-        return True
-    return right in _COMBINING_VOWELS or unicodedata.category(right) in ("Mn", "Me", "Mc", "Cf")
 
 
 def valid_text(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import closest, content_text, one_line
+from ajet_swarm.common.text import content_text, one_line
 from core.events import (
     AnsweredCandidate,
     AnyEvent,
@@ -23,13 +23,13 @@ from core.events import (
     RatingUndone,
 )
 from core.journal.reader import JournalReader
+from core.state.common import record_of
 from proxy.rewards.rescore.results import Case
 from proxy.rewards.source import Answer, GroupContext
 
 LINE_CAP = 8 << 20
 """Maximum size of a line of a file in bytes."""
 _FIELD = re.compile(r"\$\.(\w+)|field `(\w+)`")
-_REQUIRED = {"query": "a text", "answers": "a list of at least one answer"}
 _KNOWN = (
     "A line has query, answers, reference, messages, metadata, tools, rewards, id; "
     "query and answers are required"
@@ -75,21 +75,14 @@ def _case(events: Sequence[AnyEvent], *, include_untrained: bool = False) -> Cas
     if opened.unkept:
         fields = " and ".join(opened.unkept)
         note = f"too large for the journal and left out: {fields} of its row"
-    messages = opened.body.get("messages")
-    tools = opened.body.get("tools")
+    messages, tools = opened.body.get("messages"), opened.body.get("tools")
+    ids = {"task_id": opened.task_id, "dataset_task_id": opened.dataset_task_id}
     return Case(
-        context=GroupContext(
-            group_id=opened.group_id,
-            request_id=opened.request_id,
-            task_id=opened.task_id,
-            query=opened.query,
+        context=record_of(
+            GroupContext,
+            opened,
             messages=messages if isinstance(messages, list) else [],
-            metadata={
-                **(opened.metadata or {}),
-                "task_id": opened.task_id,
-                "dataset_task_id": opened.dataset_task_id,
-            },
-            reference=opened.reference,
+            metadata={**(opened.metadata or {}), **ids},
             answers=answers,
             tools=tools if isinstance(tools, list) else (),
         ),
@@ -114,19 +107,10 @@ def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
         elif isinstance(event, CandidatesAnswered):
             for answered in event.candidates:
                 uuid = uuids.get(answered.index, "")
-                answers[answered.index] = _answer_of(answered, uuid)
+                completion = _completion(answered.message, answered.finish_reason, answered)
+                answer = record_of(Answer, answered, episode_uuid=uuid, completion=completion)
+                answers[answered.index] = answer
     return tuple(answers[index] for index in sorted(answers))
-
-
-def _answer_of(answered: AnsweredCandidate, uuid: str) -> Answer:
-    return Answer(
-        index=answered.index,
-        message=answered.message,
-        finish_reason=answered.finish_reason,
-        episode_uuid=uuid,
-        seconds=answered.seconds,
-        completion=_completion(answered.message, answered.finish_reason, answered),
-    )
 
 
 def _completion(
@@ -136,12 +120,8 @@ def _completion(
     choice = {"index": 0, "message": dict(message), "finish_reason": finish_reason}
     completion: dict[str, Any] = {"object": "chat.completion", "choices": [choice]}
     if answered is not None and answered.completion_tokens:
-        tokens = (answered.prompt_tokens, answered.completion_tokens)
-        completion["usage"] = {
-            "prompt_tokens": tokens[0],
-            "completion_tokens": tokens[1],
-            "total_tokens": sum(tokens),
-        }
+        counts = {name: getattr(answered, name) for name in ("prompt_tokens", "completion_tokens")}
+        completion["usage"] = counts | {"total_tokens": sum(counts.values())}
     return completion
 
 
@@ -224,20 +204,14 @@ def _read(file: Path, number: int, line: bytes) -> Case:
         raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _bad(file, number, "", f"this is not JSON: {error}") from error
-    names = list(raw) if isinstance(raw, dict) else []
-    if "query" not in names and isinstance(raw, dict):
+    if isinstance(raw, dict) and "query" not in raw:
         raw |= _last_user(raw.get("messages"))
     try:
         row = msgspec.convert(raw, _Row)
     except msgspec.ValidationError as error:
         field = _FIELD.search(str(error))
         name = (field[1] or field[2]) if field else ""
-        near = closest(name, [other for other in names if name not in names], cutoff=0.5)
-        hint = f"Is it `{one_line(near[0], 30)}`?" if near else ""
-        what = str(error)
-        if (kind := _REQUIRED.get(name)) and "[" not in what:
-            what = f"`{name}` is not {kind}" if name in names else f"`{name}` is missing: {kind}"
-        raise _bad(file, number, name, what, hint) from error
+        raise _bad(file, number, name, str(error)) from error
     if row.rewards is not None and len(row.rewards) != len(row.answers):
         what = f"{len(row.rewards)} rewards for {len(row.answers)} answers"
         raise _bad(file, number, "rewards", what)
@@ -278,6 +252,6 @@ def _answer(episode_uuid: str, index: int, answer: str | dict[str, Any]) -> Answ
     return Answer(index, message, finish, episode_uuid, 0.0, _completion(message, finish))
 
 
-def _bad(file: Path, number: int, field: str, what: str, todo: str = "") -> UsageError:
+def _bad(file: Path, number: int, field: str, what: str) -> UsageError:
     where = f"{file}:{number}: {field}" if field else f"{file}:{number}"
-    return UsageError(one_line(what, 300), where, f"{todo} {_KNOWN}" if todo else _KNOWN)
+    return UsageError(one_line(what, 300), where, _KNOWN)

@@ -316,8 +316,8 @@ def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
     [
         ("not json", "not JSON"),
         ("[1]", "Expected `object`"),
-        ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
-        ({"query": "q", "answer": "a"}, "Is it `answer`?"),
+        ({"querry": "q", "answers": ["a"]}, "missing required field `query`"),
+        ({"query": "q", "answer": "a"}, "missing required field `answers`"),
         ({"query": "q", "answers": []}, "answers"),
         ({"query": "q", "answers": [3]}, "Expected `str | object`"),
         ({"query": "q", "answers": ["a"], "rewards": [1, 2]}, "2 rewards for 1 answers"),
