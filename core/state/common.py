@@ -26,7 +26,7 @@ NOTHING: Dirty = frozenset()
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
-def record_of(kind: type[_Record], source: msgspec.Struct, **others: Any) -> _Record:
+def record_of(kind: type[_Record], source: msgspec.Struct, /, **others: Any) -> _Record:
     """Make a record from the fields of an event or another record that have the same names.
 
     Args:

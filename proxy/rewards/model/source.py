@@ -1,14 +1,16 @@
 """Rewards from a model of gates and weighted parts, loaded again whenever its file is saved."""
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from ajet_swarm.common.tasks import Tasks, keep_running, run_all
 from core.events import RewardPart
+from core.state.common import record_of
 from proxy.rewards.files import Stamp, settled, stamp
 from proxy.rewards.model.assembly import Assembly, LivePart, fault_of
 from proxy.rewards.model.file import ModelFault, default_model, load
@@ -114,13 +116,11 @@ class ComposedSource(Reporting):
         """Return the parts of the model that scores, disabled ones included."""
         model = self.model
         return tuple(
-            RewardPart(
-                name=spec.name,
-                kind=spec.kind,
+            record_of(
+                RewardPart,
+                spec,
                 weight=spec.weight if spec.share is None else spec.share,
                 share=spec.share is not None,
-                gate=spec.gate,
-                enabled=spec.enabled,
             )
             for spec in (model.parts if model else ())
         )
@@ -188,10 +188,8 @@ class ComposedSource(Reporting):
                     return await self.score(ctx)  # it waited for a model that never scored
                 if assembly.looks_back and not isinstance(scores, Abstention):
                     self._remember(group, scores, assembly.model.recent)
-        seconds = self._clock() - started
-        if isinstance(scores, Abstention):
-            return ScoreSheet((), scores, version, seconds)
-        return ScoreSheet(scores, None, version, seconds)
+        given, abstention = ((), scores) if isinstance(scores, Abstention) else (scores, None)
+        return ScoreSheet(given, abstention, version, self._clock() - started)
 
     def _remember(self, group: PartInput, scores: Sequence[Score], limit: int) -> None:
         """Keep the trigrams of a group's winner, and those of the newest groups."""
@@ -227,7 +225,7 @@ class ComposedSource(Reporting):
                 await self._start([live for live in assembly.live_parts if live not in running])
             except Exception as error:  # noqa: BLE001 - the previous rewards stay in use
                 fault = fault_of("model", error)
-                self._fault = dataclasses.replace(fault, file=fault.file or str(self.file or ""))
+                self._fault = replace(fault, file=fault.file or str(self.file or ""))
                 self._update_health()
                 return
             self._fault = None
@@ -329,7 +327,7 @@ def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: st
         return fault
     line = spec.lines.get(field, spec.line)
     cause = f"parts.{name}.{field}: {fault.cause}"
-    return dataclasses.replace(fault, cause=cause, file=str(newest.model.file), line=line)
+    return replace(fault, cause=cause, file=str(newest.model.file), line=line)
 
 
 def _live(assembly: Assembly | None) -> list[LivePart]:
