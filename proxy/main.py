@@ -63,7 +63,7 @@ from proxy.endpoint import create_app
 from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.server import HttpServer
-from proxy.rewards.model.commands import kind_of, parts_of
+from proxy.rewards.model.source import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source

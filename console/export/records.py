@@ -50,7 +50,7 @@ class ExportedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """As sealed, else computed from the rewards."""
     parts: tuple[Part, ...]
     weights: str
-    """Version of the weights, as text; see `core.state.weights.WeightVersion`."""
+    """Version of the weights, as text; see `core.state.server.WeightVersion`."""
 
 
 class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):

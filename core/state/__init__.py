@@ -24,8 +24,7 @@ from core.state.proxy import AttachedConsole, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import RewardFault, Rewards
 from core.state.runs import EngineRun, EngineRuns, RunPoint
-from core.state.server import Probe, Server, Span, StepStats
-from core.state.weights import TrainingRun, WeightVersion
+from core.state.server import Probe, Server, Span, StepStats, TrainingRun, WeightVersion
 
 
 class State(msgspec.Struct, kw_only=True):

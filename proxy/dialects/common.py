@@ -1,12 +1,15 @@
 """Shared parts of all request parsers: decode JSON, identify senders, the request. No I/O.
 
 Errors match those of a real vLLM, word for word where clients inspect the text.
+
+The interface of a dialect: parse its requests, write its responses. No I/O.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,10 +19,25 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.dialects.errors import ApiError, invalid
 from core.dialects.fields import required
+from core.dialects.writer import Writer
 from proxy.dialects.agent_notes import own_words
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import session_of
 from proxy.http.json_limits import check_fields, check_values
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One API format: its name, request parser, response writer and error format."""
+
+    name: str
+    read: Callable[[bytes, Mapping[str, str], str], ChatRequest]
+    """(raw body, headers with lower-case names, client's address) -> request; raises `ApiError`."""
+    writer: Callable[[ChatRequest, str, int], Writer]
+    """(request, model name in the response, Unix seconds) -> writer."""
+    refusal: Callable[[ApiError], bytes]
+    """Return the JSON body of an error response."""
+
 
 TRAIN_HEADER = "x-ajet-train"
 UNREADABLE = "There was an error parsing the body"

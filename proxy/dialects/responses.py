@@ -24,8 +24,7 @@ import msgspec
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.dialects.errors import invalid
 from core.dialects.fields import bad_value, required, typed, unsupported
-from core.dialects.responses.input import ConversationReader
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ConversationReader, ResponseStore
 from core.dialects.responses.tools import ToolTable, choose, read_tools
 from core.dialects.responses.writer import LOGPROBS, ResponseWriter, response_fields
 from core.dialects.validation import (
@@ -37,8 +36,7 @@ from core.dialects.validation import (
     check_ranges,
 )
 from proxy.dialects.agent_notes import query_of
-from proxy.dialects.base import Dialect
-from proxy.dialects.common import RequestReader, refusal_body
+from proxy.dialects.common import Dialect, RequestReader, refusal_body
 from proxy.dialects.request import ChatRequest
 
 _CONVERTED = frozenset(

@@ -17,10 +17,9 @@ from ajet_swarm.protocol.errors import SwarmError
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
 from core.events.progress import RIGHT_ANSWERS
 from core.state.common import record_of
-from core.verdict.betting import mean_interval
+from core.verdict.betting import mean_interval, share
 from core.verdict.conclusion import against_best, judge, judge_wins
 from core.verdict.samples import UNIT, Bounds, SampleError
-from core.verdict.shares import share
 from core.whole_file import replace_file
 from proxy.evaluation.probe_set import ProbeSet
 from proxy.evaluation.sampling import PromptTooLong, Sampler

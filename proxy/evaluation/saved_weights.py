@@ -22,7 +22,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.job.schema import DEFAULTS, EXPERIMENT, MODEL, PROJECT
 from ajet_swarm.job.tree import JobError, get, load_job
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import (

@@ -26,7 +26,7 @@ class FinalAnswer(msgspec.Struct, frozen=True):
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
     weights: str = ""
-    """Versions of the weights that produced the answers, see `core.state.weights`; empty where
+    """Versions of the weights that produced the answers, see `core.state.server`; empty where
     nothing is trained."""
 
     @property

@@ -29,7 +29,7 @@ from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.bus import Bus
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.dialects.errors import ApiError
 from core.events import (
     AnsweredCandidate,
@@ -99,7 +99,7 @@ class Candidate(msgspec.Struct):
     step: int | None = None
     """Global step of the weights that answered; before that `claimed_step`."""
     later_step: int | None = None
-    """See `core.state.weights.WeightVersion`."""
+    """See `core.state.server.WeightVersion`."""
     training_run: int = 0
     """Number of the training run of these weights; 0 if unknown."""
 

@@ -53,7 +53,7 @@ async def running_engine(name: str, url: str, settings: "EngineSettings") -> "En
     answers there."""
     if not url:
         return settings
-    from proxy.control.job_info import engine_of
+    from proxy.control.job_commands import engine_of
 
     try:
         async with reached(name, url) as client:

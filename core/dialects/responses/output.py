@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from core.dialects.logprobs import Entry, alternatives
+from core.dialects.request import Entry, alternatives
 from core.dialects.responses.tools import custom_input
 from core.dialects.writer import Block, BlockStream, event_bytes
 

@@ -13,9 +13,8 @@ from core.dialects.validation import (
 )
 from core.dialects.writer import Writer
 from core.openai.forms import text_part
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.writer import ChatWriter
-from proxy.dialects.common import RequestReader, choice_fields, refusal_body
+from proxy.dialects.common import Dialect, RequestReader, choice_fields, refusal_body
 from proxy.dialects.request import ChatRequest
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})

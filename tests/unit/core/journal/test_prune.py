@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 import core.journal.prune
-import core.journal.stats
 from core.bus import Bus
 from core.events import (
     DisagreementSettled,
@@ -37,9 +36,17 @@ from core.events import (
 )
 from core.journal.damage import find_damage, open_journal
 from core.journal.file import PAGE, base_of, mark
-from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
+from core.journal.prune import (
+    Pruner,
+    Retention,
+    Size,
+    Spans,
+    check_rows,
+    journal_stats,
+    no_pins,
+    plan_pruning,
+)
 from core.journal.read_only import JournalFile
-from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from tests.support.sample import group_events
 
@@ -258,7 +265,7 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
 async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
     states = {10: "ROLLING", 15: "OFFLINE", 20: "ROLLING"}
     for number in range(45):
         if number in states:

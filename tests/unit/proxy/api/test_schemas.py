@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
+from proxy.dialects.common import Dialect
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 from tests.support.proxy.front import BODIES, fronted

@@ -10,11 +10,11 @@ from ajet_swarm.api import stable_offline
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.job.schema import EXPERIMENT, MODEL
 from ajet_swarm.job.tree import dump_job, get, load_job, put
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import LookEnded, Rewound
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
-from proxy.control.rewind import rewind_plan
+from proxy.control.progress_commands import rewind_plan
 from proxy.evaluation.saved_weights import SAVE_FREQ
 from proxy.evaluation.service import Evaluation
 from tests.support.engine.model_folder import write_model, write_shards

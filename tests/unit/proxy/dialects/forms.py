@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, settings
 
 from core.dialects.request import PublicAnswer, call_deltas, public_answer, text_deltas
 from core.dialects.writer import Writer
-from proxy.dialects.base import Dialect
-from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
+from proxy.dialects.chat.writer import fingerprint
+from proxy.dialects.common import Dialect
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses import RESPONSES

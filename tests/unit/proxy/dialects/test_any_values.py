@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
-from core.dialects.tool_constraints import apply_tool_choice
+from core.dialects.writer import apply_tool_choice
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
-from proxy.dialects.base import Dialect
+from proxy.dialects.common import Dialect
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import session_of
 from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, JSON, QUICK, deltas

@@ -12,9 +12,9 @@ from core.dialects.errors import ApiError
 from core.dialects.validation import MOST_STOPS
 from proxy.admission.conversations import Conversations
 from proxy.dialects.agent_notes import MOST_ASIDES, own_words
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS, MOST_PROMPTS
 from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.common import Dialect
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values

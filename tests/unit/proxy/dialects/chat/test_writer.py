@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
-from proxy.dialects.chat.chunks import DONE, fingerprint
 from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.chat.writer import DONE, fingerprint
 from tests.unit.proxy.dialects.forms import (
     QUICK,
     TOOLS,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
 from core.dialects.request import PublicAnswer, public_answer
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ResponseStore
 from core.dialects.writer import Writer
 from proxy.dialects.responses import responses
 from proxy.http.errors import EngineOffline, ProxyStopping, overloaded
