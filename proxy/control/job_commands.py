@@ -41,7 +41,6 @@ from proxy.control.job_operation import (
     SEND,
     START,
     WAIT,
-    Engine,
     JobOperation,
     has_no_trainer,
 )
@@ -352,9 +351,8 @@ class JobCommands:
         operation.end("done", f"{server.name} was started with the job it has")
 
     def _begin(self, server: ServerHandle, title: str, *steps: str) -> JobOperation:
-        engine = Engine(server.name, server.client, server.watcher)
         publish, clock = self.context.bus.publish, self.context.clock
-        operation = JobOperation(engine, publish, clock, title, steps)
+        operation = JobOperation(server.client, server.watcher, publish, clock, title, steps)
         self._operations[server.name] = operation
         return operation
 
