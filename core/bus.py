@@ -14,8 +14,7 @@ import msgspec
 from ajet_swarm.runtime import SYSTEM
 from core.events import Event
 from core.journal.writer import Journal
-from core.reducer import apply
-from core.state import State
+from core.state import State, apply
 from core.state.common import Dirty
 
 log = logging.getLogger(__name__)

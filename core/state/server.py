@@ -1,6 +1,6 @@
-"""One swarm server: engine, pool, steps, clients, job, operation, probes, and their handlers.
+"""Training runs of a swarm server, and the version of the weights that produced an answer.
 
-Training runs of a swarm server, and the version of the weights that produced an answer.
+One swarm server: engine, pool, steps, clients, job, operation, probes, and their handlers.
 """
 
 import math
@@ -16,6 +16,9 @@ from core import events
 from core.scoring.agreement import top
 from core.state.common import NOTHING, TEXT_CAP, Dirty, Handler, Handlers, record_of
 from core.state.runs import note_engine, note_model, note_seen, note_update, note_weights
+
+if TYPE_CHECKING:
+    from core.state import Group, State
 
 UNKNOWN = "-"
 """Stands for an unknown part of a version."""
@@ -76,9 +79,6 @@ def _quoted(name: str) -> str:
     """Return a name without a slash, `-` if it is empty."""
     return quote(name, safe=_PLAIN) or UNKNOWN
 
-
-if TYPE_CHECKING:
-    from core.state import Group, State
 
 SPAN_CAP = 400
 STEP_CAP = 500
@@ -488,6 +488,23 @@ def count_group(stats: StepStats, group: "Group") -> None:
     if (score := hand_score(group)) is not None:
         stats.hand += 1
         stats.hand_mean += (score - stats.hand_mean) / stats.hand
+
+
+def count_late_score(server: Server, step: int, engine_run: int, score: float, sign: int) -> None:
+    """Count a late vote for the share of wins of its step, if the step is still recorded.
+
+    Args:
+        server: Server of the group.
+        step: Global step of the group.
+        engine_run: `Server.engine_run` when it was claimed.
+        score: As from `hand_score`.
+        sign: 1 counts it, -1 takes it back.
+    """
+    stats = next((known for known in reversed(server.steps) if known.step == step), None)
+    if stats is not None and stats.engine_run == engine_run:
+        total = stats.hand_mean * stats.hand + sign * score
+        stats.hand = max(0, stats.hand + sign)
+        stats.hand_mean = total / stats.hand if stats.hand else 0.0
 
 
 def _identified(state: "State", server: Server, event: events.TrainingRunIdentified) -> None:

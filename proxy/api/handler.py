@@ -26,9 +26,8 @@ from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import EchoRefused
-from proxy.dialects.common import Dialect, request_id
 from proxy.dialects.images import without_images
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect, request_id
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.connection_use import ConnectionUses
 from proxy.http.errors import EngineOffline, overloaded

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.api.outcomes import ChatAnswer
+from ajet_swarm.api.chat import ChatAnswer
 from core.dialects.errors import ApiError
 from proxy.http.errors import ProxyStopping
 

@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed
+from ajet_swarm.api.chat import ChatAnswer
 from ajet_swarm.common.text import content_text
-from ajet_swarm.episodes.fair_queue import Origin
 from ajet_swarm.episodes.holdings import Holding
-from ajet_swarm.episodes.queue import QueueEntry
+from ajet_swarm.episodes.queue import Origin, QueueEntry
 from ajet_swarm.protocol.errors import ChatError
+from ajet_swarm.protocol.schemas import Claimed
 from core.bus import Bus
 from core.commands.spec import NotNow
 from core.dialects.errors import ApiError

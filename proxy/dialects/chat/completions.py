@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from core.dialects.errors import ApiError, invalid
-from core.dialects.fields import bad_value
 from core.dialects.request import (
     Entry,
     PublicAnswer,
@@ -29,11 +28,16 @@ from core.dialects.request import (
     token_bytes,
     usage_of,
 )
-from core.dialects.validation import INTEGERS, check_common, check_logprobs, check_numbers
+from core.dialects.validation import (
+    INTEGERS,
+    bad_value,
+    check_common,
+    check_logprobs,
+    check_numbers,
+)
 from proxy.dialects.chat.request import NOT_UPSTREAM
 from proxy.dialects.chat.writer import ChunkWriter, whole_body
-from proxy.dialects.common import Dialect, RequestReader, choice_fields, refusal_body
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect, RequestReader, choice_fields, refusal_body
 
 LOWEST = -9999.0
 """Replaces a log probability of minus infinity, which JSON cannot represent."""

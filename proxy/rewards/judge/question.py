@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.outcomes import INVALID_REQUEST
+from ajet_swarm.api.chat import INVALID_REQUEST
 from ajet_swarm.runtime import Chance, Clock
 from core.events import Event, JudgeSpent
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape

@@ -11,9 +11,8 @@ from core.dialects.writer import Writer
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.chat.writer import fingerprint
-from proxy.dialects.common import Dialect
 from proxy.dialects.messages import MESSAGES
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect
 from proxy.dialects.responses import RESPONSES
 
 QUICK = settings(
