@@ -8,8 +8,8 @@ waits for the one or the other, so a slow disk delays rewards and nothing else.
 
 A request is stored without its messages: `messages` has each message once, under the hash of the
 message before it and its own content, and the request names its last one. `reader` puts them back
-together. `prune` counts, and deletes the oldest groups; `damage` copies a damaged file, `read_only`
-opens a journal for commands and replays. Everything can be read while the proxy writes:
+together. `prune` deletes the oldest groups, `damage` copies a damaged file, `read_only` opens a
+journal for commands and replays, `stats` counts. Everything can be read while the proxy writes:
 
     sqlite3 journal.db "select json from events where kind = 'group_sealed'" | jq .rewards
     sqlite3 journal.db "select sqlar_uncompress(zlib, size) from messages where id = 7" | jq .

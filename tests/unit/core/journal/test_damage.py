@@ -22,7 +22,8 @@ from core.journal.damage import (
     rows_in,
 )
 from core.journal.file import PAGE, JournalError, mark, mark_of
-from core.journal.prune import PruneError, Pruner, Retention, check_rows
+from core.journal.prune import PruneError, Pruner, Retention
+from core.journal.stats import check_rows
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from tests.support.sample import group_events
