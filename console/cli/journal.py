@@ -22,8 +22,8 @@ from console.cli.output import output
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
-from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.read_only import JournalFile
+from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 

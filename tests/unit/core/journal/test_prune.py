@@ -37,8 +37,8 @@ from core.events import (
 from core.journal.damage import find_damage, open_journal
 from core.journal.file import PAGE, base_of, mark
 from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
-from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.read_only import JournalFile
+from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from tests.support.sample import group_events
 
