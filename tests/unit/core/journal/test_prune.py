@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import core.journal.prune
+import core.journal.stats
 from core.bus import Bus
 from core.events import (
     DisagreementSettled,
@@ -257,7 +258,7 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
 async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
     states = {10: "ROLLING", 15: "OFFLINE", 20: "ROLLING"}
     for number in range(45):
         if number in states:
@@ -547,7 +548,7 @@ async def test_groups_of_the_inbox_stay_up_to_their_limit(
     for number in range(60):
         filled.add(number)
         await filled.settled()
-    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
     inbox = [f"g{number:04}" for number in range(4)]
     pruner = Pruner(filled.journal, Retention(days=70.5), rest=0.0, inbox=lambda: list(inbox))
     with filled.journal.reading() as db:
