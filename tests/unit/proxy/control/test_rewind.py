@@ -165,8 +165,8 @@ async def test_a_damaged_folder_and_an_adapter_are_named(tmp_path: Path) -> None
     async with trained(tmp_path) as made:
         await made.look(6, 0.9)
         model = write_model(made.folder(5) / "actor" / "huggingface")
-        (model / "config.json").write_text("{")
-        assert "is damaged: config.json is not JSON" in (await made.plan()).problem
+        (model / "config.json").unlink()
+        assert "is damaged: config.json is missing" in (await made.plan()).problem
         write_model(model)
         (model / "lora_adapter").mkdir()
         assert "holds a LoRA adapter apart from the weights" in (await made.plan()).problem
