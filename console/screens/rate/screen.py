@@ -68,21 +68,26 @@ class RateScreen(ConsoleScreen):
         "held",
         "judge",
         "unsure",
+        "inbox",
     )
     most_keys: ClassVar[int] = 20
 
-    def __init__(self) -> None:
+    def __init__(self, queue: RateQueue | None = None) -> None:
+        """`queue` has the groups to rate; by default those that wait for a vote."""
         super().__init__()
-        self.queue = RateQueue(self.session)
+        self.queue = queue or RateQueue(self.session)
         self.target = RatedGroup(self, self.queue)
         self.group_keys = RateGroupKeys(self.target, self.queue)
         self.voting = Voting(self.queue, self.group_keys)
         self.lease = LeaseKeeper(self, self.queue)
         self._painted_group: str | None = None
 
+    def tools(self) -> RaterTools:
+        """Return the area of the keys about the queue."""
+        return RaterTools(self.queue, self.group_keys, self.voting, self.lease)
+
     def compose_body(self) -> ComposeResult:
-        tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-        with self.group_keys, tools, AnswerKeys(self.queue, self.target), self.voting:
+        with self.group_keys, self.tools(), AnswerKeys(self.queue, self.target), self.voting:
             yield TextPane(id="rate-title")
             yield TextPane(id="rate-banner")
             yield TextPane(id="rate-clock")
