@@ -7,6 +7,8 @@ from textual.app import ComposeResult
 
 from console.screens.base import ConsoleScreen
 from console.screens.group.widgets import Candidates
+from console.screens.rate.inbox.keys import InboxKeys
+from console.screens.rate.inbox.model import InboxGroups
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
@@ -45,7 +47,7 @@ class RateScreen(ConsoleScreen):
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
         "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
         "reshuffled: that vote is compared with the first and not sent; j shows how often they "
-        "agree."
+        "agree. I lists the groups that ended before their vote."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
@@ -72,22 +74,25 @@ class RateScreen(ConsoleScreen):
     )
     most_keys: ClassVar[int] = 20
 
-    def __init__(self, queue: RateQueue | None = None) -> None:
-        """`queue` has the groups to rate; by default those that wait for a vote."""
+    def __init__(self, late: InboxGroups | None = None) -> None:
+        """`late` has the groups of the inbox for late votes; None shows the open groups."""
         super().__init__()
-        self.queue = queue or RateQueue(self.session)
+        self.queue = RateQueue(self.session, late)
         self.target = RatedGroup(self, self.queue)
         self.group_keys = RateGroupKeys(self.target, self.queue)
         self.voting = Voting(self.queue, self.group_keys)
         self.lease = LeaseKeeper(self, self.queue)
         self._painted_group: str | None = None
 
-    def tools(self) -> RaterTools:
-        """Return the area of the keys about the queue."""
-        return RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-
     def compose_body(self) -> ComposeResult:
-        with self.group_keys, self.tools(), AnswerKeys(self.queue, self.target), self.voting:
+        tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
+        with (
+            self.group_keys,
+            tools,
+            InboxKeys(self.queue),
+            AnswerKeys(self.queue, self.target),
+            self.voting,
+        ):
             yield TextPane(id="rate-title")
             yield TextPane(id="rate-banner")
             yield TextPane(id="rate-clock")
@@ -150,6 +155,7 @@ class RateScreen(ConsoleScreen):
         for area in self.query(KeyArea):
             area.keys.refresh()
         self._paint()
+        self.query_one(InboxKeys).paint()
 
     def _pane(self, name: str) -> TextPane:
         return self.query_one(f"#rate-{name}", TextPane)

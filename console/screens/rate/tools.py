@@ -20,7 +20,6 @@ from console.screens.rate.dialogs import (
     ModeScreen,
     TagScreen,
 )
-from console.screens.rate.inbox.model import InboxView
 from console.screens.rate.keys import RateArea, RatedGroup, RateGroupKeys, show_hint
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import Guidelines, RateQueue, read_guidelines, tag_names
@@ -190,7 +189,6 @@ _TOOL_TIPS = {
     "accept_all": "When open ratings cause a stall: send all automatic rewards; asks first",
     "abort_all": "When open ratings cause a stall: abort those groups; asks first",
     "name": "The rater's name, recorded with all later votes",
-    "inbox": "Groups that were sent or ended before their vote",
 }
 """Action -> its tooltip."""
 
@@ -214,7 +212,6 @@ class RaterTools(RateArea):
             ("A", "accept_all", "Accept all", "rating.accept_all"),
             ("X", "abort_all", "Abort all", "rating.abort_all"),
             ("N", "name", "Your name", "rate.name"),
-            ("I", "inbox", "Inbox", "rate.inbox"),
         ),
     ]
 
@@ -225,13 +222,9 @@ class RaterTools(RateArea):
         self._group_keys = group_keys
         self._voting = voting
         self._lease = lease
-        self._inbox: InboxView | None = None
 
     def obstacle(self, action: str) -> str | None:
         queue = self.queue
-        if action == "inbox":
-            empty = "The inbox is empty: no group ended before its vote"
-            return None if self.session.state.inbox else empty
         if action in _READING and queue.group is None and self.session.read_only:
             return None if action == "unsure" and queue.only_unsure else ""
         if action == "held":
@@ -240,7 +233,8 @@ class RaterTools(RateArea):
             return None if queue.leased_by_others() else "No other console has an open group"
         if action in ("accept_all", "abort_all"):
             stalls = held_up(self.session.state, self.session.now())
-            return None if stalls else "No open rating causes a stall"
+            none = "No open rating causes a stall" if queue.late is None else ""
+            return None if stalls else none
         return None
 
     # --- guidelines, mode, name --------------------------------------------------------------
@@ -294,13 +288,6 @@ class RaterTools(RateArea):
         """Take over the first group that another console has leased, and put it on screen."""
         if others := self.queue.leased_by_others():
             self._lease.take(others[0].group_id)
-
-    def action_inbox(self) -> None:
-        """List the groups that ended before their vote."""
-        from console.screens.rate.inbox.screen import InboxScreen  # it imports the rating screen
-
-        self._inbox = self._inbox or InboxView(self.queue)
-        self.host.push_screen(InboxScreen(self._inbox))
 
     def action_unsure(self) -> None:
         """Show only groups the automatic rewards are unsure about, or all again."""

@@ -70,6 +70,7 @@ async def test_a_group_is_asked_again_and_opens_on_rate() -> None:
         assert ("group.rerun", {"group_id": "g0003"}) in console.link.commands
         await console.settle()
         assert "Asked again" in console.text()
+        assert not [message for message in console.messages if "stall" in message]
         other = group_events(8, query="Another?", until="AWAITING_RATING")
         again = group_events(9, query=QUESTIONS[2], until="AWAITING_RATING")
         console.link.publish(*other)

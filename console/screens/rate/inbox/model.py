@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from console.screens.rate.model import RateQueue
 from console.session.app_state import Session
 from console.session.filters import Filter
 from core.state import Candidate, Group
@@ -22,15 +21,13 @@ class InboxView:
     """The items of the inbox that pass a filter, in an order.
 
     Attributes:
-        rate: The queue of the open groups, which shows a group that is asked again.
         order: One of `ORDERS`.
         filter: As on Requests.
-        asked: Id of the group that was asked again from here; empty for none.
+        asked: Id of the new group that Rate is to show, after a prompt was asked again.
     """
 
-    def __init__(self, rate: RateQueue) -> None:
-        self.rate = rate
-        self.session: Session = rate.session
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.order = next(iter(ORDERS))
         self.filter = Filter()
         self.asked = ""
@@ -64,11 +61,6 @@ class InboxView:
         names = list(ORDERS)
         self.order = names[(names.index(self.order) + 1) % len(names)]
 
-    def ask_again(self, group_id: str) -> None:
-        """Have a group that was asked again shown among the open groups as soon as it waits."""
-        self.asked = self.rate.next_id = group_id
-        self.rate.set_message("Asked again: it opens here as soon as its answers are there")
-
 
 def _as_group(item: InboxItem) -> Group:
     candidates = [
@@ -101,79 +93,46 @@ def _as_group(item: InboxItem) -> Group:
     )
 
 
-class InboxQueue(RateQueue):
-    """The groups of the inbox that lack this rater's vote, from the one on screen on.
+class InboxGroups:
+    """The groups of the inbox that lack this rater's vote, for the rating queue.
 
     Args:
         view: The list.
-        first: Id of the group to show first.
 
     Attributes:
         gone: Groups whose answers are no longer stored.
     """
 
-    def __init__(self, view: InboxView, first: str) -> None:
-        super().__init__(view.session)
+    def __init__(self, view: InboxView) -> None:
         self.view = view
-        self.next_id = first
         self.gone: set[str] = set()
 
-    def unvoted(self) -> list[InboxItem]:
-        """Return the items of the groups, whether their texts were read or not."""
-        items = self.view.items()
+    def groups(self, first: str | None) -> list[Group]:
+        """Return those whose texts were read, from the one with the id `first` on."""
+        known = (self._known(item.group_id) for item in self._items(first))
+        return [group for group in known if group is not None]
+
+    def unread(self, first: str | None) -> list[str]:
+        """Return the ids of the open group and those after it whose texts are to be read."""
+        ids = [item.group_id for item in self._items(first)[: 1 + AHEAD]]
+        return [group_id for group_id in ids if self._known(group_id) is None]
+
+    def is_unread(self, group_id: str | None) -> bool:
+        """Return whether the texts of a group are still to be read."""
+        if group_id is None or group_id in self.gone:
+            return False
+        return group_id in self.view.session.state.inbox and self._known(group_id) is None
+
+    def _items(self, first: str | None) -> list[InboxItem]:
+        items, needs_vote = self.view.items(), self.view.needs_vote
         ids = [item.group_id for item in items]
-        shown = self.current if self.next_id is None else self.next_id
-        place = ids.index(shown) if shown in ids else 0
+        place = ids.index(first) if first in ids else 0
         return [
             item
             for item in (*items[place:], *items[:place])
-            if self.view.needs_vote(item)
-            and item.group_id not in self.gone
-            and not self._is_in_transit(item.group_id)
+            if needs_vote(item) and item.group_id not in self.gone
         ]
 
-    def unread(self) -> list[str]:
-        """Return the ids of the open group and those after it whose texts are to be read."""
-        ids = [item.group_id for item in self.unvoted()[: 1 + AHEAD]]
-        return [group_id for group_id in ids if self._known(group_id) is None]
-
     def _known(self, group_id: str) -> Group | None:
-        group = self.session.group(group_id)
+        group = self.view.session.group(group_id)
         return None if group is None or group.brief else group
-
-    def waiting(self) -> list[Group]:
-        groups = (self._known(item.group_id) for item in self.unvoted())
-        return [group for group in groups if group is not None]
-
-    def open(self) -> list[Group]:
-        return self.waiting()
-
-    def leased_by_others(self) -> list[Group]:
-        return []
-
-    def held(self) -> list[Group]:
-        return []
-
-    @property
-    def last_voted(self) -> Group | None:
-        return self.session.group(self.last.group_id) if self.last is not None else None
-
-    def advance(self) -> bool:
-        inbox, before, waiting = self.session.state.inbox, self.current, self.waiting()
-        self._ballots = {name: ballot for name, ballot in self._ballots.items() if name in inbox}
-        by_id = {group.group_id: group for group in waiting}
-        if self.next_id is not None and self.next_id not in by_id:
-            if self.next_id in inbox and self.next_id not in self.gone:
-                return False  # its texts are being read
-            self.next_id = None
-        shown = by_id.get(self.next_id or self.current or "")
-        if shown is None:
-            self.show(waiting[0] if waiting else None)
-        elif self.next_id is not None or self.ballot is None:
-            self.show(shown)
-        self.next_id = None
-        return before != self.current
-
-    def pass_over(self) -> None:
-        """Show the next group; the one on screen stays in the inbox."""
-        self.show(next(iter(self.waiting()[1:]), self.group))

@@ -8,9 +8,10 @@ from textual.binding import BindingType
 
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.rate.inbox.model import InboxView
-from console.screens.rate.inbox.rating import InboxRating, ask_again
+from console.screens.rate.inbox.keys import ask_again
+from console.screens.rate.inbox.model import InboxGroups, InboxView
 from console.screens.rate.inbox.text import empty_lines, table, title_line
+from console.screens.rate.screen import RateScreen
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
 from console.ui.keys import keys
@@ -61,7 +62,6 @@ class InboxScreen(ConsoleScreen):
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint the list; close it when a group was asked again from the screen above it."""
         if self.view.asked:
-            self.view.asked = ""
             self.dismiss()
             return
         if dirty.isdisjoint({"*", "groups"}):
@@ -90,7 +90,9 @@ class InboxScreen(ConsoleScreen):
         if item is None:
             return
         if self.view.needs_vote(item):
-            self.host.push_screen(InboxRating(self.view, item.group_id))
+            rating = RateScreen(InboxGroups(self.view))
+            rating.queue.next_id = item.group_id
+            self.host.push_screen(rating)
         else:
             self._open_detail(item.group_id)
 

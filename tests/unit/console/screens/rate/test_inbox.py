@@ -5,14 +5,16 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from console.screens.rate.inbox.model import InboxQueue, InboxView
+from console.screens.rate.inbox.model import InboxGroups, InboxView
 from console.screens.rate.inbox.text import late_line, table, title_line
+from console.screens.rate.model import RateQueue
 from console.session.filters import parse
 from console.text.lines import Line, line_text
 from core.reducer import reduce
 from core.state import State
 from tests.support.groups import HOSTILE_TEXTS
-from tests.support.ratings import late, missed, queue_of
+from tests.support.ratings import late as late_votes
+from tests.support.ratings import missed, queue_of
 from tests.support.sample import NOW, state_of
 
 SPLITS = (0.2, 0.9, 0.2, 0.5)
@@ -29,7 +31,7 @@ def state() -> State:
 
 
 def view_of(made: State, rater: str = "ada") -> InboxView:
-    return InboxView(queue_of(made, rater=rater))
+    return InboxView(queue_of(made, rater=rater).session)
 
 
 def numbers(ids: Sequence[str]) -> list[int]:
@@ -61,7 +63,7 @@ def test_the_orders(order: str, listed: list[int]) -> None:
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_the_filter_of_requests(text: str, listed: list[int], in_memory: bool) -> None:
     made = state()
-    for event in late(3, 1):
+    for event in late_votes(3, 1):
         reduce(made, replace(event, seq=made.seq + 1, at=NOW))
     if not in_memory:
         made.groups.clear()
@@ -75,24 +77,26 @@ def test_the_queue_goes_on_from_the_group_on_screen_and_reads_two_ahead() -> Non
     whole = dict(made.groups)
     made.groups.clear()
     view = view_of(made)
-    queue = InboxQueue(view, "g0003")
-    assert numbers(queue.unread()) == [3, 2, 1]
+    late = InboxGroups(view)
+    queue = RateQueue(view.session, late)
+    queue.next_id = "g0003"
+    assert numbers(late.unread("g0003")) == [3, 2, 1]
     assert not queue.advance()  # its texts are not read yet
     for name in ("g0003", "g0002"):
         view.session.read_ahead[name] = whole[name]
     assert queue.advance()
-    assert (queue.current, numbers(queue.unread())) == ("g0003", [1])
-    queue.gone.add("g0002")
+    assert (queue.current, numbers(late.unread(queue.current))) == ("g0003", [1])
+    late.gone.add("g0002")
     view.session.read_ahead["g0001"] = whole["g0001"]
     assert numbers([group.group_id for group in queue.waiting()]) == [3, 1]
-    queue.pass_over()
+    for event in late_votes(3, 1):
+        reduce(made, replace(event, seq=made.seq + 1, at=NOW))
+    assert queue.advance()
     assert (queue.current, queue.ballot is not None) == ("g0001", True)
-    queue.pass_over()
-    assert queue.current == "g0003"
 
 
 def test_a_vote_of_this_rater_ends_the_wait_and_one_of_another_does_not() -> None:
-    made = state_of(*missed(1, overlap=2), *late(1, 0, overlap=2))
+    made = state_of(*missed(1, overlap=2), *late_votes(1, 0, overlap=2))
     (item,) = made.inbox.values()
     assert view_of(made, "bob").needs_vote(item)
     assert not view_of(made, "ada").needs_vote(item)
