@@ -24,8 +24,7 @@ from core.events import (
 )
 from core.events.rating import VoteEvent
 from core.journal.reader import ClosedGroup
-from core.reducer import apply
-from core.state import Group, State, WeightVersion
+from core.state import Group, State, WeightVersion, apply
 
 Message = dict[str, Any]
 
@@ -51,7 +50,7 @@ class ExportedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """As sealed, else computed from the rewards."""
     parts: tuple[Part, ...]
     weights: str
-    """Version of the weights, as text; see `core.state.weights.WeightVersion`."""
+    """Version of the weights, as text; see `core.state.server.WeightVersion`."""
 
 
 class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):

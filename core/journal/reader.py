@@ -22,8 +22,7 @@ from core.events import (
 )
 from core.journal.file import REMARKS, Base, base_of, kinds, last_seq
 from core.journal.messages import LOST, MessageReader
-from core.reducer import apply
-from core.state import Group, State
+from core.state import Group, State, apply
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     step: int | None = None
     """Global step of the weights that answered, or that its episode was claimed under."""
     later_step: int | None = None
-    """See `core.state.weights.WeightVersion`."""
+    """See `core.state.server.WeightVersion`."""
     run: int = 0
     """Number of the training run of these weights; 0 if unknown."""
     finish_reason: str = ""

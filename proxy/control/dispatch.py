@@ -24,7 +24,7 @@ from proxy.control.progress_commands import ProgressCommands
 from proxy.control.record_commands import RecordCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
-from proxy.groups.gate import rows_wait
+from proxy.groups.claim import rows_wait
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ How a reward is sent, by an example. A group has four answers, and ada takes the
 2. `GroupRated` is published and synced to the disk. Only then does the command return: no kill of
    the proxy loses the vote any more, `recovery` would send it. If the task of the group decides
    earlier for another reason, the vote is durable with `GroupSealed`, before a reward is sent.
-3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
+3. `seal` waits for `rating.window` seconds by the rules of `seal.decide`. Until then
    `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
 4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on
    the disk before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
@@ -36,13 +36,7 @@ from ajet_swarm.common.text import one_line
 from core.commands.refusal import NotNow
 from core.commands.spec import Answer
 from core.commands.table import OVERRIDE_HINT
-from core.events import (
-    DisagreementSettled,
-    GroupRated,
-    RatingUndone,
-    VoteCast,
-    VoteWithdrawn,
-)
+from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
 from core.events.rating import VoteEvent
 from core.scoring.agreement import disagree
 from core.scoring.combination import combine
@@ -52,7 +46,7 @@ from core.state.common import record_of
 from core.state.inbox import InboxItem
 from proxy.context import ProxyContext
 from proxy.groups.run import Run, find_open
-from proxy.groups.seal_policy import undo_deadline
+from proxy.groups.seal import undo_deadline
 from proxy.servers.facts import ROLLING
 
 MAX_VOTES = 20

@@ -189,7 +189,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
 
 def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
     state = sample_state()
-    from core.reducer import reduce
+    from core.state import reduce
 
     reduce(state, EngineLost(server="embedded", error="refused", seen_at=NOW - 30, seq=9999))
     text = engines(session_of(state), ROOM).plain

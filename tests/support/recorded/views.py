@@ -9,8 +9,7 @@ import msgspec
 
 from core.events import AnyEvent
 from core.jsonio import every_field
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 
 FOLDER = Path(__file__).parents[2] / "data" / "recorded"
 STRIDE = 250

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from ajet_swarm.common.errors import AjetError
 from console.models.app_host import AppHost
 from console.screens.rate.inbox.model import AHEAD, InboxView
-from console.screens.rate.inbox.text import empty_lines, late_line, title_line
+from console.screens.rate.inbox.text import empty_lines, header_line
 from console.screens.rate.keys import RateArea
 from console.screens.rate.model import RateQueue
 from console.session.command_plans import obstacle
@@ -81,9 +81,7 @@ class InboxKeys(RateArea):
                 self.changed()
             return
         width, group = max(20, self.screen.size.width), queue.group
-        self._show("title", title_line(view, width))
-        self._show("banner", late_line(group, width) if group is not None else EMPTY)
-        self._show("clock", EMPTY)
+        self._show("head", header_line(view, group, width))
         if group is None:
             reading = queue.late.is_unread(queue.next_id)
             rows = [centred(row, width, "$muted") for row in empty_lines(view, reading)]

@@ -6,16 +6,17 @@ from ajet_swarm.common.text import one_line
 from console.screens.rate.inbox.model import InboxView
 from console.session.group_facts import vote_choice
 from console.text.format import figure
-from console.text.lines import Line, fit
+from console.text.lines import Line, fit, line_width
 from console.ui.table import Column, Table
 from core.state import Group
 from core.state.inbox import InboxItem
 
 _FORMS = (
-    "Late vote: {}. It counts for agreement, share of wins and export, and is never sent.  "
-    "A asks the prompt again: that vote trains",
-    "Late vote: {}. It counts for agreement and export, and is never sent.  A asks again",
-    "Late vote: {}; recorded, never sent. A asks again",
+    "Late vote: the group was {}. It counts for agreement, share of wins and export, and is never "
+    "sent.  A asks the prompt again: that vote trains",
+    "Late vote: the group was {}. It counts for agreement and export, and is never sent. "
+    "A asks again",
+    "Late vote ({}): recorded, never sent. A asks again",
     "Late vote: recorded, never sent. A asks again",
 )
 
@@ -35,13 +36,23 @@ def title_line(view: InboxView, width: int) -> Line:
     )
 
 
-def late_line(group: Group, width: int) -> Line:
-    """Return what became of a group, and what a vote on it does now."""
-    sent = group.phase == "DONE"
-    fate = "the automatic rewards were sent" if sent else "the group was aborted"
+def header_line(view: InboxView, group: Group | None, width: int) -> Line:
+    """Return the line above the question: what a vote on the group does now.
+
+    Args:
+        view: The list.
+        group: The group on screen; None for none.
+        width: Cells.
+    """
+    waiting = sum(view.needs_vote(item) for item in view.items())
+    head = (" Inbox ", "bold $heading"), (f" {waiting} to rate ", "bold $winner")
+    if group is None:
+        return head
+    fate = "sent unrated" if group.phase == "DONE" else "aborted unrated"
+    room = max(0, width - line_width(head))
     forms = [f" {form.format(fate)}" for form in _FORMS]
-    text = next((form for form in forms if len(form) <= width), forms[-1])
-    return ((fit(text, width), "bold $warning"),)
+    text = next((form for form in forms if len(form) <= room), forms[-1])
+    return (*head, (fit(text, room), "bold $warning"))
 
 
 def empty_lines(view: InboxView, reading: bool) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.events.causes import AbortedByHand
-from core.reducer import reduce
 from core.scoring.agreement import opposition
-from core.state import State
+from core.state import State, reduce
 from core.state.inbox import InboxItem
 from tests.support.ratings import late, missed, sent
 from tests.support.sample import NOW, group_events, stamp, state_of

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.screens.rate.inbox.model import InboxGroups, InboxView
-from console.screens.rate.inbox.text import late_line, table, title_line
+from console.screens.rate.inbox.text import header_line, table, title_line
 from console.screens.rate.model import RateQueue
 from console.session.filters import parse
 from console.text.lines import Line, line_text
@@ -109,10 +109,11 @@ def _row(view: InboxView) -> Line:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 160])
 def test_the_line_says_that_a_vote_is_not_sent(width: int) -> None:
-    for group in state().groups.values():
-        text = line_text(late_line(group, width))
+    made = state()
+    for group in made.groups.values():
+        text = line_text(header_line(view_of(made), group, width))
         assert len(text) <= width
-        assert "late" in text.lower()
+        assert "Late vote" in text
         assert width < 60 or "never sent" in text
 
 
