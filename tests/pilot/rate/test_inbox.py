@@ -47,7 +47,7 @@ async def test_a_late_vote_from_the_list_to_the_next_group() -> None:
         console.link.publish(*late(3, index, "anna"))
         await console.settle()
         assert "What is a prime?" in console.text()
-        assert "Late vote (aborted unrated)" in console.text()
+        assert "Late vote (aborted)" in console.text()
         assert "recorded as a late vote" in console.text()
         await console.press("u")
         (args,) = [args for name, args in console.link.commands if name == "group.unrate"]

@@ -31,12 +31,16 @@ class InboxKeys(RateArea):
     """Opens the inbox from the open groups; from a group of the inbox goes back, or asks again."""
 
     WRITING: ClassVar[frozenset[str]] = frozenset({"again"})
-    BINDINGS: ClassVar[list[BindingType]] = keys(
-        ("I", "inbox", "Inbox", "rate.inbox", "Groups that were sent or ended before their vote"),
-        ("A", "again", "Ask again", "group.rerun", "The same prompt as a new group, on Rate"),
-        ("escape", "back", "Back"),
-        shown=False,
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *keys(
+            ("I", "inbox", "Inbox", "rate.inbox", "Groups that ended before their vote"),
+            ("escape", "back", "Back"),
+            shown=False,
+        ),
+        *keys(
+            ("A", "again", "Ask again", "group.rerun", "The same prompt as a new group, on Rate")
+        ),
+    ]
 
     def __init__(self, queue: RateQueue) -> None:
         super().__init__(queue)

@@ -48,7 +48,7 @@ def header_line(view: InboxView, group: Group | None, width: int) -> Line:
     head = (" Inbox ", "bold $heading"), (f" {waiting} to rate ", "bold $winner")
     if group is None:
         return head
-    fate = "sent unrated" if group.phase == "DONE" else "aborted unrated"
+    fate = "sent unrated" if group.phase == "DONE" else "aborted"
     room = max(0, width - line_width(head))
     forms = [f" {form.format(fate)}" for form in _FORMS]
     text = next((form for form in forms if len(form) <= room), forms[-1])

@@ -10,8 +10,7 @@ from console.screens.rate.inbox.text import header_line, table, title_line
 from console.screens.rate.model import RateQueue
 from console.session.filters import parse
 from console.text.lines import Line, line_text
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.groups import HOSTILE_TEXTS
 from tests.support.ratings import late as late_votes
 from tests.support.ratings import missed, queue_of
