@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.screens.rate.ballot import Ballot, Vote
+from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
 from console.screens.rate.inbox.model import InboxGroups
 from console.session.app_state import Session
 from core.state import Group, Rating, State
@@ -49,6 +49,10 @@ class SentVote:
     at: float
     shown: tuple[int, ...] = ()
     """Candidate index at each place: the digits its rater typed."""
+    best: int | None = None
+    """Answer whose correction can be written after it; None for a skip."""
+    has_winner: bool = True
+    """Whether it prefers an answer, unlike a tie."""
 
 
 class RateQueue:
@@ -168,9 +172,9 @@ class RateQueue:
         groups, waiting, now = self.session.state.groups, self.waiting(), self.session.now()
         if self.late is None:
             self._ballots = {key: ballot for key, ballot in self._ballots.items() if key in groups}
+            self._sent = {name: vote for name, vote in self._sent.items() if name in groups}
         elif self.late.is_unread(self.next_id):
             return False
-        self._sent = {name: vote for name, vote in self._sent.items() if name in groups}
         by_id = {group.group_id: group for group in waiting}
         if self.second and self.next_id not in by_id:
             if self.current in groups and not _is_urgent(waiting, now):
@@ -269,7 +273,14 @@ class RateQueue:
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
+        self._sent[group_id] = SentVote(
+            group_id,
+            text,
+            now,
+            ballot.shown,
+            best=vote.best(ballot.shown),
+            has_winner=vote.rating not in NO_WINNER,
+        )
         if not ballot.second:
             self.last = self._sent[group_id]
             self.progress.record(group_id, now, skipped=vote.rating == "skip")
