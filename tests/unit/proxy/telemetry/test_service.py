@@ -122,7 +122,7 @@ async def test_what_a_silent_collector_does_not_take_is_dropped(
 async def test_without_the_sdk_the_alert_says_what_to_install(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "proxy.telemetry.service")
+    monkeypatch.delitem(sys.modules, "proxy.telemetry.export")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     async with telemetry(bus, settings("")) as recorder:
         assert recorder is None
