@@ -25,9 +25,13 @@ from console.backend.attach import (
     read_token,
 )
 from console.backend.feed import Feed
-from console.backend.mock_crash import CrashedMockReporter
-from console.backend.mock_package import REMEDY, mock_collision
-from console.backend.mock_process import check_target, mock_args
+from console.backend.mock_process import (
+    REMEDY,
+    CrashedMockReporter,
+    check_target,
+    mock_args,
+    mock_collision,
+)
 from console.backend.supervisor import Supervisor
 from console.session.app_state import ChildProcess, Link, Session, Starter
 from console.session.logs import LogTail, parse

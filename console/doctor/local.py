@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.backend.mock_package import REMEDY, mock_collision
+from console.backend.mock_process import REMEDY, mock_collision
 from console.doctor.finding import CheckContext, Finding, Level
 from core.journal.damage import check_in_background
 from core.journal.file import JournalError
