@@ -87,43 +87,38 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
 
 def _data(name: str, present: Standing, known: Progress | None, source: str) -> dict[str, Any]:
     look, baseline = present.look, present.baseline
-    verdict = look.verdict if look is not None else None
-    probe_set = known.probe_set if known is not None else None
-    running = known.running if known is not None else None
-    best = known.best if known is not None else None
     shown = look or baseline
     return {
         "server": name,
         "source": source,
         **progress_view(present),
-        "baseline_step": baseline.step if baseline is not None else None,
-        "mode": shown.mode if shown is not None else None,
-        "mean": look.mean if look is not None else None,
-        "baseline_mean": baseline.mean if baseline is not None else None,
-        "reference": verdict.reference if verdict is not None else None,
-        "more": verdict.more if verdict is not None else None,
-        "prompts": verdict.prompts if verdict is not None else None,
-        "samples": verdict.samples if verdict is not None else None,
-        "look": verdict.look if verdict is not None else None,
+        "baseline_step": getattr(baseline, "step", None),
+        "mean": getattr(look, "mean", None),
+        "baseline_mean": getattr(baseline, "mean", None),
+        **_fields(shown, "mode", "reward", "file"),
+        **_fields(look and look.verdict, "reference", "more", "prompts", "samples", "look"),
         "against_best": _against_best(look),
-        "reward": shown.reward if shown is not None else None,
-        "probe_set": {
-            "source": probe_set.source,
-            "version": probe_set.version,
-            "prompts": len(probe_set.prompts),
-            "error": probe_set.error,
-            "enabled": probe_set.enabled,
-        }
-        if probe_set is not None
-        else None,
+        "probe_set": _probe_set(known),
         "left_out": list(shown.left_out) if shown is not None else [],
         "parts": [msgspec.to_builtins(part) for part in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
-        "file": shown.file if shown is not None else None,
-        "best_step": best.step if best is not None else None,
+        "best_step": known.best.step if known is not None and known.best is not None else None,
         "paused": known.paused if known is not None else "",
-        "running": msgspec.to_builtins(running) if running is not None else None,
+        "running": msgspec.to_builtins(known.running) if known is not None else None,
     }
+
+
+def _fields(of: object, *names: str) -> dict[str, Any]:
+    """Return some fields of an object; None for each where there is no object."""
+    return {name: getattr(of, name, None) for name in names}
+
+
+def _probe_set(known: Progress | None) -> dict[str, Any] | None:
+    probe_set = known.probe_set if known is not None else None
+    if probe_set is None:
+        return None
+    fields = _fields(probe_set, "source", "version", "error", "enabled")
+    return {**fields, "prompts": len(probe_set.prompts)}
 
 
 def _against_best(look: LookEnded | None) -> dict[str, Any] | None:
