@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import AT_END, existing_home, say_result, state_now
 from console.cli.options import PROXY, SERVER, Args, takes
-from console.json_view import progress_view
+from console.json_view import fields_of, progress_view
 from console.screens.progress.model import (
     Standing,
     part_weights,
@@ -95,8 +95,8 @@ def _data(name: str, present: Standing, known: Progress | None, source: str) -> 
         "baseline_step": getattr(baseline, "step", None),
         "mean": getattr(look, "mean", None),
         "baseline_mean": getattr(baseline, "mean", None),
-        **_fields(shown, "mode", "reward", "file"),
-        **_fields(look and look.verdict, "reference", "more", "prompts", "samples", "look"),
+        **fields_of(shown, "mode reward file"),
+        **fields_of(look and look.verdict, "reference more prompts samples look"),
         "against_best": _against_best(look),
         "probe_set": _probe_set(known),
         "left_out": list(shown.left_out) if shown is not None else [],
@@ -108,16 +108,11 @@ def _data(name: str, present: Standing, known: Progress | None, source: str) -> 
     }
 
 
-def _fields(of: object, *names: str) -> dict[str, Any]:
-    """Return some fields of an object; None for each where there is no object."""
-    return {name: getattr(of, name, None) for name in names}
-
-
 def _probe_set(known: Progress | None) -> dict[str, Any] | None:
     probe_set = known.probe_set if known is not None else None
     if probe_set is None:
         return None
-    fields = _fields(probe_set, "source", "version", "error", "enabled")
+    fields = fields_of(probe_set, "source version error enabled")
     return {**fields, "prompts": len(probe_set.prompts)}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.json_view import group_view, json_view, progress_view, whole_group
+from console.json_view import fields_of, group_view, json_view, progress_view, whole_group
 from console.models.advice import advice_context
 from console.screens.history.model import run_data
 from console.screens.progress.model import standing
@@ -81,11 +81,9 @@ def _tries(view: View, state: State, args: Args) -> dict[str, Any]:
     return {
         "tries": [
             {
-                "try_id": try_.try_id,
-                "server": try_.server,
-                "over": try_.over,
+                **fields_of(try_, "try_id server over"),
                 "failed": bool(try_.error),
-                **view({"prompt": try_.prompt, "text": try_.text, "error": try_.error}),
+                **view(fields_of(try_, "prompt text error")),
             }
             for try_ in reversed(state.tries)
         ]
