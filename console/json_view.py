@@ -137,9 +137,8 @@ def _mock(mock: Mock) -> dict[str, Any]:
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
-        **fields_of(
-            candidate, "index phase tokens seconds truncated text reasoning tool_calls error"
-        ),
+        **fields_of(candidate, "index phase tokens seconds truncated"),
+        **fields_of(candidate, "text reasoning tool_calls error"),
         "automatic_reward": candidate.auto_reward,
         "reward_sent": candidate.reward,
         "parts": [fields_of(part, "name value weight gate") for part in candidate.parts],

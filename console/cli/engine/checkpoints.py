@@ -410,7 +410,7 @@ def _why(status: int, body: bytes) -> str:
     """Return the reason of a refusal."""
     import msgspec
 
-    from ajet_swarm.api.outcomes import violations
+    from ajet_swarm.api.chat import violations
 
     try:
         detail = msgspec.json.decode(body)["detail"]
