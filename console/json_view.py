@@ -12,6 +12,7 @@ from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
 from console.text.contact import is_starting
+from console.text.values import fields_of
 from core.events import AlertRaised
 from core.state import Candidate, Group, Mock, Server, State
 
@@ -46,11 +47,6 @@ def json_view(state: State, context: AdviceContext | None = None) -> dict[str, A
         "mock": _mock(state.mock) if state.mock is not None else None,
         "totals": msgspec.to_builtins(state.totals),
     }
-
-
-def fields_of(of: object, names: str) -> dict[str, Any]:
-    """Return the fields that `names` lists, with spaces between them; None of no object."""
-    return {name: None if of is None else getattr(of, name) for name in names.split()}
 
 
 def group_view(state: State, group: Group) -> dict[str, Any]:

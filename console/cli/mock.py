@@ -29,6 +29,7 @@ from console.cli.effective import client_key, effective
 from console.cli.options import COLUMNS, PROXY, Args, Range, argument, flag, option, takes
 from console.cli.output import output
 from console.models.datasets import find_dataset
+from console.text.values import fields_of
 from core.events import Event
 from core.runtime.home import Home
 from core.runtime.secrets import env_key
@@ -209,13 +210,9 @@ def _print_counts(counters: "RunCounters", ended: str) -> None:
     """Print the result of a run for `--json`; its progress is on standard error."""
     say_json(
         {
+            **fields_of(counters, "answered failed skipped already unmatched"),
             "ended": ended,
             "asked": counters.done,
-            "answered": counters.answered,
-            "failed": counters.failed,
-            "skipped": counters.skipped,
-            "already": counters.already,
-            "unmatched": counters.unmatched,
             "seconds": round(counters.seconds, 3),
         }
     )

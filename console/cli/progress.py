@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import AT_END, existing_home, say_result, state_now
 from console.cli.options import PROXY, SERVER, Args, takes
-from console.json_view import fields_of, progress_view
+from console.json_view import progress_view
 from console.screens.progress.model import (
     Standing,
     part_weights,
@@ -20,6 +20,7 @@ from console.screens.progress.model import (
 )
 from console.screens.progress.text import detail_lines, parts_head, parts_lines, verdict_lines
 from console.text.lines import Line, line_text
+from console.text.values import fields_of
 from core.events import LookEnded
 from core.state import Progress, State
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.json_view import fields_of, group_view, json_view, progress_view, whole_group
+from console.json_view import group_view, json_view, progress_view, whole_group
 from console.models.advice import advice_context
 from console.screens.history.model import run_data
 from console.screens.progress.model import standing
 from console.session.filters import parse
 from console.text.alert_words import AdviceContext
+from console.text.values import fields_of
 from core.commands.plan_groups import find_group
 from core.state import State
 

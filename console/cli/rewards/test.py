@@ -13,8 +13,8 @@ from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import Args, flag, one_of, option, takes
-from console.json_view import fields_of
 from console.text.causes import SHOWN_AS_ZERO, held_down
+from console.text.values import fields_of
 from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
 

@@ -18,14 +18,8 @@ from console.cli.output import output
 from console.cli.restart import losses
 from console.cli.setup import config, trial
 from console.cli.setup.dialog import Dialog, progress, say_notes
-from console.cli.setup.questions import (
-    BY_ID,
-    Situation,
-    asked,
-    first_query,
-    present_answers,
-    recognize,
-)
+from console.cli.setup.question import Situation
+from console.cli.setup.questions import BY_ID, asked, first_query, present_answers, recognize
 from console.clients.catalog import find
 from core.runtime.home import Home, running
 from core.runtime.sockets import public_url

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.setup.questions import Answers, Situation, asked, files
+from console.cli.setup.question import Answers, Situation
+from console.cli.setup.questions import asked, files
 from core.runtime.home import Home
 from core.settings import edit, load
 from core.settings.file import parse_settings, read_settings

@@ -6,7 +6,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli.setup import config
-from console.cli.setup.questions import Situation
+from console.cli.setup.question import Situation
 from core.runtime.home import Home
 from core.settings import edit, load
 
