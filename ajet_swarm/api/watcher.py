@@ -383,6 +383,8 @@ def _added(
     return remove
 
 
+# --- a stable OFFLINE between a stop and the next start -------------------------------------------
+
 QUIET = 8.0
 """Seconds to stay OFFLINE before a new start: an exiting trainer still sends messages."""
 QUIET_EMBEDDED = 0.3

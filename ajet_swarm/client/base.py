@@ -354,6 +354,8 @@ def _shown(seen: ServerStatus) -> str:
     return f"{seen.display_state.value} ({seen.error})" if seen.error else seen.display_state.value
 
 
+# --- the end of training, and updates -------------------------------------------------------------
+
 COMPLETE: Final = "training complete"
 """Beginning of the embedded engine's status detail after the last of `total_training_steps`."""
 TOTAL: Final = "ajet.trainer_common.total_training_steps"

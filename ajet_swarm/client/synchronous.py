@@ -33,8 +33,13 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 if TYPE_CHECKING:
     import httpx
 
+log = logging.getLogger(__name__)
+
 
 T = TypeVar("T")
+
+
+# --- waits ----------------------------------------------------------------------------------------
 
 BEAT = 0.5
 """Seconds between two wake-ups: the longest delay of a signal handler."""
@@ -67,6 +72,8 @@ def result(future: "Future[T]") -> T:
             if future.done():  # the TimeoutError is the exception of the future itself
                 return future.result()
 
+
+# --- the event loop -------------------------------------------------------------------------------
 
 CLOSE = 8.0
 """Seconds to wait for the end of a client."""
@@ -197,6 +204,8 @@ class LoopThread:
         return True
 
 
+# --- plain HTTP, for scripts that claim episodes themselves ---------------------------------------
+
 TIMEOUT = 30.0
 """Timeout of a request in seconds, as in AgentJet's client."""
 CLAIM = "/claim_episode"
@@ -235,7 +244,7 @@ def _http_client(client: "SwarmClient") -> "httpx.Client":
     )
 
 
-log = logging.getLogger(__name__)
+# --- the client -----------------------------------------------------------------------------------
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -181,6 +181,8 @@ def decode_json(data: bytes) -> dict[str, Any]:
     return record
 
 
+# --- JSON and CSV ---------------------------------------------------------------------------------
+
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000
 """Maximum number of lines of a quoted cell."""

@@ -210,6 +210,9 @@ def _convert(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
+# --- tasks and outputs ----------------------------------------------------------------------------
+
+
 @model()
 class Task(Model):
     """A task for an episode. As in AgentJet, unknown fields are ignored, with a warning.
@@ -314,6 +317,9 @@ class OpenaiBaseUrlAndApiKey:
 
     def __repr__(self) -> str:  # a key must not get into logs
         return f"OpenaiBaseUrlAndApiKey({self.base_url}, episode {self.episode_uuid})"
+
+
+# --- claims ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,6 +170,8 @@ def retry_with_backoff(
     return decorator
 
 
+# --- pools ----------------------------------------------------------------------------------------
+
 _POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
 
 

@@ -183,7 +183,7 @@ def test_it_is_not_used_from_its_own_thread(client: SwarmClient) -> None:
         except SwarmError as error:
             raised.append(error)
 
-    client._thread.call_soon(inside)
+    client._thread._loop.call_soon_threadsafe(inside)
     client.get_engine_status()
     assert "cannot wait for itself" in str(raised[0])
 
