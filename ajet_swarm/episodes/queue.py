@@ -236,6 +236,8 @@ def _newest(items: Sequence[tuple[Origin, T]], name: str, level: int) -> T:
         name = max(counts, key=counts.__getitem__)
 
 
+# --- claims ---------------------------------------------------------------------------------------
+
 START = 8
 """Number of episodes claimed at a time at first, and when the engine begins to roll."""
 WIDEST = 64

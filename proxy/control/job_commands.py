@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import OFF
+from ajet_swarm.api import watcher
+from ajet_swarm.api.watcher import OFF
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import check_job, dump_job, get, load_job, put
@@ -36,7 +36,7 @@ class JobCommands:
     def __init__(self, context: ProxyContext) -> None:
         self.context = context
         self.store = JobStore.beside(context.journal.path)
-        self.quiet = stable_offline.QUIET
+        self.quiet = watcher.QUIET
         """Seconds for which a stopped server with a trainer must stay OFFLINE before a start."""
         self._operations: dict[str, JobOperation] = {}
         self.table: Mapping[str, Handler] = {
