@@ -72,6 +72,11 @@ class ServerStatus:
         """The state to display: CANNOT_CONNECT when the server is unreachable."""
         return self.state if self.reachable else EngineState.CANNOT_CONNECT
 
+    @property
+    def gone(self) -> bool:
+        """Whether the server accepts no connections and is not expected back soon."""
+        return self.down and self.trouble == "gone"
+
     def is_in(self, states: Collection[EngineState]) -> bool:
         """Return whether the server is reachable and in one of `states`."""
         return self.reachable and self.state in states
