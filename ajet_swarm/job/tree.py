@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.secrets import names_secret
 from ajet_swarm.common.text import closest
-from ajet_swarm.common.yaml_positions import YamlError, compose, construct, positions, yaml
+from ajet_swarm.common.yaml_positions import YamlError, compose, construct, positions
 from ajet_swarm.job.schema import (
     CHECKED,
     KNOWN,
