@@ -186,9 +186,9 @@ class Watcher:
             TimeoutError: the status did not occur in time.
             SwarmError: `run` has ended, or a poll failed unexpectedly, see `fails_waits`.
         """
-        test = expected if callable(expected) else partial(_is_in, frozenset(expected))
-        if test(self.current):
+        if expected(self.current) if callable(expected) else self.current.is_in(expected):
             return self.current
+        test = expected if callable(expected) else partial(_is_in, frozenset(expected))
         with self.eager():
             return await self._wait(test, timeout)
 
@@ -256,7 +256,9 @@ class Watcher:
         while True:
             self._awake.clear()
             await self.poll()
-            await _pause(self._awake, self.period)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.period):
+                    await self._awake.wait()
 
     async def _run_pool(self) -> None:
         while True:
@@ -361,12 +363,6 @@ def _is_in(states: frozenset[EngineState], seen: ServerStatus) -> bool:
 
 def _rolls(seen: ServerStatus) -> bool:
     return seen.reachable and seen.state.rolling
-
-
-async def _pause(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 def _call(listener: Callable[[T], None], value: T) -> None:
