@@ -1,7 +1,5 @@
-"""What is redacted, what stays, own patterns, and time on hostile text."""
+"""What is redacted, what stays, own patterns, and hostile text."""
 
-import math
-import time
 from typing import Any
 
 import pytest
@@ -19,6 +17,17 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nabcd==\n-----END RS
         ("DB_PASSWORD=correct-horse-battery-staple", "DB_PASSWORD=[redacted: password]"),
         ("API_KEY=abcdefghijklmnop", "API_KEY=[redacted: token]"),
         ("SECRET_TOKEN=9f8e7d6c5b4a", "SECRET_TOKEN=[redacted: token]"),
+        (
+            "export HF_TOKEN=0a1b2c3d4e && python train.py",
+            "export HF_TOKEN=[redacted: token] && python train.py",
+        ),
+        ("aws_secret_access_key = aB3dE5/G7", "aws_secret_access_key = [redacted: token]"),
+        ('"client_secret": "aB3"', '"client_secret": "[redacted: token]"'),
+        ("X-Api-Key: aB3dE5", "X-Api-Key: [redacted: token]"),
+        ("--password aB3dE5 --host db", "--password [redacted: password] --host db"),
+        ("redis://:aB3dE5@db:6379/0", "redis://:[redacted: password]@db:6379/0"),
+        ("Authorization: Basic YWRhOmh1bnRlcg==", "Authorization: Basic [redacted: token]"),
+        ("From: Support <ada+lab@corp.example.net>", "From: Support <[redacted: e-mail address]>"),
         ("PRIVATE_KEY=0x" + "4c0883a6" * 8, "PRIVATE_KEY=[redacted: token]"),
         ("API_KEY=my.secret.value", "API_KEY=[redacted: token]"),
         ("DB_PASSWORD=(hunter2)", "DB_PASSWORD=[redacted: password])"),
@@ -62,6 +71,43 @@ def test_only_the_secret_is_replaced(text: str, kept: str) -> None:
     assert redactor.counts.total() == 1
 
 
+TAIL = "aB3dE5fG7hJ9kL2mN4pQ"
+"""Follows the prefix of a provider; no file has a whole token, which scanners would report."""
+TOKENS = (
+    *(f"{prefix}{TAIL}" for prefix in (
+        "sk-", "sk-proj-", "sk-ant-api03-", "sk-or-v1-", "hf_", "ghp_", "gho_", "ghs_", "gsk_",
+        "github_pat_", "glpat-", "npm_", "AIza", "xoxb-", "sk_live_", "rk_live_", "SG.",
+    )),
+    "AKIA" + "Q7" * 8,
+    "ASIA" + "Q7" * 8,
+    "1234567890:AA" + "x1" * 16,
+    f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.{TAIL}",
+    KEY,
+)  # fmt: skip
+SENTENCES = (
+    "My key is {} and the call fails.",
+    "Why do I get a 401? I send Authorization: Bearer {}",
+    'client = OpenAI(api_key="{}")',
+    "curl -H 'Authorization: Bearer {}' http://localhost:8000/v1/models",
+    "export API_KEY={}\npython run.py",
+    '{{"env": {{"TOKEN": "{}"}}}}',
+    "I pasted `{}` into the settings, is that right?",
+    "Use this: {}.",
+    "token: {}\nregion: eu-west-1",
+)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_token_is_known_by_its_own_form_and_the_rest_of_the_text_stays(sentence: str) -> None:
+    before, _, after = sentence.replace("{{", "{").replace("}}", "}").partition("{}")
+    for token in TOKENS:
+        clean = Redactor().text(sentence.format(token))
+        assert clean.startswith(before), clean
+        assert clean.endswith(after.strip(".")) or clean.endswith(after), clean
+        assert clean.count("[redacted: ") == 1, clean
+        assert not any(piece in clean for piece in (TAIL[:8], TAIL[-8:], "Q7Q7", "x1x1", "MIIE"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -88,6 +134,19 @@ def test_only_the_secret_is_replaced(text: str, kept: str) -> None:
         "2026-11-28 22:05, 978-3-16-148410-0, 10.0.0.255, 3.14159265358979",
         "192.168.100.200 and 1-800 steps",
         "primary_key: user_id_with_a_long_name_2024",
+        "The password policy of our team asks for twelve characters.",
+        "What is a secret garden? My token budget is 12000 and the key idea is rest.",
+        "def f(token: str, key: int = 3) -> str:\n    return token[key:]",
+        "api_key = settings.cedar.api_key  # set by the operator",
+        "const secret = await vault.read('cedar/delta');",
+        'token = tokenizer.encode("cedar")[0]',
+        "SELECT key, token FROM cedar WHERE secret IS NULL LIMIT 5;",
+        "if password == confirm_password: save_cedar()",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "Traceback: object at 0x7f3a9c2d1e40, call_aB3dE5fG7hJ9kL2mN4pQ6rS8",
+        "DE89 3704 0044 0532 0130 00, order ABC-12345678 of 3 May",
+        "s3://cedar-delta/models/step-90/weights.safetensors",
+        "follow @cedar_delta for more, meet me @ 7:30",
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -121,43 +180,34 @@ def test_a_wrong_pattern_is_refused(pattern: str) -> None:
         Redactor([pattern])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "a",
-        "sk-",
-        "-----BEGIN PRIVATE KEY-----\n",
-        "password: ",
-        "password is ",
-        "eyJhbGciOi.",
-        "a@",
-        "a.b-",
-        "http://a:",
-        "api_key ",
-        "user ada/",
-        "AKIA",
-        "word ",
-        "cookie: a=",
-        "_key",
-        '"pass":"',
-        "key-key-",
-        "authorization: basic ",
-    ],
+HOSTILE = (
+    "a",
+    "sk-",
+    "-----BEGIN PRIVATE KEY-----\n",
+    "password: ",
+    "password is ",
+    "eyJhbGciOi.",
+    "a@",
+    "a.b-",
+    "http://a:",
+    "api_key ",
+    "user ada/",
+    "AKIA",
+    "word ",
+    "cookie: a=",
+    "_key",
+    '"pass":"',
+    "key-key-",
+    "authorization: basic ",
 )
-def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
-    def seconds(length: int) -> float:
-        text = (piece * length)[:length]
-        began = time.process_time()
-        Redactor().text(text)
-        return time.process_time() - began
 
-    small = large = math.inf
-    for _ in range(12):  # in turns: a busy machine slows down one as much as the other
-        small, large = min(small, seconds(4_000)), min(large, seconds(32_000))
-        if large < 40 * max(small, 0.000_5):
-            return
-    raise AssertionError((small, large))
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_is_read_in_linear_time(piece: str) -> None:
+    """In quadratic time it takes longer than the limit of a test."""
+    text = (piece * 150_000)[:150_000]
+    assert Redactor().text(text)
 
 
 @pytest.mark.parametrize(
