@@ -22,6 +22,7 @@ from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_s
 from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.state import Span, State
+from tests.support.checks import missing, present
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -48,16 +49,12 @@ def test_the_bar_fits_and_keeps_what_matters_most(width: int) -> None:
     session = session_of(sample_state())
     line = bar_line(session, width)
     assert line.cell_length <= width
-    for words in ("ROLL", "12", "2/4", "★ 1", "0:08", "!"):
-        assert words in line.plain, words
+    assert not missing(line.plain, "ROLL", "12", "2/4", "★ 1", "0:08", "!")
 
 
 def test_wide_status_bars_use_words() -> None:
     text = bar_line(session_of(sample_state()), 160).plain
-    assert "2/4 tasks" in text
-    assert "2 in flight" in text
-    assert "★ 1 to rate 0:08" in text
-    assert "! 2 alerts" in text
+    assert not missing(text, "2/4 tasks", "2 in flight", "★ 1 to rate 0:08", "! 2 alerts")
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
@@ -65,8 +62,7 @@ def test_requests_in_flight_have_one_name_at_every_width(width: int) -> None:
     text = bar_line(session_of(sample_state()), width).plain
     assert "2 in flight" in text
     assert "open" not in text
-    assert "2/4" in text
-    assert "★ 1 to rate 0:08" in text
+    assert not missing(text, "2/4", "★ 1 to rate 0:08")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -108,8 +104,7 @@ def test_a_lost_server_keeps_its_state_with_its_age() -> None:
         EngineLost(server="e", error="gone: refused", seen_at=NOW - 36),
     )
     text = bar_line(session_of(state), 100).plain
-    assert "× GONE 36s (was ROLLING)" in text
-    assert "step 4" in text
+    assert not missing(text, "× GONE 36s (was ROLLING)", "step 4")
     assert "× GONE 36s" in bar_line(session_of(state), 60).plain
 
 
@@ -173,8 +168,7 @@ def pool(method: str) -> PoolChanged:
     ],
 )
 def test_pool_progress_follows_the_stop_rule(method: str, text: str) -> None:
-    result = progress(pool(method))
-    assert result is not None
+    result = present(progress(pool(method)))
     assert result.text() == text
 
 
@@ -189,10 +183,8 @@ def test_unknown_pool_progress_is_none() -> None:
 
 
 def test_timeline_cells_fill_the_width_with_one_for_each_span() -> None:
-    assert cells([1, 1], 10) == [5, 5]
-    assert sum(cells([0.0, 1000.0, 0.001], 20)) == 20
-    assert min(cells([0.0, 1000.0, 0.001], 20)) == 1
-    assert cells([0.0, 0.0], 2) == [1, 1]
+    assert (cells([1, 1], 10), sum(cells([0.0, 1000.0, 0.001], 20))) == ([5, 5], 20)
+    assert (min(cells([0.0, 1000.0, 0.001], 20)), cells([0.0, 0.0], 2)) == (1, [1, 1])
 
 
 def test_the_timeline_fills_its_width_and_names_each_state() -> None:
@@ -204,10 +196,8 @@ def test_the_timeline_fills_its_width_and_names_each_state() -> None:
     for width in (3, 10, 78, 200):
         assert timeline(result, width).cell_length == width
     text = timeline(result, 78).plain
-    assert "ROLL 3 · 40s" in text
-    assert "SYNC" in text
-    assert timeline(result, 3).plain == "RPS"
-    assert timeline([], 10).plain == ""
+    assert not missing(text, "ROLL 3 · 40s", "SYNC")
+    assert (timeline(result, 3).plain, timeline([], 10).plain) == ("RPS", "")
 
 
 def test_durations_of_steps_and_syncs_are_computed() -> None:
@@ -216,8 +206,7 @@ def test_durations_of_steps_and_syncs_are_computed() -> None:
         Span(state="WEIGHT_SYNCING", since=140, step=1),
         Span(state="ROLLING", since=150, step=2),
     ]
-    assert step_seconds(spans) == {1: 50}
-    assert sync_seconds(spans, 170) == {1: 10}
+    assert (step_seconds(spans), sync_seconds(spans, 170)) == ({1: 50}, {1: 10})
     assert [stay.seconds for stay in stays(spans, 170)] == [40, 10, 20]
 
 
@@ -240,12 +229,9 @@ def test_durations_have_readable_units(seconds: float | None, text: str) -> None
 
 
 def test_small_figures_keep_significant_digits() -> None:
-    assert elapsed(59.99) == "59s"
-    assert countdown(0.2) == "0:01"
-    assert countdown(-5) == "0:00"
+    assert (elapsed(59.99), countdown(0.2), countdown(-5)) == ("59s", "0:01", "0:00")
     assert number(None) == number(float("nan")) == "–"
-    assert number(0.0) == "0.00"
-    assert percent(0, 0) == "–"
+    assert (number(0.0), percent(0, 0)) == ("0.00", "–")
     assert state_style("NEW_STATE", "ENGINE.NEW").word == "ENGINE.NEW"
     for share in (None, 0.0, 0.33, 1.0, 7.0):
         assert bar(share, 20).cell_length == 20

@@ -72,8 +72,7 @@ async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
         assert listed(console).model.count == 61
         assert listed(console).vertical_scrollbar.window_virtual_size == 61
         assert [listed(console).row(y) for y in range(listed(console).size.height)] == shown
-        assert rows == []
-        assert layouts == []
+        assert (rows, layouts) == ([], [])
 
 
 async def test_a_changed_finished_group_is_drawn_again() -> None:

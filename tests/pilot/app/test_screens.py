@@ -8,6 +8,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.shell.palette import entries
 from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChanged
+from tests.support.checks import missing, present
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -25,10 +26,7 @@ from tests.support.console import (
 
 def running_processes() -> FakeProcessManager:
     return FakeProcessManager(
-        {
-            "engine": FakeChild("engine", url="http://127.0.0.1:10086"),
-            "proxy": FakeChild("proxy"),
-        }
+        {"engine": FakeChild("engine", url="http://127.0.0.1:10086"), "proxy": FakeChild("proxy")}
     )
 
 
@@ -182,8 +180,7 @@ async def test_a_reconnect_does_not_change_the_screen() -> None:
 
 async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
     async with run_console(sample_state()) as console:
-        screen = console.app.front
-        assert screen is not None
+        screen = present(console.app.front)
 
         def broken(dirty: frozenset[str]) -> None:
             raise RuntimeError("boom")
@@ -213,8 +210,7 @@ async def test_nothing_is_requested_before_the_first_paint() -> None:
         assert "START FAILED" in text.splitlines()[0]
         assert "ended with exit code 2" in text.splitlines()[0]
         assert "starting the engine" not in text
-        assert "✖ proxy" in text
-        assert "port taken [/b]" in text
+        assert not missing(text, "✖ proxy", "port taken [/b]")
         assert "--port" in text, "the way out is not cut off"
         assert "Press 7" in text
 
@@ -238,8 +234,7 @@ async def test_three_choices_fit_the_smallest_terminal() -> None:
         for proxy in (True, False):
             await console.press("ctrl+q")
             text = console.text()
-            for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
-                assert choice in text
+            assert not missing(text, "Stop them  s", "Leave running  l", "Stay  Esc")
             assert ("users are still answered" in text) is proxy
             await console.press("escape")
             processes.children.pop("proxy", None)
@@ -267,8 +262,7 @@ async def test_keys_to_other_screens_are_always_visible() -> None:
             await console.pilot.resize_terminal(*size)
             await console.press("f1")
             footer = console.text().splitlines()[-1]
-            for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
-                assert words in footer
+            assert not missing(footer, "2 Requests", "7 Log", "^q Quit", "? Help")
             for place in ("requests", "log"):
                 console.app.action_go(place)
                 await console.press("question_mark")
@@ -278,7 +272,6 @@ async def test_keys_to_other_screens_are_always_visible() -> None:
                 await console.press("escape")
         await console.pilot.resize_terminal(100, 40)
         await console.press("question_mark")
-        for words in ("Log: help", "Source", "All, or one process"):
-            assert words in console.text()
+        assert not missing(console.text(), "Log: help", "Source", "All, or one process")
         await console.press("escape")
         assert "Log: help" not in console.text()

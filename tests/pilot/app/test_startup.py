@@ -19,6 +19,7 @@ from core.events import EngineChanged, MockStarted
 from core.runtime.home import Home, RunInfo
 from core.runtime.sockets import bind
 from core.settings import EngineSettings, Settings
+from tests.support.checks import missing
 from tests.support.console import FakeLink, sample_events, state_of
 
 
@@ -147,8 +148,7 @@ async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path:
     async with world.running():
         await until(lambda: world.session.seen and world.session.children)
         await asyncio.sleep(0.3)
-        assert world.supervisor.began == []
-        assert world.ordered == []
+        assert (world.supervisor.began, world.ordered) == ([], [])
         assert "found running" in world.session.steps["engine"].detail
 
 
@@ -161,8 +161,7 @@ async def test_flags_that_differ_from_a_running_proxy_are_reported_once(tmp_path
         assert len(world.session.messages) == 1
         text, level = world.session.messages[0]
         assert level == "warning"
-        assert "http://old:10086, not http://gpu:10086" in text
-        assert "Ctrl+Q, then s" in text
+        assert not missing(text, "http://old:10086, not http://gpu:10086", "Ctrl+Q, then s")
         assert sum(text == log.text for log in world.session.logs("console")) == 1
 
 
@@ -200,8 +199,7 @@ async def test_a_rolling_engine_is_not_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("swarm", "more"),
-    [("http://gpu:10086", {}), ("embedded", {"start_engine": False})],
+    ("swarm", "more"), [("http://gpu:10086", {}), ("embedded", {"start_engine": False})]
 )
 async def test_no_engine_is_started_without_a_request(
     tmp_path: Path, swarm: str, more: dict[str, Any]
@@ -210,8 +208,7 @@ async def test_no_engine_is_started_without_a_request(
     async with world.running():
         await until(lambda: world.session.seen)
         await asyncio.sleep(0.3)
-        assert [role for role, _ in world.supervisor.began] == ["proxy"]
-        assert world.ordered == []
+        assert ([role for role, _ in world.supervisor.began], world.ordered) == (["proxy"], [])
 
 
 async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: Path) -> None:
@@ -220,8 +217,7 @@ async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: P
     async with world.running():
         await until(lambda: world.session.seen and "engine" in world.session.children)
         step = world.session.steps["engine"]
-        assert step.phase == "failed"
-        assert step.detail == "engine ended with exit code 2"
+        assert (step.phase, step.detail) == ("failed", "engine ended with exit code 2")
         assert step.lines == ("boom [/b]",)
         await until(lambda: any("exit" in log.text for log in world.session.logs("console")))
         assert world.ordered == []
@@ -263,8 +259,7 @@ async def test_stopping_closes_the_feed_first(
         assert world.link.followers == 1
         await world.backend.stop_all(now=now)
         assert world.supervisor.stopped
-        assert world.supervisor.grace == grace
-        assert world.link.followers == 0
+        assert (world.supervisor.grace, world.link.followers) == (grace, 0)
 
 
 async def test_attach_starts_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from console.models.screen_registry import SCREENS, shown_screens
 from console.shell.palette import entries
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, waiting
+from tests.support.checks import missing
 from tests.support.console import NOW, group_events, run_console, state_of
 
 
@@ -55,9 +56,7 @@ async def test_requests_of_a_watch_only_proxy_show_no_address() -> None:
 
 
 @pytest.mark.parametrize("watch_only", [True, False])
-async def test_the_footer_of_an_empty_queue_shows_only_keys_that_work(
-    watch_only: bool,
-) -> None:
+async def test_the_footer_of_an_empty_queue_shows_only_keys_that_work(watch_only: bool) -> None:
     state = watched() if watch_only else waiting(0, mode="off")
     places = SCREENS if watch_only else PLACES
     async with run_console(state, at="rate", places=places, read_only=not watch_only) as console:
@@ -70,6 +69,5 @@ async def test_the_footer_of_a_read_only_console_has_the_keys_of_a_group() -> No
         await console.settle()
         await console.settle()
         foot = console.text().splitlines()[-1]
-        assert "v Show" in foot
-        assert "g Guidelines" in foot
+        assert not missing(foot, "v Show", "g Guidelines")
         assert "Enter" not in foot

@@ -10,6 +10,7 @@ from console.widgets.item_list import ItemList
 from core.events import Part, RewardPart, RewardsChanged
 from core.settings import RatingSettings
 from core.state import State
+from tests.support.checks import missing
 from tests.support.console import NOW, RunningConsole, run_console, sample_state, state_of
 from tests.support.proxy.rewards import STARTED, scored, state_with, two
 
@@ -48,8 +49,9 @@ async def test_rewards_shows_charts_of_the_part_under_the_cursor() -> None:
     state = state_with(*(scored(number, [two(0.9, 0.2), two(0.1, 0.3)]) for number in range(1, 9)))
     async with run_console(state, size=WIDE, at="rewards") as console:
         text = console.text()  # not of the gate that leads: its charts would be empty
-        for title in ("LEFT", "VALUES", "SPREAD  16 answers", "BY RANK", "BEST ANSWERS", "WORST"):
-            assert title in text, title
+        assert not missing(
+            text, "LEFT", "VALUES", "SPREAD  16 answers", "BY RANK", "BEST ANSWERS", "WORST"
+        )
         assert "answer 0 to: Why is the sky blue?" in text
         await console.press("down")
         assert "RIGHT" in console.text()
@@ -84,8 +86,9 @@ async def test_a_group_shows_its_reward_parts_as_bars() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
     async with run_console(state, size=WIDE, at="requests") as console:
         await console.press("enter")
-        assert "REWARD BY PART" in console.text()
-        assert "▲ #1 is 0.35 above #2: left +0.40, right -0.05" in console.text()
+        assert not missing(
+            console.text(), "REWARD BY PART", "▲ #1 is 0.35 above #2: left +0.40, right -0.05"
+        )
         await console.pilot.resize_terminal(*SMALL)
         await console.settle()
         assert "REWARD BY PART" not in console.text()
@@ -104,8 +107,7 @@ async def test_rate_shows_guidelines_reference_and_session(tmp_path: Path) -> No
         assert "SESSION" not in console.text()
         await console.shows("Prefer short answers.")
         text = console.text()
-        for words in ("REFERENCE", "appears after your vote"):
-            assert words in text, words
+        assert not missing(text, "REFERENCE", "appears after your vote")
         assert "scattered light" not in text
         await console.press("v")
         assert "scattered light" in console.text()

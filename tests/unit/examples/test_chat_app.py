@@ -78,8 +78,7 @@ def test_the_page_and_what_is_wrong(app: tuple[httpx.Client, Model]) -> None:
 
 
 def test_measures() -> None:
-    assert liveliness("A cat.") == 0
-    assert liveliness("Wow! I love it! Yes!!! Great!") == 1.0
+    assert (liveliness("A cat."), liveliness("Wow! I love it! Yes!!! Great!")) == (0, 1.0)
     assert MATH.score(Row("What is 2 + 3?", "5"), "2 + 3 is 5.") == 1.0
     assert MATH.score(Row("What is 2 + 3?", "5"), "5 or 6") == 0.0
     (right,) = PERSONA.also.values()

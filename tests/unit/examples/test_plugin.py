@@ -102,7 +102,6 @@ async def test_the_sink_receives_the_steps(tmp_path: Path, monkeypatch: pytest.M
     journal.close()
     options, first, second, last = logged
     assert (options["project"], options["mode"]) == ("mine", "offline")
-    assert [one["s/step"] for one in (first, second)] == [1, 2]
-    assert first["s/update/loss"] == 0.5
+    assert ([one["s/step"] for one in (first, second)], first["s/update/loss"]) == ([1, 2], 0.5)
     assert last == "finished"
     assert "licence" in bus.state.alerts["telemetry:bad"].params["error"]

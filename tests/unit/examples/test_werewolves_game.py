@@ -66,8 +66,7 @@ def test_the_table_is_complete_and_dealt_by_the_seed() -> None:
     assert all(sorted(game.roles.values()) == sorted(ROLES) for game in games)
     assert Game(7).roles == Game(7).roles
     assert len({tuple(game.roles.values()) for game in games}) == 30
-    assert sorted(ROLES).count(WOLF) == 3
-    assert sorted(ROLES).count(VILLAGER) == 3
+    assert (sorted(ROLES).count(WOLF), sorted(ROLES).count(VILLAGER)) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +115,7 @@ def test_the_witch_heals_once_and_poisons_once() -> None:
     drive(game, choose)
     # without a potion the witch is not asked any more
     assert potion_choices == [(7, (HEAL, POISON)), (0, (POISON,))]
-    assert votes_of(game, "died", 1) == []
-    assert votes_of(game, "died", 2) == [(0, 7), (0, 8)]
+    assert (votes_of(game, "died", 1), votes_of(game, "died", 2)) == ([], [(0, 7), (0, 8)])
     secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]
     assert [one.only for one in secrets] == [frozenset({5})] * 2
 
@@ -164,8 +162,7 @@ def test_the_wolves_win_when_they_are_no_fewer() -> None:
     game = fixed()
     kill = {1: 7, 2: 8, 3: 9}
     assert drive(game, lambda a: Move(kill[a.view.day] if a.kind == "kill" else 0)) == WOLVES
-    assert len(game.alive) == 6
-    assert game.day == 3
+    assert (len(game.alive), game.day) == (6, 3)
 
 
 def test_the_hunters_shot_decides_before_anybody_wins() -> None:

@@ -81,8 +81,7 @@ async def test_after_a_lost_connection_the_feed_continues_with_the_next_event() 
         assert session.stale_for is None
         assert session.trouble == ""
         assert session.state.groups is groups, "the state must not be replaced"
-    assert link.after[-1] == seq
-    assert link.snapshots == 1
+    assert (link.after[-1], link.snapshots) == (seq, 1)
 
 
 async def test_a_revoked_token_is_named_once_with_what_to_do() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from console.backend.hangup import watch_terminal
 from core.journal.writer import Journal
+from tests.support.checks import present
 from tests.support.pty.terminal import Terminal
 from tests.support.sample import group_events, stamp
 
@@ -68,8 +69,7 @@ def test_the_console_exits_when_its_terminal_closes_and_sighup_is_ignored(tmp_pa
 
 def test_an_open_terminal_causes_no_exit() -> None:
     far, near = pty.openpty()
-    thread = watch_terminal(near)
-    assert thread is not None
+    thread = present(watch_terminal(near))
     assert thread.daemon
     os.write(far, b"x")
     thread.join(0.1)

@@ -53,10 +53,7 @@ def test_another_package_mock_that_hides_ours_is_reported(
 
 
 def test_the_mock_command_first_warns_in_one_line(
-    tmp_path: Path,
-    home: Home,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _install_pypi_mock(tmp_path, monkeypatch)
     assert main(["run", "mock"]) == 1  # there is no proxy to ask

@@ -209,13 +209,11 @@ def two_groups(proxied: World) -> World:
 def test_a_command_goes_to_the_proxy_of_the_home(
     cli: Cli, proxied: World, argv: list[str], order: tuple[str, dict[str, Any]]
 ) -> None:
-    assert cli.out(*argv) == f"{order[0]} is done\n"
-    assert proxied.orders == [order]
+    assert (cli.out(*argv), proxied.orders) == (f"{order[0]} is done\n", [order])
 
 
 def test_a_leased_group_is_rated_from_the_same_command_line(proxied: World) -> None:
-    assert main(["group", "lease", "g1"]) == 0
-    assert main(["rate", "g1", "2"]) == 0
+    assert (main(["group", "lease", "g1"]), main(["rate", "g1", "2"])) == (0, 0)
     lease, vote = (args for _, args in proxied.orders)
     assert lease["holder"] == vote["holder"] != ""
 
@@ -274,8 +272,7 @@ def test_the_mock_user_asks_while_training_is_paused(
 
 def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> None:
     save_name(home, "cleo")
-    assert main(["rate", "g1", "2"]) == 0
-    assert proxied.orders[0][1]["rater"] == "cleo"
+    assert (main(["rate", "g1", "2"]), proxied.orders[0][1]["rater"]) == (0, "cleo")
 
 
 def test_url_and_token_file_choose_another_proxy(
@@ -309,9 +306,12 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(cli: Cli, proxied: World) 
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", pool=pool)
     proxied.state.groups["g1"] = _group()
     shown = cli.refused("engine", "stop")
-    assert "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost." in shown
-    assert "The pool of this step is discarded: 2 tasks." in shown
-    assert "1 open group of yours is given up, 1 of them unrated." in shown
+    assert not missing(
+        shown,
+        "2 claimed episodes of yours are lost. 3 episodes of 2 other clients are lost.",
+        "The pool of this step is discarded: 2 tasks.",
+        "1 open group of yours is given up, 1 of them unrated.",
+    )
     assert proxied.orders == []
 
 
@@ -347,13 +347,15 @@ def test_status_counts_claimed_episodes(cli: Cli, proxied: World) -> None:
     server = data["servers"][0]
     assert (server["state"], server["step"]) == ("ROLLING", 3)
     assert (server["claimed"], server["claimed_by_proxy"]) == (2, 1)
-    assert server["pool"]["task_target"] == 4
-    assert data["proxy"]["mock"]["done"] == 2
+    assert (server["pool"]["task_target"], data["proxy"]["mock"]["done"]) == (4, 2)
     assert data["proxy"]["waiting"][0]["group_id"] == "g1"
     text = cli.out("status")
-    assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
-    assert "paused (no process here)  2/9 rows" in text
-    assert "1 waiting, 1 user waits for a rating" in text
+    assert not missing(
+        text,
+        f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed",
+        "paused (no process here)  2/9 rows",
+        "1 waiting, 1 user waits for a rating",
+    )
     assert re.search(r"g1  user waits \d+ s", text)
 
 

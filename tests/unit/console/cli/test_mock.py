@@ -10,6 +10,7 @@ from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from mock.user_requests import MockOptions
+from tests.support.checks import present
 from tests.support.commands.cli import Cli
 
 TARGET = ("--base-url", "http://127.0.0.1:9/v1")
@@ -125,8 +126,7 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     runs: list[MockOptions] = []
     monkeypatch.setattr("mock.user_requests.run", lambda options, **_: runs.append(options) or 0)
     cli("run", "mock", *TARGET, "--target", target, *flags)
-    user = runs[0].user
-    assert user is not None
+    user = present(runs[0].user)
     assert (user.url, user.key, user.turns, user.temperature) == (
         url,
         key,

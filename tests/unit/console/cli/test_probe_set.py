@@ -46,8 +46,7 @@ def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: P
     args = ["progress", "probe-set", str(file), "--out", str(out), "--held-out", "1", "--most", "5"]
     assert main(args) == 0
     first = load_probe_set(str(out)).prompts[0]
-    assert first.prompt == "Why?"
-    assert first.before[0]["content"] == "Be brief."
+    assert (first.prompt, first.before[0]["content"]) == ("Why?", "Be brief.")
 
 
 @pytest.mark.parametrize(

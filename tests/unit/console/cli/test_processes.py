@@ -67,10 +67,7 @@ OWN_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[ConsoleOptions], bool]]]
         lambda one: one.settings.engine.model == "smollm2",
     ),
     "--attach": (_ATTACH, lambda one: one.attach == "http://127.0.0.1:8000"),
-    "--token-file": (
-        ("--token-file", "/t", *_ATTACH),
-        lambda one: one.token_file == Path("/t"),
-    ),
+    "--token-file": (("--token-file", "/t", *_ATTACH), lambda one: one.token_file == Path("/t")),
     "--theme": (("--theme", "light", *_URL), lambda one: one.settings.console.theme == "light"),
     "--no-engine": (("--no-engine",), lambda one: not one.start_engine),
     "--read-only": (("--read-only", *_URL), lambda one: one.read_only),

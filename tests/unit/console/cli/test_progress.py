@@ -63,17 +63,20 @@ def test_the_exit_code_is_the_verdict(
 def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks())
     shown = cli.out("progress")
-    assert "now 0.62 (0.55 to 0.69)" in shown
-    assert "before 0.41 (0.35 to 0.47)" in shown
-    assert "look 3" in shown
-    assert "1,024 samples" in shown
-    assert "probe set shipped" in shown
-    assert "reward v1" in shown
-    assert "relevance                        0.420   0.710  +0.290  ▲ better" in shown
-    assert "answer repetition                0.030   0.080  +0.050\n" in shown
-    assert "answer length                     24.5    31.0    +6.5\n" in shown
-    assert "format                           0.970   0.910  -0.060  ▼ worse" in shown
-    assert "politeness                       0.500   0.520  +0.020  · not known yet" in shown
+    assert not missing(
+        shown,
+        "now 0.62 (0.55 to 0.69)",
+        "before 0.41 (0.35 to 0.47)",
+        "look 3",
+        "1,024 samples",
+        "probe set shipped",
+        "reward v1",
+        "relevance                        0.420   0.710  +0.290  ▲ better",
+        "answer repetition                0.030   0.080  +0.050\n",
+        "answer length                     24.5    31.0    +6.5\n",
+        "format                           0.970   0.910  -0.060  ▼ worse",
+        "politeness                       0.500   0.520  +0.020  · not known yet",
+    )
 
 
 def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:

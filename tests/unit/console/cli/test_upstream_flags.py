@@ -27,8 +27,7 @@ def test_a_child_gets_the_upstream_as_a_flag_but_never_its_key() -> None:
 def test_the_upstream_is_the_only_server() -> None:
     both = {"upstream": {"url": "http://x:1"}, "swarm_url": {"a": "http://y:2"}}
     settings = load(None, {"AJET_CONSOLE__UPSTREAM__KEY": "k"}, both)
-    assert settings.servers() == {"upstream": "http://x:1"}
-    assert settings.upstream.key == "k"
+    assert (settings.servers(), settings.upstream.key) == ({"upstream": "http://x:1"}, "k")
     assert settings.upstream.temperature is None, "the request's own"
     assert load(None, {}, {"upstream.temperature": 0.3}).upstream.temperature == 0.3
 

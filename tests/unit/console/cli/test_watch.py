@@ -256,8 +256,7 @@ def test_json_has_the_sentences_of_an_alert_beside_its_data(full: bool) -> None:
     (line,) = JsonOutput(full=full).snapshot(state)
     (event,) = JsonOutput().event(RAISED, state)
     for alert in (json.loads(line)["state"]["alerts"]["lost:gpu"], json.loads(event)):
-        assert alert["cause"] == "gpu does not answer: gone"
-        assert alert["alert_kind"] == "lost"
+        assert (alert["cause"], alert["alert_kind"]) == ("gpu does not answer: gone", "lost")
         assert alert["params"] == {"server": "gpu", "error": "gone"}
     assert state.alerts["lost:gpu"].cause == ""
 

@@ -132,8 +132,7 @@ def test_the_ai_sdk_settings_enable_structured_outputs() -> None:
 def test_a_name_matches_one_client_or_all_with_that_prefix() -> None:
     assert [one.name for one in find("openai")] == ["openai"]
     assert [one.name for one in find("open")] == [name for name in NAMES if name.startswith("open")]
-    assert find("") == CLIENTS
-    assert find("nobody") == ()
+    assert (find(""), find("nobody")) == (CLIENTS, ())
 
 
 def test_the_command_fills_in_the_address(

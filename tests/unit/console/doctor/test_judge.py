@@ -37,8 +37,7 @@ async def test_a_working_judge_passes(write: Write) -> None:
         )
         assert (result.area, result.name, result.level) == ("judges", "helpful", "ok")
         assert "judge-1 at" in result.text
-        assert judge.listed == 1
-        assert judge.calls == []
+        assert (judge.listed, judge.calls) == (1, [])
 
 
 async def test_only_active_judges_are_checked(

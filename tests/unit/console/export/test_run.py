@@ -18,6 +18,7 @@ from console.session.filters import parse
 from core.events import ProbePrompt, ProbeSetLoaded
 from core.journal import reader
 from core.journal.read_only import JournalFile
+from tests.support.checks import missing
 from tests.support.ranked import called, ranked_group, write_journal
 from tests.unit.console.export.conftest import Exporter
 
@@ -28,9 +29,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_is_not_exported_is_counted_by_cause(exported: Exporter) -> None:
-    image = [
-        {"role": "user", "content": [{"type": "image_url", "text": "[image]"}]},
-    ]
+    image = [{"role": "user", "content": [{"type": "image_url", "text": "[image]"}]}]
     probe = ProbePrompt(id="p", prompt="What is 7 + 8?")
     events = [
         ProbeSetLoaded(server="embedded", prompts=(probe,)),
@@ -257,8 +256,7 @@ def test_the_card_says_what_a_filter_compares_and_has_plurals(exported: Exporter
     events = ranked_group("g", "Write to bob@example.com or ada@example.com")
     _, report = exported("preference", events, where=parse("text~write"))
     card = report.card.read_text()
-    assert "first 2,000 characters" in card
-    assert "2 e-mail addresses" in card
+    assert not missing(card, "first 2,000 characters", "2 e-mail addresses")
 
 
 def test_the_card_counts_agreement(exported: Exporter) -> None:
@@ -269,9 +267,12 @@ def test_the_card_counts_agreement(exported: Exporter) -> None:
     ]
     _, report = exported("preference", events)
     card = report.card.read_text()
-    assert "Same best answer: 1 of 2 (50%" in card
-    assert "sight of the rewards: 1 of 1" in card
-    assert "| rated by a person | 2 |" in card
+    assert not missing(
+        card,
+        "Same best answer: 1 of 2 (50%",
+        "sight of the rewards: 1 of 1",
+        "| rated by a person | 2 |",
+    )
 
 
 def test_the_filter_in_the_card_has_no_secret(exported: Exporter) -> None:

@@ -71,8 +71,7 @@ def test_a_job_with_unchanged_fields_keeps_its_text() -> None:
 def test_changed_fields_change_the_job() -> None:
     text = with_values(JOB, {**values(JOB), "lr": "1e-4", "batch": " 8 ", "turn": "64"})
     job = load_job(text)
-    assert get(job, LEARNING_RATE) == 1e-4
-    assert get(job, BATCH) == 8
+    assert (get(job, LEARNING_RATE), get(job, BATCH)) == (1e-4, 8)
     assert get(job, "ajet.rollout.max_response_length_in_one_turn") == 64
     again = load_job(with_values(text, {"turn": ""}))
     assert get(again, "ajet.rollout.max_response_length_in_one_turn") is None

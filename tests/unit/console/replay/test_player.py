@@ -139,8 +139,7 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(
             await asyncio.gather(task, return_exceptions=True)
         whole = file.load_state()
         assert list(session.state.groups) == list(whole.groups)
-        assert session.state.totals == whole.totals
-        assert replay.forms[-1] == "REPLAY end"
+        assert (session.state.totals, replay.forms[-1]) == (whole.totals, "REPLAY end")
         assert any("will train" in line.text for line in session.logs("proxy"))
 
 
@@ -294,8 +293,7 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
     monkeypatch.setattr("console.replay.app.run_replay", run_replay)
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
-    assert main(["journal", "replay", str(stored_journal), *argv]) == 0
-    assert shown == [theme]
+    assert (main(["journal", "replay", str(stored_journal), *argv]), shown) == (0, [theme])
 
 
 async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
@@ -342,8 +340,7 @@ async def test_an_engine_run_is_shown_as_of_its_end(
 
 
 def test_a_span_is_cut_to_the_journal() -> None:
-    assert _span("5-9", 0, 100) == (4, 9)
-    assert _span("5-900", 6, 100) == (6, 100)
+    assert (_span("5-9", 0, 100), _span("5-900", 6, 100)) == ((4, 9), (6, 100))
     for text in ("5", "9-5", "x-y", "200-300", "1-6"):
         with pytest.raises(UsageError):
             _span(text, 6, 100)

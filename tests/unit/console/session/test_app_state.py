@@ -26,8 +26,7 @@ async def test_a_console_command_goes_to_the_process_manager() -> None:
     processes, link = FakeProcessManager(), FakeLink()
     outcome = await Session(link=link, processes=processes).command("mock.start", concurrency=2)
     assert (outcome.ok, outcome.message) == (True, "mock.start done")
-    assert processes.commands == [("mock.start", {"concurrency": 2})]
-    assert link.commands == []
+    assert (processes.commands, link.commands) == ([("mock.start", {"concurrency": 2})], [])
 
 
 @pytest.mark.parametrize(
@@ -96,8 +95,7 @@ def test_stale_data_has_an_age_and_fresh_data_has_none() -> None:
     assert before is None
     session.lost_at = NOW
     clock.now += 12
-    assert session.stale_for == 12
-    assert session.as_of == NOW
+    assert (session.stale_for, session.as_of) == (12, NOW)
 
 
 def test_changed_keys_are_returned_once() -> None:
@@ -134,8 +132,7 @@ def test_the_log_is_bounded() -> None:
     store = LogStore(cap=3)
     for number in range(10):
         store.add("proxy", str(number), NOW)
-    assert [line.text for line in store.lines("proxy")] == ["7", "8", "9"]
-    assert store.total == 10
+    assert ([line.text for line in store.lines("proxy")], store.total) == (["7", "8", "9"], 10)
 
 
 def test_time_and_level_are_parsed_off_a_log_line() -> None:

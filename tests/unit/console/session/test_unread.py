@@ -87,8 +87,7 @@ async def test_pages_and_events_between_them_give_the_state_of_the_proxy() -> No
     await read_texts(session)
     assert proxy.text_pages[:2] == [TEXT_PAGE, TEXT_PAGE]
     assert sum(proxy.text_pages) == OLD - 10 + 1  # one group was asked for again
-    assert session.unread_texts.waiting == 0
-    assert session.state == proxy.state
+    assert (session.unread_texts.waiting, session.state) == (0, proxy.state)
 
 
 async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
@@ -102,8 +101,7 @@ async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
     assert not brief.take(page)
     brief.give_up(page)
     page = brief.next_page()
-    assert brief.take(page) == set(page.keys)
-    assert brief.waiting == OLD - 10 - TEXT_PAGE
+    assert (brief.take(page), brief.waiting) == (set(page.keys), OLD - 10 - TEXT_PAGE)
 
 
 async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

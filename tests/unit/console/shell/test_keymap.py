@@ -57,8 +57,7 @@ def test_a_conflict_with_an_app_wide_key_is_reported() -> None:
 def test_two_actions_may_swap_keys_but_not_share_a_new_one() -> None:
     assert check({"engine.start": "k", "engine.stop": "s"})[1] == []
     usable, problems = check({"log.copy": "w", "log.level": "w"})
-    assert len(usable) == 1
-    assert len(problems) == 1
+    assert (len(usable), len(problems)) == (1, 1)
 
 
 def test_the_same_key_on_two_screens_is_no_conflict() -> None:
@@ -126,8 +125,7 @@ def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
     screens = [place.load() for place in SCREENS_ALL]
     rows = list(listing(ConsoleApp, screens, {"engine.stop": "ctrl+k"}))
     by_id = {row.action_id: row for row in rows if row.action_id}
-    assert by_id["engine.stop"].keys == ("ctrl+k",)
-    assert by_id["app.help"].area == "Everywhere"
+    assert (by_id["engine.stop"].keys, by_id["app.help"].area) == (("ctrl+k",), "Everywhere")
     assert by_id["confirm.yes"].area.startswith("Question")
     assert {"log.fold", "requests.open", "group.abort", "app.jump"} <= set(by_id)
     assert all(row.title for row in rows)
@@ -157,11 +155,9 @@ async def test_another_key_changes_the_advice_of_an_alert() -> None:
     )
     state = state_of(*sample_events()[:2], raised)
     async with run_console(state, size=(160, 48)) as console:
-        assert "5 opens Engine: `s` starts it" in console.text()
-        assert " 5 s" in console.text()
+        assert not missing(console.text(), "5 opens Engine: `s` starts it", " 5 s")
     async with run_console(state, size=(160, 48), keys={"engine.start": "ctrl+g"}) as console:
-        assert "5 opens Engine: `Ctrl+G` starts it" in console.text()
-        assert " 5 Ctrl+G" in console.text()
+        assert not missing(console.text(), "5 opens Engine: `Ctrl+G` starts it", " 5 Ctrl+G")
         assert " 5 s" not in console.text()
 
 

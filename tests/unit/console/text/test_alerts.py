@@ -15,6 +15,7 @@ from core.events.alerts import KINDS, AlertParams, params_of, read_params
 from core.reducer import reduce
 from core.state import State
 from proxy.alerts import alert_raised
+from tests.support.checks import present
 
 _FILE = Path(__file__).parents[3] / "data" / "alerts.yaml"
 _EXAMPLES = yaml.safe_load(_FILE.read_text())
@@ -45,8 +46,7 @@ def test_an_alert_in_words() -> None:
 
 def test_every_kind_has_words_a_way_out_and_an_example() -> None:
     listed = set(KINDS)
-    assert set(ALERTS) == listed
-    assert {params.kind for params, _, _ in EXAMPLES} == listed
+    assert (set(ALERTS), {params.kind for params, _, _ in EXAMPLES}) == (listed, listed)
     assert {name.partition(":")[0] for name in REMEDIES} == listed
 
 
@@ -62,8 +62,7 @@ def test_the_examples_of_a_kind_set_each_of_its_parameters() -> None:
 def named_keys(params: AlertParams) -> list[str]:
     """The new keys that advice and way out of an alert name after all keys were changed."""
     alert, context = alert_of(params), advice_context(EVERY_KEY)
-    action = action_for(alert, context=context)
-    assert action is not None
+    action = present(action_for(alert, context=context))
     advice = f"{alert_text(alert, context).todo} {action.keys} {action.effect}"
     return [key for key in map(str.upper, EVERY_KEY.values()) if key in advice]
 

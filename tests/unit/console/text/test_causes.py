@@ -8,14 +8,7 @@ from ajet_swarm.protocol.errors import ChatErrorKind
 from ajet_swarm.protocol.schemas import EngineState
 from console.text.causes import candidate_words, cause_words, held_down
 from core.events import AnyEvent, GroupClosed, Part
-from core.events.causes import (
-    CAUSES,
-    AllExpired,
-    GroupCause,
-    NoAnswers,
-    NoEpisodes,
-    NotAllTaken,
-)
+from core.events.causes import CAUSES, AllExpired, GroupCause, NoAnswers, NoEpisodes, NotAllTaken
 from core.state import Group
 from tests.support.console import group_events, state_of
 
@@ -84,8 +77,7 @@ def test_what_is_not_known_stays() -> None:
     assert cause_words(closed(None, "aborted by the operator: no")) == (
         "aborted by the operator: no"
     )
-    assert cause_words(closed(None, "")) == ""
-    assert candidate_words("gone") == "gone"
+    assert (cause_words(closed(None, "")), candidate_words("gone")) == ("", "gone")
     assert candidate_words("odd: said", "odd", "said") == "odd: said"
 
 

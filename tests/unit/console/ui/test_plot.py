@@ -48,8 +48,7 @@ def test_a_band_shades_the_cells_within_it() -> None:
 
 def test_both_axes_name_their_ends() -> None:
     rows = rows_of(Plot(10, 3, (0, 1)).lines(UNIT, Axis(0.0, 40.0)))
-    assert rows[0].split() == ["1.00", "40"]
-    assert rows[1].split() == []
+    assert (rows[0].split(), rows[1].split()) == (["1.00", "40"], [])
     assert rows[2].split() == ["0.00", "0"]
 
 
@@ -66,8 +65,7 @@ def test_the_foot_has_the_first_legend_with_room() -> None:
 def test_a_curve_accepts_any_number_of_points(count: int) -> None:
     points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
     lines = curve(points, 60, 8)
-    assert len(lines) == 8
-    assert {line_width(line) for line in lines} == {60}
+    assert (len(lines), {line_width(line) for line in lines}) == (8, {60})
     assert len(thin(points, 54)) <= 54
 
 
@@ -83,5 +81,4 @@ def test_thinning_keeps_the_last_point() -> None:
 
 
 def test_a_sparkline_shows_nothing_as_dots() -> None:
-    assert sparkline([0, 0]).plain == "··"
-    assert sparkline([0, 1, 2]).plain == "·▄█"
+    assert (sparkline([0, 0]).plain, sparkline([0, 1, 2]).plain) == ("··", "·▄█")

@@ -19,17 +19,16 @@ from console.views.events import event_line
 from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
+from tests.support.checks import missing, present
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 
 
 def test_known_rewards_are_automatic_then_rated_then_sealed() -> None:
     open_group = group()
-    assert known_rewards(open_group) == [0.2, 0.9, 0.4, 0.1]
-    assert best_of(open_group) == 1
+    assert (known_rewards(open_group), best_of(open_group)) == ([0.2, 0.9, 0.4, 0.1], 1)
     open_group.rating = Rating(rating="best", order=(3,), rewards=(0.0, 0.0, 0.0, 1.0))
-    assert known_rewards(open_group) == [0.0, 0.0, 0.0, 1.0]
-    assert best_of(open_group) == 3
+    assert (known_rewards(open_group), best_of(open_group)) == ([0.0, 0.0, 0.0, 1.0], 3)
     assert rated_best(open_group) == 3
     done = group(until="DONE")
     done.rating = open_group.rating
@@ -40,8 +39,7 @@ def test_a_short_group_spreads_its_rewards_over_those_that_answered() -> None:
     short = group()
     short.candidates[1] = Candidate(index=1, phase="failed", error="gone")
     short.rating = Rating(rating="scores", scores=(0.1, 0.9, 0.3), rewards=(0.1, 0.9, 0.3))
-    assert short.answered == [0, 2, 3]
-    assert known_rewards(short) == [0.1, None, 0.9, 0.3]
+    assert (short.answered, known_rewards(short)) == ([0, 2, 3], [0.1, None, 0.9, 0.3])
     assert rated_best(short) == 2
 
 
@@ -85,8 +83,7 @@ def test_a_group_discarded_by_the_engine_is_not_shown_as_trained() -> None:
     assert result.text in shown
     assert "will train" not in shown
     assert "A sends it again" in shown
-    line = event_line(lost)
-    assert line is not None
+    line = present(event_line(lost))
     assert (line.text, line.level) == (result.text, "warning")
 
 
@@ -108,9 +105,7 @@ def test_the_verdict_of_an_abstention_names_the_remedy() -> None:
     one = state_of(*events).groups["g0001"]
     assert verdict(one).kind == "open"
     event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
-    assert "judge: no answer" in event_line
-    assert "Rate it by hand" in event_line
-    assert "traceback, 1 line" in event_line
+    assert not missing(event_line, "judge: no answer", "Rate it by hand", "traceback, 1 line")
     assert "Trace" not in event_line.replace("traceback", "")
     assert "Trace" in text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
 
@@ -130,8 +125,7 @@ def test_a_vote_after_the_seal_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rewards", "taught"),
-    [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "= 0.00"), ((), "? ")],
+    ("rewards", "taught"), [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "= 0.00"), ((), "? ")]
 )
 def test_a_row_says_whether_its_group_taught(rewards: tuple[float, ...], taught: str) -> None:
     one = group(until="AWAITING_RATING", **({"rewards": rewards} if rewards else {}))

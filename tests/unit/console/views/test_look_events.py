@@ -3,13 +3,8 @@
 import pytest
 
 from console.views.events import event_line
-from core.events import (
-    Event,
-    Rewound,
-    TrainingPaused,
-    TrainingResumed,
-    TrainingRunIdentified,
-)
+from core.events import Event, Rewound, TrainingPaused, TrainingResumed, TrainingRunIdentified
+from tests.support.checks import present
 from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, running_look
 
 
@@ -72,8 +67,7 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
     ],
 )
 def test_each_event_is_one_line(event: Event, text: str, level: str) -> None:
-    line = event_line(event)
-    assert line is not None
+    line = present(event_line(event))
     assert (line.about, line.level) == (SERVER, level)
     assert line.text.replace("[2J", "") == text
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.checks import missing
 from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.ratings import voted
@@ -16,9 +17,12 @@ def test_the_agreement_of_raters_is_shown_against_chance(cli: Cli, proxy: FakeCo
     ]
     proxy.state = state_of(*events)
     shown = cli.out("rating", "raters")
-    assert "Same best answers  75 % (" in shown
-    assert " %), by chance 25 %\n" in shown
-    assert "of two raters over 4 groups, with 95 % intervals" in shown
+    assert not missing(
+        shown,
+        "Same best answers  75 % (",
+        " %), by chance 25 %\n",
+        "of two raters over 4 groups, with 95 % intervals",
+    )
     shown = cli.json("rating", "raters")["agreement"]
     assert (shown["best"]["share"], shown["best"]["chance"]) == (0.75, 0.25)
     assert shown["best"]["low"] < 0.75 < shown["best"]["high"]

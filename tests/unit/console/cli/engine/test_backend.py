@@ -19,6 +19,7 @@ from engine.main import EngineOptions
 from engine.torch import packages
 from engine.torch.files.smollm2 import SmolFiles
 from engine.torch.options import TorchOptions
+from tests.support.checks import present
 from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
@@ -127,8 +128,7 @@ def test_a_missing_package_is_reported_before_anything_starts(
     monkeypatch.setattr(packages, "missing", missing)
     engine("--backend", "torch", "--model", "/m/x.gguf", code=1)
     errors = engine.failed("--backend", "torch", "--model", "org/name")
-    assert errors.count("pip install 'ajet-console[torch]'") == 2
-    assert asked == [True, False]
+    assert (errors.count("pip install 'ajet-console[torch]'"), asked) == (2, [True, False])
     assert not started
 
 
@@ -146,8 +146,7 @@ def test_a_flag_chooses_the_kind_of_training(
 ) -> None:
     home.config.write_text("engine: {backend: torch, model: org/name}\n")
     engine(*words)
-    options = started[0].torch
-    assert options is not None
+    options = present(started[0].torch)
     assert (options.lora_rank, options.full) == (lora, full)
 
 

@@ -164,8 +164,7 @@ async def test_a_numpy_policy_is_exported_as_a_file(
 ) -> None:
     target = tmp_path / "mine.safetensors"
     await async_cli("checkpoints", "export", "mine", target, "--half")
-    assert engine.exported == [("mine", "true")]
-    assert unpack(target.read_bytes())[1]["step"] == "12"
+    assert (engine.exported, unpack(target.read_bytes())[1]["step"]) == ([("mine", "true")], "12")
     shown = await async_cli.refused("checkpoints", "export", "mine", target, "--merge")
     assert "trains no model of transformers" in shown
     assert len(engine.exported) == 1

@@ -129,8 +129,7 @@ async def test_a_changed_job_is_saved_compared_and_applied(
     assert not missing(
         captured.err, "stop the engine", "wait for a stable OFFLINE", "send the job", "boot"
     )
-    assert get(load_job(str(both.t.config)), LEARNING_RATE) == 1e-4
-    assert both.s.stops == 0
+    assert (get(load_job(str(both.t.config)), LEARNING_RATE), both.s.stops) == (1e-4, 0)
 
     shown = await async_cli.out("engine", "job", "--diff", "--set", "lr=2e-4", "--server", "t")
     assert "Learning rate: 0.0001 -> 0.0002" in shown
@@ -221,8 +220,11 @@ async def test_a_direct_start_asks_and_gives_advice_when_it_fails(
         assert "needs confirmation" in await async_cli.refused(*start)
         s.start_error = "no GPU is free"
         shown = await async_cli.failed(*start, "--yes")
-        assert "no GPU is free; the engine is BOOTING" in shown
-        assert "engine stop`, correct the job, start it again" in shown
+        assert not missing(
+            shown,
+            "no GPU is free; the engine is BOOTING",
+            "engine stop`, correct the job, start it again",
+        )
         s.start_error = ""
         await async_cli("engine", "stop", "--swarm-url", url, "--yes")
         await async_cli(*start, "--yes")
@@ -388,8 +390,7 @@ async def test_a_model_in_the_environment_does_not_save_a_job(
 async def test_an_apply_shows_the_first_job_and_asks_once(async_cli: AsyncCli, both: Two) -> None:
     shown = await async_cli.refused("engine", "apply", "--server", "t")
     assert "# to t" in shown
-    assert shown.count("needs confirmation") == 1
-    assert both.t.stops == 0
+    assert (shown.count("needs confirmation"), both.t.stops) == (1, 0)
 
 
 async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cancelled(

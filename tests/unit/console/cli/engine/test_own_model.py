@@ -125,5 +125,4 @@ def test_the_console_asks_before_its_screen(
     monkeypatch.setattr(sys, "stdout", TerminalText())
     monkeypatch.setattr("console.app.run_console", lambda options: pytest.fail("it has started"))
     words = ["--home", str(home.root), "--backend", "torch", "--model", "org/name"]
-    assert main(words) == 1
-    assert hub.asked == ["org/name"]
+    assert (main(words), hub.asked) == (1, ["org/name"])

@@ -13,6 +13,7 @@ from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import load
+from tests.support.checks import missing
 from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.runs import run_events
 from tests.support.sample import HOSTILE, stamp
@@ -60,14 +61,12 @@ def test_json_has_every_figure_of_a_run(cli: Cli, stored: Home) -> None:
 
 def test_one_run_and_two_are_shown(cli: Cli, stored: Home) -> None:
     shown = cli.out("runs", "show", "1")
-    assert "tiny, grpo, learning rate 0.0005" in shown
-    assert "better by" in shown
+    assert not missing(shown, "tiny, grpo, learning rate 0.0005", "better by")
     unended = cli.out("runs", "show", "2")  # without a proxy, nobody knows whether it runs
     assert "no end recorded" in unended
     assert "running" not in unended
     compared = cli.out("runs", "compare", "1", "2")
-    assert "Learning rate  0.0005" in compared
-    assert "length" in compared
+    assert not missing(compared, "Learning rate  0.0005", "length")
     data = cli.json("runs", "compare", "1", "2")
     assert [one["what"] for one in data["job"]] == ["Learning rate"]
     assert [(one["what"], one["left"], one["right"]) for one in data["rewards"]] == [

@@ -45,14 +45,16 @@ def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, ki
         if name.endswith(".py"):
             ast.parse(text)
     roll = files["agent_roll.py"]
-    assert '"http://gpu:10086"' in roll
-    assert '"a \\"b\\" $x"' in roll
-    assert 'whole("NUM_REPEAT", 6)' in roll
-    assert 'whole("BATCH_SIZE", 2)' in roll
+    assert not missing(
+        roll,
+        '"http://gpu:10086"',
+        '"a \\"b\\" $x"',
+        'whole("NUM_REPEAT", 6)',
+        'whole("BATCH_SIZE", 2)',
+    )
     assert "dataset.jsonl" not in files  # there is one already
     assert any(str(rows) in text for text in files.values())
-    assert "AJET_SWARM_URL" in roll
-    assert "REMOTE_MODEL_PATH" in roll
+    assert not missing(roll, "AJET_SWARM_URL", "REMOTE_MODEL_PATH")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +122,7 @@ def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("REMOTE_MODEL_PATH", "/models/x")
     assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
     roll = (tmp_path / "agent_roll.py").read_text()
-    assert '"http://env:2"' in roll
-    assert '"/models/x"' in roll
+    assert not missing(roll, '"http://env:2"', '"/models/x"')
 
 
 @pytest.mark.parametrize(

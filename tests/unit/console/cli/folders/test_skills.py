@@ -18,8 +18,7 @@ def test_a_skill_is_a_page_with_name_and_description(file: Path) -> None:
     text = file.read_text()
     _, front, body = text.split("---\n", 2)
     head = yaml.safe_load(front)
-    assert set(head) == {"name", "description"}
-    assert head["name"] == file.parent.name
+    assert (set(head), head["name"]) == ({"name", "description"}, file.parent.name)
     assert "Use it when" in head["description"]
     assert body.strip().startswith("# ")
     assert len(text.splitlines()) <= 60

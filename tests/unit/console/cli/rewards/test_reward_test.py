@@ -59,10 +59,13 @@ def debugged(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_file_with_the_built_in_rewards(score: Cli, home: Path, cases: Path) -> None:
     shown = score.out("--file", cases)
-    assert "winner 2 to 1" in shown
-    assert "winner flips 1 of 1, dead groups gained 0, lost 0" in shown
-    assert "2 groups, version " in shown
-    assert " s of scoring" in shown
+    assert not missing(
+        shown,
+        "winner 2 to 1",
+        "winner flips 1 of 1, dead groups gained 0, lost 0",
+        "2 groups, version ",
+        " s of scoring",
+    )
 
 
 def test_a_missing_home_gets_only_the_output_of_the_hooks(

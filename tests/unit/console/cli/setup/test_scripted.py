@@ -29,15 +29,12 @@ def home(tmp_path: Path) -> Path:
 
 def test_answers_become_settings_with_comments(setup: Cli, home: Path) -> None:
     output = setup.json(*ALL[:-1], "rating=hold")
-    assert output["written"] == [str(home / "config.yaml")]
-    assert output["answers"]["rating"] == "hold"
+    assert (output["written"], output["answers"]["rating"]) == ([str(home / "config.yaml")], "hold")
     assert output["base_url"] == "http://127.0.0.1:8000/v1"
     settings = load(home / "config.yaml", environment={})
-    assert settings.rating.mode == "hold"
-    assert settings.console.application == "openai"
+    assert (settings.rating.mode, settings.console.application) == ("hold", "openai")
     text = (home / "config.yaml").read_text()
-    assert text.count("# Setup, ") == 5
-    assert (home / "config.yaml").stat().st_mode & 0o777 == 0o600
+    assert (text.count("# Setup, "), (home / "config.yaml").stat().st_mode & 0o777) == (5, 0o600)
 
 
 def test_a_second_setup_changes_one_answer_and_no_other_line(setup: Cli, home: Path) -> None:
@@ -92,8 +89,11 @@ def test_a_wrong_answer_writes_nothing(setup: Cli, home: Path, answer: str, expe
 
 def test_a_question_without_answer_and_terminal_is_named(setup: Cli, home: Path) -> None:
     error = setup.refused("rewards=built_in")
-    assert "no answer to dataset, engine, rating, and no terminal" in error
-    assert "Give dataset=VALUE: shipped | none" in error
+    assert not missing(
+        error,
+        "no answer to dataset, engine, rating, and no terminal",
+        "Give dataset=VALUE: shipped | none",
+    )
     assert not home.exists()
 
 

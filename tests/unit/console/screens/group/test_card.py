@@ -19,6 +19,7 @@ from console.text.wrap import wrapped
 from console.views.events import event_line
 from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
+from tests.support.checks import missing, present
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 
@@ -79,8 +80,9 @@ def test_the_three_marks_are_distinct_and_have_words_if_there_is_room() -> None:
 
 def test_a_card_shows_parts_with_weight_and_reason() -> None:
     event_line = text_of(body(cards(group())[1], 60))
-    for words in ("reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"):
-        assert words in event_line
+    assert not missing(
+        event_line, "reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"
+    )
 
 
 def test_the_compact_facts_start_with_the_most_important_ones() -> None:
@@ -119,8 +121,7 @@ def test_tool_calls_are_indented_json_and_other_text_is_unchanged() -> None:
     calls = '[{"function":{"name":"find","arguments":"{\\"q\\":[1,2]}"}}]'
     assert tool_calls(calls) == [("find", '{\n  "q": [\n    1,\n    2\n  ]\n}')]
     assert tool_calls('[{"function":{"name":"f","arguments":"not json"}}]') == [("f", "not json")]
-    assert tool_calls("{cut off") == [("", "{cut off")]
-    assert tool_calls("[" * 5_000)[0][0] == ""
+    assert (tool_calls("{cut off"), tool_calls("[" * 5_000)[0][0]) == ([("", "{cut off")], "")
     assert tool_calls("[3, null]") == [("", "3"), ("", "null")]
 
 
@@ -130,8 +131,7 @@ def test_whole_texts_replace_cut_ones() -> None:
     one = state_of(*events).groups["g0001"]
     assert cards(one)[0].cut
     query, whole = whole_texts(events)
-    assert query == "Why is the sky blue?"
-    assert cards(one, whole)[0].text == long_text
+    assert (query, cards(one, whole)[0].text) == ("Why is the sky blue?", long_text)
     assert not cards(one, whole)[0].cut
 
 
@@ -142,8 +142,7 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
     shown = "Why is the sky blue? [image 1.2 MB png]"
     assert whole_texts([opened, *rest])[0] == shown
     assert state_of(opened, *rest).groups["g0001"].query == shown
-    line = event_line(opened)
-    assert line is not None
+    line = present(event_line(opened))
     assert shown in line.text
 
 
@@ -172,8 +171,7 @@ def test_four_long_answers_share_twelve_rows_and_the_selected_one_gets_most() ->
 
 def test_tabs_show_every_candidate() -> None:
     text = text_of([tabs_line(cards(group()), 0, range(0, 2))])
-    for label in (" 1 0.20 ", " 2▲→ 0.90 ", " 3 0.40 ", " 4 0.10 "):
-        assert label in text
+    assert not missing(text, " 1 0.20 ", " 2▲→ 0.90 ", " 3 0.40 ", " 4 0.10 ")
 
 
 def test_the_head_shows_all_facts_of_a_finished_group() -> None:
@@ -181,7 +179,8 @@ def test_the_head_shows_all_facts_of_a_finished_group() -> None:
     one.reference = "Rayleigh"
     one.note = "look again"
     event_line = text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
-    for words in (
+    assert not missing(
+        event_line,
         "● finished",
         "finished, will train",
         "q007",
@@ -189,8 +188,7 @@ def test_the_head_shows_all_facts_of_a_finished_group() -> None:
         "claim 0.2s",
         "slowest #4",
         "note",
-    ):
-        assert words in event_line
+    )
     assert all(line_width(line) <= 80 for line in header_lines(one, NOW, 80, DetailOptions()))
 
 

@@ -1,12 +1,6 @@
 """The request of a group as entries, and their layout."""
 
-from console.screens.group.request import (
-    context_words,
-    entries,
-    entry_lines,
-    folded_first,
-    matches,
-)
+from console.screens.group.request import context_words, entries, entry_lines, folded_first, matches
 from tests.support.groups import text_of
 
 CALL = {
@@ -54,8 +48,7 @@ def test_each_part_of_a_request_is_an_entry() -> None:
 
 
 def test_invalid_messages_are_skipped() -> None:
-    assert entries({}) == []
-    assert entries({"messages": "no", "tools": 3}) == []
+    assert (entries({}), entries({"messages": "no", "tools": 3})) == ([], [])
     assert entries({"messages": [1, {"role": 7, "content": 8, "tool_calls": [None]}]})[0].text == ""
 
 

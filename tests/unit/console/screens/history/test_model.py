@@ -16,6 +16,7 @@ from console.screens.history.model import (
 )
 from core.events import RewardPart
 from core.state import EngineRun, EngineRuns, RunPoint
+from tests.support.checks import present
 from tests.support.runs import job_text, run_events
 from tests.support.sample import HOSTILE, NOW, state_of
 
@@ -42,14 +43,12 @@ def test_the_trend_is_that_of_finished_steps() -> None:
     means = (0.2, 0.25, 0.3, 0.5, 0.55, 0.6, 0.0)
     points = [RunPoint(5 + place, mean) for place, mean in enumerate(means)]
     run = replace(BARE, curve=points, first_reward=points[0], first_step=5, last_step=11)
-    trend = run_trend(run)
-    assert trend is not None
+    trend = present(run_trend(run))
     assert trend.change == pytest.approx(0.3)
     assert [one.step for one in since_start(run)] == [0, 1, 2, 3, 4, 5]
     data = run_data(EngineRuns(), run, NOW)
     assert (data["gain"], data["gain_error"]) == (trend.change, trend.error)
-    finished = run_trend(replace(run, last_step=12))
-    assert finished is not None
+    finished = present(run_trend(replace(run, last_step=12)))
     assert not finished.certain
     short = replace(run, curve=points[:4])
     assert (run_trend(short), run_data(EngineRuns(), short, NOW)["gain"]) == (None, None)

@@ -17,6 +17,7 @@ from console.screens.history.text import (
 )
 from console.text.lines import line_width
 from core.state import EngineRun, EngineRuns, RunPoint
+from tests.support.checks import missing
 from tests.support.groups import rows_of
 from tests.support.runs import run_events
 from tests.support.sample import HOSTILE, NOW, state_of
@@ -51,15 +52,17 @@ def test_unknown_figures_are_dashes() -> None:
     assert named.startswith("Run 1 Longer Answers  20")
     lines = detail(EngineRuns(runs=[BARE]), BARE, NOW, 80, 20)
     text = "\n".join("".join(piece for piece, _ in line) for line in lines)
-    assert "unknown: another program started the engine" in text
-    assert "No group of this run has automatic rewards" in text
+    assert not missing(
+        text,
+        "unknown: another program started the engine",
+        "No group of this run has automatic rewards",
+    )
 
 
 def test_a_small_curve_has_as_many_bars_as_steps_up_to_twelve() -> None:
     points = [RunPoint(step, step / 40) for step in range(1, 31)]
     run = replace(BARE, curve=points, first_step=1, last_step=31)
-    assert len(small_curve(run)) == 12
-    assert small_curve(replace(run, curve=points[:3])) == "▁▅█"
+    assert (len(small_curve(run)), small_curve(replace(run, curve=points[:3]))) == (12, "▁▅█")
 
 
 @pytest.mark.parametrize("width", [60, 78, 158])
@@ -107,8 +110,7 @@ def curve(*means: float, label: str = "a", first: int = 1) -> RunCurve:
 
 def test_all_lines_have_the_width_and_the_ends_are_named() -> None:
     lines = overlay([curve(0.1, 0.4, 0.9), curve(0.2, 0.2, label="b")], 60, 9)
-    assert len(lines) == 9
-    assert {line_width(line) for line in lines} == {60}
+    assert (len(lines), {line_width(line) for line in lines}) == (9, {60})
     rows = rows_of(lines)
     assert rows[0].startswith(" 0.90")
     assert rows[-1].split() == ["step", "1", "━━", "a", "┅┅", "b", "3"]
@@ -132,6 +134,5 @@ def test_a_single_point_is_drawn_and_a_flat_curve_has_an_axis() -> None:
 
 
 def test_nothing_is_drawn_without_points_or_room() -> None:
-    assert overlay([RunCurve([], "a")], 60, 9) == []
-    assert overlay([curve(0.1, 0.2)], 60, 2) == []
+    assert (overlay([RunCurve([], "a")], 60, 9), overlay([curve(0.1, 0.2)], 60, 2)) == ([], [])
     assert overlay([curve(0.1, 0.2)], 12, 9) == []

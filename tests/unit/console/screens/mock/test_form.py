@@ -8,12 +8,7 @@ from console.screens.mock.form import FIELDS, MockFieldError, read_fields
 def test_valid_fields_become_arguments() -> None:
     assert read_fields({}) == {}
     value = {"dataset": " a.jsonl ", "concurrency": "4", "pace": "0.5", "passes": "2"}
-    assert read_fields(value) == {
-        "dataset": "a.jsonl",
-        "concurrency": 4,
-        "pace": 0.5,
-        "passes": 2,
-    }
+    assert read_fields(value) == {"dataset": "a.jsonl", "concurrency": 4, "pace": 0.5, "passes": 2}
 
 
 def test_all_fields() -> None:

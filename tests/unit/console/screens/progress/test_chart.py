@@ -7,6 +7,7 @@ from console.screens.progress.chart import LookSeries, look_chart, look_lines, l
 from console.screens.progress.model import LookPoint
 from core.events import Checkpoint, CheckpointsListed, EngineChanged
 from core.state import Progress, Server
+from tests.support.checks import missing
 from tests.support.groups import text_of
 from tests.support.looks import SERVER, baseline, look, looks, verdict
 from tests.support.sample import NOW, sample_events, state_of
@@ -42,14 +43,14 @@ def test_each_look_has_its_mean_and_its_interval() -> None:
 def test_the_series_are_separate_and_named() -> None:
     series = LookSeries(POINTS, TRAINING, ((5, 0.25), (9, 1.0)), (5,))
     text = "\n".join(drawn(series, 120))
-    for words in (
+    assert not missing(
+        text,
         "◉ baseline",
         "● probe with its interval",
         "⠤⠤ training reward",
         "◆ human win rate (right)",
         "▲ checkpoint",
-    ):
-        assert words in text
+    )
     assert "earlier comparison" not in text
     rows = drawn(series, 120)
     assert len(signs(rows[:-2], "◆")) == 2
@@ -98,8 +99,7 @@ def test_the_chart_keeps_its_size(width: int, height: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(60, 2), (15, 10), (0, 0)])
 def test_without_room_there_is_no_chart(width: int, height: int) -> None:
-    assert drawn(LookSeries(POINTS, TRAINING), width, height) == []
-    assert drawn(LookSeries()) == []
+    assert (drawn(LookSeries(POINTS, TRAINING), width, height), drawn(LookSeries())) == ([], [])
 
 
 def test_one_look_alone_is_drawn() -> None:
@@ -133,8 +133,7 @@ def test_the_section_says_what_will_appear() -> None:
     assert shown(Progress(), None, True).endswith(": l takes it now")
     state = state_of(*sample_events())
     beside = shown(Progress(), state.servers[SERVER], True)
-    assert "l takes it now" in beside
-    assert "training reward" in beside
+    assert not missing(beside, "l takes it now", "training reward")
     assert beside.count("\n") < 10
 
 

@@ -54,10 +54,8 @@ def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
     assert [change.id for change in result] == ["capital", "sum", "haiku", "sky"]
     first = result[0]
     assert (first.before, first.now) == (0.25, 0.95)
-    assert round(first.change, 2) == 0.7
-    assert first.prompt == "What is the capital of France?"
-    assert first.reference == "Paris"
-    assert first.text_now == "The capital of France is Paris."
+    assert (round(first.change, 2), first.prompt) == (0.7, "What is the capital of France?")
+    assert (first.reference, first.text_now) == ("Paris", "The capital of France is Paris.")
     assert [change.same_text for change in result] == [False, False, True, False]
     before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
     now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]

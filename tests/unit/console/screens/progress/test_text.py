@@ -3,12 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from console.screens.progress.model import (
-    PromptChange,
-    has_progress,
-    prompt_changes,
-    standing,
-)
+from console.screens.progress.model import PromptChange, has_progress, prompt_changes, standing
 from console.screens.progress.summary import overview_line
 from console.screens.progress.text import (
     detail_lines,
@@ -29,6 +24,7 @@ from console.text.lines import Line, line_width
 from console.text.sections import Room
 from core.events import Event, LookEnded, PartFigures
 from core.state import RunningLook
+from tests.support.checks import missing
 from tests.support.looks import (
     BELOW_BEST,
     PARTS,
@@ -77,8 +73,11 @@ def test_figures_and_notes_stand_below_the_verdict() -> None:
     state = state_of(*looks(), broken_look("x", 14, "failed", HOSTILE))
     rows = detail_lines(standing(state, SERVER), state.progress[SERVER], 200)
     text = "\n".join(plain(rows))
-    assert "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   1,024 samples   look 3" in text
-    assert "! The look at step 14 failed: [/b][red]" in text
+    assert not missing(
+        text,
+        "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   1,024 samples   look 3",
+        "! The look at step 14 failed: [/b][red]",
+    )
     assert "\x1b" not in text
 
 
@@ -94,8 +93,7 @@ def test_the_parts_and_prompts_that_a_verdict_leaves_out_are_named() -> None:
         for row in plain(detail_lines(standing(state, SERVER), state.progress[SERVER], 400))
         if "scored without" in row
     ]
-    assert "scored without helpful" in row
-    assert ", 2 prompts" in row
+    assert not missing(row, "scored without helpful", ", 2 prompts")
     assert "\x1b" not in row
 
 
@@ -141,8 +139,7 @@ def test_the_running_look_has_a_bar_with_the_time_left() -> None:
 def test_a_look_without_answers_shows_how_long_it_has_been_running() -> None:
     first = RunningLook(look_id="r", role="baseline", step=1, samples=112, since=NOW - 12)
     assert plain([running_line(first, NOW, 80)])[0].endswith(" 0/112 answers  12s")
-    assert running_time(first, NOW + 60) == "1m12"
-    assert running_time(first, NOW - 12) == ""
+    assert (running_time(first, NOW + 60), running_time(first, NOW - 12)) == ("1m12", "")
     first.done = 112
     assert running_time(first, NOW) == ""  # the answers are compared
 
@@ -227,8 +224,7 @@ def test_both_answers_stand_side_by_side_with_a_word_diff() -> None:
     one = prompt_changes(state_of(*looks()).progress[SERVER])[1]
     rows = pair_lines(one, "step 1", "step 12", 80)
     text = plain(rows)
-    assert text[0] == "prompt    How much is 17 + 25?"
-    assert text[1] == "reference 42"
+    assert (text[0], text[1]) == ("prompt    How much is 17 + 25?", "reference 42")
     assert "BEFORE  step 1  0.10" in text[3]
     assert "NOW  step 12  0.70" in text[3]
     assert "rewards 0.10 0.10" in text[4]
@@ -253,8 +249,7 @@ def test_hostile_and_empty_answers_are_shown_as_text() -> None:
     one = PromptChange("a", HOSTILE * 40, HOSTILE, None, 1.0, "", HOSTILE, (), (1.0,) * 20)
     rows = pair_lines(one, "", "step 12", 60)
     text = "\n".join(plain(rows))
-    assert "(empty)" in text
-    assert "wins 1.00" in text
+    assert not missing(text, "(empty)", "wins 1.00")
     assert "\x1b" not in text
     assert "…" in text, "a long prompt is shortened"
     assert all(line_width(line) <= 60 for line in rows)
@@ -326,8 +321,7 @@ def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
     wide = overview_line(session, Room(160, 1, False)).plain
     assert "at step 86; than at step 1 not known yet: +0.04" in wide
     better = overview_line(session_of(*_fallen("better")), Room(160, 1, False)).plain
-    assert "▲ Better by 0.21" in better
-    assert "Below its best verified step: 0.07 less" in better
+    assert not missing(better, "▲ Better by 0.21", "Below its best verified step: 0.07 less")
     assert overview_line(session_of(*_fallen("better")), Room(80, 1, False)).plain == (
         "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, 0.07 below step 86  8 "
     )

@@ -2,6 +2,7 @@
 
 from console.screens.progress.tries_text import answers
 from core.events import EngineChanged, TrainingRunIdentified, TryAnswered, TryAsked
+from tests.support.checks import missing
 from tests.support.sample import NOW, state_of
 
 SERVER = "embedded"
@@ -19,7 +20,6 @@ def test_equal_steps_of_two_training_runs_are_distinguished() -> None:
     state = state_of(*events)
     lines = answers(state.tries, state, NOW, 100)
     head = "".join(text for text, _ in lines[0])
-    assert "run 1 step 7" in head
-    assert "run 2 step 7" in head
+    assert not missing(head, "run 1 step 7", "run 2 step 7")
     first = state_of(*events[:4])
     assert "run" not in "".join(text for text, _ in answers(first.tries, first, NOW, 100)[0])

@@ -15,6 +15,7 @@ from console.session.history import MAX_PAGES, PAGE, History, Search
 from console.text.lines import line_width
 from core.events import GroupRated
 from core.state import Group, Rating
+from tests.support.checks import missing, present
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 
@@ -35,8 +36,7 @@ def test_rows_have_the_lists_width_and_no_control_characters(query: str) -> None
 
 def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
     text = text_of([row_line(GroupRow(group(), NOW), 120, False)])
-    for sign in ("◈ rate 0:20", "4/4", "0.90", "0.80", "#2"):
-        assert sign in text
+    assert not missing(text, "◈ rate 0:20", "4/4", "0.90", "0.80", "#2")
     assert "✂" not in text
     one = group(until="DONE", rewards=(0.5, 0.5, 0.5, 0.5))
     assert not parse("truncated:yes").matches(one)
@@ -45,8 +45,7 @@ def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
     assert parse("truncated:yes").matches(one)
     one.marked = True
     text = text_of([row_line(GroupRow(one, NOW), 120, False)])
-    assert "○ dead" in text
-    assert "★" in text
+    assert not missing(text, "○ dead", "★")
 
 
 def test_a_skipped_group_is_not_found_as_rated() -> None:
@@ -143,8 +142,7 @@ def test_the_row_model_filters_only_changed_groups_again() -> None:
     assert model.ids == []
     groups["g0002"].marked = groups["g0004"].marked = True
     model.update(groups, frozenset({"groups", "group:g0004"}))
-    assert model.ids == ["g0004"]
-    assert model.place("g0004") == 0
+    assert (model.ids, model.place("g0004")) == (["g0004"], 0)
     assert model.place("g0002") is None
 
 
@@ -229,8 +227,7 @@ def test_old_open_groups_are_listed_at_their_place_in_the_journal() -> None:
     model.update(state_of(*events).groups, frozenset({"*"}), 9)
     assert (model.ids, model.older, model.count) == (["g0009", "g0008"], 7, 9)
     model.history.put(0, [bare(0), *state_of(*group_events(1)).groups.values()])
-    result = model.at(7)
-    assert result is not None
+    result = present(model.at(7))
     assert result.phase == "CLAIMING"
 
 

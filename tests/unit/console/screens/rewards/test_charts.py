@@ -9,6 +9,7 @@ from console.screens.rewards.model import Digest, digest
 from console.text.lines import line_width
 from core.events import Part
 from core.state import State
+from tests.support.checks import missing
 from tests.support.console import HOSTILE
 from tests.support.groups import rows_of
 from tests.support.proxy.rewards import scored, state_with, two
@@ -55,8 +56,7 @@ def test_a_constant_part_has_its_value_in_place_of_a_chart(kind: str) -> None:
 
 def test_an_answer_is_shown_below_its_value_and_its_question() -> None:
     shown = "\n".join(drawn("best", APART))
-    assert "0.90  reward 0.45  #1  Why is" in shown
-    assert "answer 0 to: Why is the sky blue?" in shown
+    assert not missing(shown, "0.90  reward 0.45  #1  Why is", "answer 0 to: Why is the sky blue?")
 
 
 @pytest.mark.parametrize("kind", ["best", "worst"])
@@ -74,8 +74,7 @@ def test_hostile_answers_stay_harmless(kind: str) -> None:
 @pytest.mark.parametrize("kind", CHARTS)
 def test_every_empty_chart_explains_its_content_and_the_keys(kind: str) -> None:
     shown = " ".join(drawn(kind))
-    assert "first" in shown
-    assert "F4, then s" in shown
+    assert not missing(shown, "first", "F4, then s")
 
 
 # --- plots -----------------------------------------------------------------------------------
@@ -110,9 +109,7 @@ def test_a_histogram_counts_each_value_once(width: int) -> None:
     lines = histogram([0.0, 0.05, 0.95, 1.0, 1.0], width, 10)
     assert all(line_width(line) <= width for line in lines)
     counts = [line.split()[-1] for line in rows_of(lines)]
-    assert counts[0] == "3"
-    assert counts[-1] == "2"
-    assert set(counts[1:-1]) == {"·"}
+    assert (counts[0], counts[-1], set(counts[1:-1])) == ("3", "2", {"·"})
 
 
 @pytest.mark.parametrize(
@@ -138,6 +135,5 @@ def test_the_longest_bar_is_the_highest_value() -> None:
 
 @pytest.mark.parametrize("width", [0, 5])
 def test_without_room_nothing_is_drawn(width: int) -> None:
-    assert scatter([(1.0,)], width, 9) == []
-    assert histogram([1.0], width, 9) == []
+    assert (scatter([(1.0,)], width, 9), histogram([1.0], width, 9)) == ([], [])
     assert bars([("1", 1.0)], width) == []

@@ -24,6 +24,7 @@ from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import Abstention, SourceHealth
 from tests.support.alerts import cause_of, todo_of
+from tests.support.checks import missing, present
 from tests.support.console import HOSTILE, NOW, state_of
 from tests.support.groups import text_of
 
@@ -73,10 +74,8 @@ def text(state: State, width: int = 78) -> str:
 
 def test_shares_and_means() -> None:
     result = figures_of(state_of(changed(), spent()).judges["helpful"])
-    assert result.calls_a_group == pytest.approx(45 / 40)
-    assert result.cached == pytest.approx(10 / 50)
-    assert result.failed == pytest.approx(6 / 40)
-    assert result.latency == pytest.approx(2.0)
+    assert (result.calls_a_group, result.cached) == (pytest.approx(45 / 40), pytest.approx(10 / 50))
+    assert (result.failed, result.latency) == (pytest.approx(6 / 40), pytest.approx(2.0))
     assert result.spent == pytest.approx(0.25)
     nothing = figures_of(JudgeSpent(judge="new"))
     assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
@@ -86,7 +85,8 @@ def test_shares_and_means() -> None:
 def test_a_judge_line_shows_all_figures(width: int) -> None:
     state = state_of(changed(), spent(pairs=100, split=40, untold=1))
     result = text(state, width)
-    for words in (
+    assert not missing(
+        result,
         "helpful",
         "45",
         "1.1",
@@ -100,8 +100,7 @@ def test_a_judge_line_shows_all_figures(width: int) -> None:
         "order decided 40% of pairs",
         "retries 3",
         "1 call reported no tokens",
-    ):
-        assert words in result, words
+    )
     if width >= 78:
         assert max(map(line_width, (judge_head(width), *judge_lines(state, width)))) <= width
 
@@ -127,8 +126,7 @@ def test_judges_of_the_model_come_first_and_disabled_ones_are_marked() -> None:
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
     result = text(state)
-    assert result.count("removed from the model") == 1
-    assert result.count("   off") == 1
+    assert (result.count("removed from the model"), result.count("   off")) == (1, 1)
     assert "✖" not in result
     unasked = spent("gone", calls=0)
     assert "gone" not in text(state_of(changed(), unasked, spent("calm"), spent()))
@@ -144,21 +142,18 @@ def test_judge_trouble_is_shown_once() -> None:
     state = state_of(changed(f"{cause}. Wait", "helpful"), spent(trouble=cause))
     assert "✖ see its fault" in text(state)
     assert "failed 5 times" not in text(state)
-    fault = last_fault(state)
-    assert fault is not None
+    fault = present(last_fault(state))
     assert fault.what == "judge helpful in trouble"
     head = text_of(head_lines(state, figures([]), NOW, 118, True))
     assert "! a judge is in trouble" in head
     assert "newest save broken" not in head
-    result = event_told(changed(cause, "helpful"))
-    assert result is not None
+    result = present(event_told(changed(cause, "helpful")))
     assert "judge helpful in trouble" in result.text
 
 
 def test_a_broken_save_is_still_reported() -> None:
     state = state_of(changed("no such kind", "model"))
-    fault = last_fault(state)
-    assert fault is not None
+    fault = present(last_fault(state))
     assert fault.what == "did not load"
 
 
@@ -210,8 +205,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
     assert "the judge helpful is in trouble: no key" in cause_of(alert)
-    action = action_for(alert)
-    assert action is not None
+    action = present(action_for(alert))
     assert (action.screen.name, action.effect) == ("rewards", "its counts; e opens the file")
     assert "`rewards enable helpful off`" in todo_of(alert)
     main._rewards_changed(proxy, SourceHealth(False, Abstention("model", "bad"), "v1"))
@@ -223,8 +217,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     assert not state.alerts  # the judge is still being checked: there is no fault
     assert state.rewards.waits == "helpful"
     assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
-    result = event_told(events[-1])
-    assert result is not None
+    result = present(event_told(events[-1]))
     assert (result.text, result.level) == ("the newest rewards wait for helpful", "info")
     away = Abstention("helpful", "cannot be reached")
     main._rewards_changed(proxy, SourceHealth(False, away, "v1", "warning", "helpful"))
@@ -233,8 +226,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     assert "helpful was not reached yet: cannot be reached; the last good version" in cause_of(
         alert
     )
-    fault = last_fault(state)
-    assert fault is not None
+    fault = present(last_fault(state))
     assert fault.what == "judge helpful not reached yet"
     main._rewards_changed(proxy, SourceHealth(False, away, "v1", "warning"))
     assert "groups that its cache does not answer" in cause_of(state.alerts["judge"])
@@ -255,11 +247,10 @@ def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     alert = state.alerts["rewards"]
     assert cause_of(alert) == result
     assert "Correct the file" not in todo_of(alert)
-    fault = last_fault(state)
-    assert fault is not None
+    fault = present(last_fault(state))
     assert (fault.what, fault.cause) == ("ended", result)
     main._rewards_changed(proxy, SourceHealth(True, None, "v1"))
     assert not state.alerts
-    missing = Abstention("hook", "there is none", file="/h/f.py")
-    main._rewards_changed(proxy, SourceHealth(False, missing, ""))
+    absent = Abstention("hook", "there is none", file="/h/f.py")
+    main._rewards_changed(proxy, SourceHealth(False, absent, ""))
     assert "did not load: /h/f.py: there is none; groups go" in cause_of(state.alerts["rewards"])
