@@ -14,7 +14,8 @@ from proxy.control.client import ControlClient, ControlError
 from tests.pilot.app.test_startup import World, until
 from tests.pilot.requests.test_screen import PLACES, some
 from tests.support.checks import missing
-from tests.support.console import FakeLink, RunningConsole, group_events, run_console
+from tests.support.console import FakeLink, RunningConsole, run_console
+from tests.support.sample import group_events
 
 DOWN = AjetError("the proxy does not answer")
 

@@ -23,15 +23,8 @@ from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.state import Span, State
 from tests.support.checks import missing, present
-from tests.support.console import (
-    HOSTILE,
-    NOW,
-    Clock,
-    group_events,
-    run_console,
-    sample_state,
-    state_of,
-)
+from tests.support.console import Clock, run_console
+from tests.support.sample import HOSTILE, NOW, group_events, sample_state, state_of
 
 
 def session_of(state: State) -> Session:

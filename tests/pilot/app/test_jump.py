@@ -14,14 +14,8 @@ from console.screens.requests.widgets import GroupList
 from console.shell.palette import entries
 from core.events import AlertRaised, EngineChanged
 from tests.support.checks import missing
-from tests.support.console import (
-    NOW,
-    RunningConsole,
-    group_events,
-    run_console,
-    sample_state,
-    state_of,
-)
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import NOW, group_events, sample_state, state_of
 
 
 def jumper(console: RunningConsole) -> JumpScreen:

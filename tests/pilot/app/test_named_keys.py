@@ -12,15 +12,9 @@ from core.events.alerts import params_of
 from proxy.alerts import alert_raised
 from tests.pilot.rate.test_screen import waiting
 from tests.support.checks import missing, present
-from tests.support.console import (
-    NOW,
-    FakeChild,
-    FakeProcessManager,
-    group_events,
-    run_console,
-    state_of,
-)
+from tests.support.console import FakeChild, FakeProcessManager, run_console
 from tests.support.groups import text_of
+from tests.support.sample import NOW, group_events, state_of
 
 ALERTS = (
     AlertRaised(

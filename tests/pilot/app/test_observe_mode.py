@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised, EngineChanged, EpisodesEnded, Event, GroupOpened, PoolChanged
-from tests.support.console import group_events, run_console, state_of
+from tests.support.console import run_console
 from tests.support.proxy.singles import with_outcome
-from tests.support.sample import NOW
+from tests.support.sample import NOW, group_events, state_of
 
 
 def observed() -> list[Event]:

@@ -13,7 +13,8 @@ from console.screens.requests.widgets import GroupList
 from console.widgets.key_bar import KeyBar
 from core.events import GroupMarked
 from core.state import State
-from tests.support.console import NOW, RunningConsole, group_events, run_console, state_of
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import NOW, group_events, state_of
 
 PLACES = [place for place in SCREENS if place.name == "requests"]
 

@@ -10,7 +10,8 @@ from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from core.commands.plan_engines import stop_loss
 from tests.pilot.app.test_screens import running_processes
 from tests.support.checks import missing
-from tests.support.console import FakeProcessManager, RunningConsole, run_console, sample_state
+from tests.support.console import FakeProcessManager, RunningConsole, run_console
+from tests.support.sample import sample_state
 
 
 @pytest.mark.parametrize("key", ["s", "l"])

@@ -10,7 +10,8 @@ from textual.geometry import Size
 from console.app import ConsoleApp
 from console.models.screen_registry import SCREENS
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
-from tests.support.console import RunningConsole, run_console, sample_state
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import sample_state
 
 STORMS = (10, 30, 300)
 """Sizes of a storm in the long forms."""

@@ -10,18 +10,13 @@ from console.shell.palette import entries
 from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChanged
 from tests.support.checks import missing, present
 from tests.support.console import (
-    HOSTILE,
-    NOW,
     FakeChild,
     FakeLink,
     FakeProcessManager,
     RunningConsole,
-    group_events,
     run_console,
-    sample_events,
-    sample_state,
-    state_of,
 )
+from tests.support.sample import HOSTILE, NOW, group_events, sample_events, sample_state, state_of
 
 
 def running_processes() -> FakeProcessManager:

@@ -20,7 +20,8 @@ from core.runtime.home import Home, RunInfo
 from core.runtime.sockets import bind
 from core.settings import EngineSettings, Settings
 from tests.support.checks import missing
-from tests.support.console import FakeLink, sample_events, state_of
+from tests.support.console import FakeLink
+from tests.support.sample import sample_events, state_of
 
 
 class FakeSupervisor(Supervisor):

@@ -19,7 +19,8 @@ from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
 from core.events import GroupMarked
 from core.state import State
-from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
+from tests.support.console import RunningConsole, rest, run_console
+from tests.support.sample import NOW, group_events, state_of
 
 WANTED = "reward<0.5 dead:no n>=1"
 WIDE = (160, 48)

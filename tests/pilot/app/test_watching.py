@@ -7,7 +7,8 @@ from console.shell.palette import entries
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, waiting
 from tests.support.checks import missing
-from tests.support.console import NOW, group_events, run_console, state_of
+from tests.support.console import run_console
+from tests.support.sample import NOW, group_events, state_of
 
 
 def watched(*groups: int) -> State:

@@ -11,8 +11,9 @@ from core.events import Part, RewardPart, RewardsChanged
 from core.settings import RatingSettings
 from core.state import State
 from tests.support.checks import missing
-from tests.support.console import NOW, RunningConsole, run_console, sample_state, state_of
+from tests.support.console import RunningConsole, run_console
 from tests.support.proxy.rewards import STARTED, scored, state_with, two
+from tests.support.sample import NOW, sample_state, state_of
 
 WIDE, SMALL = (160, 48), (80, 24)
 REFRESH = 0.25

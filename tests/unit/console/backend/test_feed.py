@@ -12,7 +12,8 @@ from console.session.app_state import Session
 from core.events import AlertRaised, RatingModeChanged
 from core.roles import Identity
 from proxy.control.client import ControlError
-from tests.support.console import Clock, FakeLink, group_events, sample_state
+from tests.support.console import Clock, FakeLink
+from tests.support.sample import group_events, sample_state
 
 
 async def until(check: Callable[[], bool]) -> None:

@@ -25,7 +25,8 @@ from core.events.server import PoolChanged
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Progress, Rating, Server, State
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import QuickServer
 

@@ -14,7 +14,8 @@ from core.roles import Identity
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.sample import group_events, state_of
 

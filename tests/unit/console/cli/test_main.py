@@ -19,7 +19,8 @@ from console.cli.votes import rating_of
 from core.commands import validate
 from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.support.sample import group_events, state_of
 

@@ -5,7 +5,8 @@ import pytest
 from console.session.rater_name import save_name
 from core.runtime.home import Home
 from proxy.control.client import ControlError
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.looks import looks, pair_rated
 from tests.support.sample import HOSTILE, state_of

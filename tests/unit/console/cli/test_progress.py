@@ -9,7 +9,8 @@ from core.events import EngineChanged, Event
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import Server
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.looks import (
     BELOW_BEST,

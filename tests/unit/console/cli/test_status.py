@@ -5,7 +5,8 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.events import ProxyStarted
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.sample import NOW, state_of
 

@@ -16,7 +16,8 @@ import yaml
 from console.cli import main
 from console.clients.catalog import CLIENTS, find
 from console.clients.snippets import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 
 GUIDE = (Path(__file__).parents[4] / "docs/guide/clients.md").read_text(encoding="utf-8")
 NAMES = [one.name for one in CLIENTS]

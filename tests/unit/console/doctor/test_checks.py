@@ -17,7 +17,8 @@ from core.runtime.home import Home
 from core.settings import Settings, load
 from core.state import State
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.sample import state_of
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,8 @@ from core.state import State
 from proxy.control.client import ControlClient, ControlError
 from tests.support.commands import tree
 from tests.support.commands.cli import Cli
-from tests.support.console import Clock, FakeLink, FakeProcessManager, sample_state
+from tests.support.console import Clock, FakeLink, FakeProcessManager
+from tests.support.sample import sample_state
 
 WORDS = {"text": "x", "int": 1, "float": 1.0, "flag": True, "ints": [0], "floats": [0.5]}
 

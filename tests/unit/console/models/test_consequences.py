@@ -5,7 +5,7 @@ import msgspec
 from console.screens.requests.marked import abort_cost
 from core.commands.plan_engines import stop_loss, waiting_loss
 from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChanged, RatingAwaited
-from tests.support.console import NOW, group_events, state_of
+from tests.support.sample import NOW, group_events, state_of
 
 
 def test_a_restart_states_the_fate_of_waiting_groups() -> None:

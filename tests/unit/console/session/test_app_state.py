@@ -8,10 +8,12 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import Session
-from console.session.logs import LogStore, LogTail, parse
+from console.session.logs import LogStore, LogTail
+from console.session.logs import parse as parse_line
 from core.control_payloads import EpisodeTokens
 from core.roles import Identity
-from tests.support.console import NOW, Clock, FakeLink, FakeProcessManager
+from tests.support.console import Clock, FakeLink, FakeProcessManager
+from tests.support.sample import NOW
 
 
 async def test_a_proxy_command_goes_through_the_link() -> None:
@@ -136,11 +138,11 @@ def test_the_log_is_bounded() -> None:
 
 
 def test_time_and_level_are_parsed_off_a_log_line() -> None:
-    at, level, text = parse("2026-11-21 03:29:28,612 WARNING engine: slow", 5.0)
+    at, level, text = parse_line("2026-11-21 03:29:28,612 WARNING engine: slow", 5.0)
     assert (level, text) == ("warning", "engine: slow")
     assert time.strftime("%H:%M:%S", time.localtime(at)) == "03:29:28"
-    assert parse("  File x", 5.0) == (5.0, "", "  File x")
-    assert parse("2026-99-99 99:99:99 INFO x", 5.0) == (5.0, "", "2026-99-99 99:99:99 INFO x")
+    assert parse_line("  File x", 5.0) == (5.0, "", "  File x")
+    assert parse_line("2026-99-99 99:99:99 INFO x", 5.0) == (5.0, "", "2026-99-99 99:99:99 INFO x")
 
 
 def test_a_log_tail_reads_new_lines_and_handles_rotation(tmp_path: Any) -> None:

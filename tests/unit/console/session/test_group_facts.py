@@ -21,9 +21,9 @@ from core.events import (
     UpdateDone,
 )
 from core.state.server import STEP_CAP
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import text_of
 from tests.support.proxy.singles import with_outcome
+from tests.support.sample import NOW, group_events, state_of
 
 STATS = {"kl": 0.1}
 

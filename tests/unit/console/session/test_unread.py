@@ -13,8 +13,8 @@ from core.events.base import Event
 from core.reducer import reduce
 from core.state import State
 from core.state.brief import brief_groups
-from tests.support.console import Clock, FakeLink, group_events
-from tests.support.sample import stamp, state_of
+from tests.support.console import Clock, FakeLink
+from tests.support.sample import group_events, stamp, state_of
 
 OLD = 130
 

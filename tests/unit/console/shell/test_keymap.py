@@ -15,15 +15,10 @@ from console.shell.keymap import clashes, key_problems, listing
 from core.events.alerts import params_of
 from core.runtime.home import Home
 from proxy.alerts import alert_raised
-from tests.support.commands.cli import Cli, missing
-from tests.support.console import (
-    FakeChild,
-    FakeProcessManager,
-    run_console,
-    sample_events,
-    sample_state,
-    state_of,
-)
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
+from tests.support.console import FakeChild, FakeProcessManager, run_console
+from tests.support.sample import sample_events, sample_state, state_of
 
 pytestmark = pytest.mark.slow
 

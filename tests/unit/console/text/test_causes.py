@@ -10,7 +10,7 @@ from console.text.causes import candidate_words, cause_words, held_down
 from core.events import AnyEvent, GroupClosed, Part
 from core.events.causes import CAUSES, AllExpired, GroupCause, NoAnswers, NoEpisodes, NotAllTaken
 from core.state import Group
-from tests.support.console import group_events, state_of
+from tests.support.sample import group_events, state_of
 
 
 def closed(params: GroupCause | None, cause: str = "as text") -> Group:

@@ -20,8 +20,8 @@ from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.checks import missing, present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
+from tests.support.sample import NOW, group_events, state_of
 
 
 def test_known_rewards_are_automatic_then_rated_then_sealed() -> None:

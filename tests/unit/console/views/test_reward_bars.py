@@ -9,9 +9,9 @@ from console.views.rewards.bars import TONES, bar_lines
 from core.events import Part
 from core.state import Rating
 from tests.support.checks import missing
-from tests.support.console import HOSTILE, NOW
 from tests.support.groups import text_of
 from tests.support.proxy.rewards import scored, state_with, two
+from tests.support.sample import HOSTILE, NOW
 
 # --- bars ------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from console.export.format import BUILT_IN, ExportFormat
 from console.export.run import ExportProgress
 from core.plugins import EXPORTERS, Plugins
 from core.runtime.home import Home
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.ranked import ranked_group, write_journal
 
 

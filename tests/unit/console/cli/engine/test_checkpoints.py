@@ -17,7 +17,8 @@ from console.cli.tree import parse
 from core.runtime.home import Home, Role
 from core.settings import load
 from engine.storage.safetensors import Tensor, pack, unpack
-from tests.support.commands.cli import AsyncCli, Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.served import served
 from tests.unit.console.cli.test_effective import proxy_of
 from tests.unit.engine.torch.descriptions import LORA, described

@@ -24,7 +24,8 @@ from proxy.context import ServerHandle
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
-from tests.support.commands.cli import AsyncCli, Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import below, served

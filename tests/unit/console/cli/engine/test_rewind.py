@@ -12,7 +12,8 @@ from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
 from core.events import Rewound
 from core.runtime.home import Home, Role
-from tests.support.commands.cli import AsyncCli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import AsyncCli
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.trained import Trained, trained
 

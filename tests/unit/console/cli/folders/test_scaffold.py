@@ -9,7 +9,8 @@ import pytest
 
 from console.cli import main
 from console.cli.folders.scaffold import known
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 ROOT = Path(__file__).resolve().parents[5]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.runtime.home import Home
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.support.sample import NOW, group_events
 from tests.unit.proxy.rewards.rescore.test_rescore import write_journal, written

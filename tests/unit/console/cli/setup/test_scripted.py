@@ -9,7 +9,8 @@ from console.cli.setup.command import NOT_OF_PROXY, Setup
 from console.cli.tree import parse
 from core.runtime.home import Home, RunInfo
 from core.settings import load
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 
 ALL = ["application=openai", "dataset=none", "rewards=built_in", "engine=laptop", "rating=off"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 
 ROOT = Path(__file__).resolve().parents[5]
 

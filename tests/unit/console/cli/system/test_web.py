@@ -6,7 +6,8 @@ from console.cli.system import web as served_page
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home, Role
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 
 
 @pytest.fixture

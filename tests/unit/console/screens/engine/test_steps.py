@@ -7,7 +7,7 @@ from console.screens.engine.steps import BESIDE, step_table, with_curves
 from console.text.lines import line_width
 from core.events import UpdateDone
 from core.state import Server, State
-from tests.support.console import NOW, group_events, state_of
+from tests.support.sample import NOW, group_events, state_of
 
 
 def trained(steps: int, **stats: float) -> Server:

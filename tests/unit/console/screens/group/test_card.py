@@ -20,8 +20,8 @@ from console.views.events import event_line
 from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
 from tests.support.checks import missing, present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
+from tests.support.sample import NOW, group_events, state_of
 
 
 @pytest.mark.parametrize("width", [24, 36, 80])

@@ -9,8 +9,8 @@ from console.text.lines import line_width
 from core.events import MockRowDone
 from core.state import Mock
 from tests.support.checks import missing
-from tests.support.console import HOSTILE, NOW
 from tests.support.groups import text_of
+from tests.support.sample import HOSTILE, NOW
 
 
 def mock(**more: object) -> Mock:

@@ -21,7 +21,6 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import State
-from tests.support.console import sample_events
 from tests.support.looks import (
     RIGHT_FELL,
     SERVER,
@@ -33,7 +32,7 @@ from tests.support.looks import (
     probe_set,
     verdict,
 )
-from tests.support.sample import state_of
+from tests.support.sample import sample_events, state_of
 
 WINS = verdict(effect=0.64, low=0.55, high=0.73, reference=0.5)
 REFERENCE = PartFigures(part="reference", mean=0.695, before=0.869, outcome="unknown")

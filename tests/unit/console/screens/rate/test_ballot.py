@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from console.screens.rate.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from core.state import Candidate, Group
 from tests.support.checks import present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group
 from tests.support.ratings import rated_state
+from tests.support.sample import NOW, group_events, state_of
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from console.screens.rate.model import (
 from console.screens.rate.text import queue_notes
 from core.state import Lease, Rating, State
 from tests.support.checks import present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group
 from tests.support.ratings import queue_of, rated_state, waiting_state
+from tests.support.sample import NOW, group_events, state_of
 
 
 def test_the_queue_is_ordered_by_clock_and_keeps_the_group_on_screen() -> None:

@@ -39,9 +39,9 @@ from core.reducer import reduce
 from core.state import Group, Rating
 from tests.support.alerts import two_hold_up
 from tests.support.checks import missing
-from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
 from tests.support.ratings import queue_of, waiting_state
+from tests.support.sample import HOSTILE, NOW, group_events, state_of
 
 WIDTH = 60
 

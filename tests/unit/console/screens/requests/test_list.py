@@ -16,8 +16,8 @@ from console.text.lines import line_width
 from core.events import GroupRated
 from core.state import Group, Rating
 from tests.support.checks import missing, present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
+from tests.support.sample import NOW, group_events, state_of
 
 ACCEPT = next(verb for verb in BULK if verb.action == "accept")
 

@@ -10,9 +10,9 @@ from console.text.lines import line_width
 from core.events import Part
 from core.state import State
 from tests.support.checks import missing
-from tests.support.console import HOSTILE
 from tests.support.groups import rows_of
 from tests.support.proxy.rewards import scored, state_with, two
+from tests.support.sample import HOSTILE
 
 WIDTH, HEIGHT = 40, 12
 APART = [two(0.9, 0), two(0.1, 0)]

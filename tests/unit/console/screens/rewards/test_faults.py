@@ -5,9 +5,9 @@ from console.screens.rewards.text import fault_lines
 from console.widgets.editor import place_command
 from core.events import Event, RewardsChanged, ScoringAbstained
 from tests.support.checks import missing, present
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import text_of
 from tests.support.proxy.rewards import STARTED, TRACE, broken, loaded, scored, state_with, two
+from tests.support.sample import NOW, group_events, state_of
 
 
 def test_the_start_of_the_active_version_is_shown() -> None:

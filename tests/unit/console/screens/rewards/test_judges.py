@@ -25,8 +25,8 @@ from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import Abstention, SourceHealth
 from tests.support.alerts import cause_of, todo_of
 from tests.support.checks import missing, present
-from tests.support.console import HOSTILE, NOW, state_of
 from tests.support.groups import text_of
+from tests.support.sample import HOSTILE, NOW, state_of
 
 PARTS = (
     RewardPart(name="finished", kind="finished", gate=True),

@@ -39,9 +39,9 @@ from core.events.causes import NotScored
 from core.reducer import reduce
 from core.state import State
 from tests.support.checks import missing
-from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
 from tests.support.proxy.rewards import broken, loaded, scored, state_with, two
+from tests.support.sample import HOSTILE, NOW, group_events, state_of
 
 # --- the formula -----------------------------------------------------------------------------
 
