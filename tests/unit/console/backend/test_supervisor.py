@@ -104,16 +104,6 @@ async def test_starting_twice_starts_once(rig: Rig) -> None:
     assert supervisor.state("engine").pid == first
 
 
-async def test_restart_keeps_the_arguments(rig: Rig) -> None:
-    supervisor = rig.supervisor
-    await supervisor.start("mock", ["data.jsonl"])
-    first = await supervisor.wait_ready("mock", 90)
-    await supervisor.restart("mock")
-    second = await supervisor.wait_ready("mock", 90)
-    assert second.pid != first.pid
-    assert second.extra["args"] == "data.jsonl"
-
-
 async def test_a_process_of_another_console_is_restarted_with_its_own_arguments(
     rig: Rig, home: Home
 ) -> None:

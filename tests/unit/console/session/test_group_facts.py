@@ -49,8 +49,14 @@ def started(url: str = "http://e:1") -> Event:
 
 
 BARELY = (0.52, 0.5, 0.5, 0.5)
+
+
 BEGAN = engine("ROLLING", 7, NOW - 90)
+
+
 GROUP = group_events(1, step=7)
+
+
 RESTART = (engine("OFFLINE"), engine("BOOTING"))
 
 
