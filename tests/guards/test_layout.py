@@ -201,9 +201,13 @@ def _methods(module: str, name: str) -> int:
     return _methods(*source.imports[name]) if name in source.imports else 0
 
 
+REGISTRY = "from console.models.screen_registry import SCREENS"
+LARGE = {"fastapi", "uvicorn", "aiohttp", "openai", "numpy", "httpx"}
+
+
 def _imported_by(code: str) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"],
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
@@ -226,9 +230,22 @@ def _imported_by(code: str) -> set[str]:
             {"textual", "numpy", "openai", "opentelemetry.sdk", "tensorboardX"},
         ),
         ("import engine.app", {"textual", "openai", "aiohttp"}),
-        ("import mock.user_requests", {"textual", "fastapi", "aiohttp", "numpy"}),
-        ("import console.cli", {"textual", "fastapi", "aiohttp", "numpy", "openai", "httpx"}),
-        ("import console.app", {"fastapi", "aiohttp", "numpy", "openai"}),
+        (
+            "import mock.user_requests",
+            {"textual", "fastapi", "aiohttp", "numpy", "proxy", "engine"},
+        ),
+        ("import console.cli", {*LARGE, "textual", "yaml", "asyncio"}),
+        ("import console.cli.clients", {"textual", "fastapi", "aiohttp", "httpx"}),
+        ("import console.screens.progress.model", {"textual"}),
+        ("import console.backend.supervisor", {*LARGE, "textual", "proxy", "engine", "mock"}),
+        (
+            f"import console.app, console.backend.startup\n{REGISTRY}\nSCREENS[0].load()",
+            {*LARGE, "proxy.control.client"},
+        ),
+        (
+            f"{REGISTRY}\n[screen.load() for screen in SCREENS]",
+            {*LARGE, "proxy", "engine"},
+        ),
     ],
 )
 def test_nothing_heavy_comes_along(code: str, excluded: set[str]) -> None:

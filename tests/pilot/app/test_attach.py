@@ -13,7 +13,6 @@ from core.events import ConsoleAttached
 from proxy.control.client import ControlClient, ControlError
 from tests.pilot.app.test_startup import World, until
 from tests.pilot.requests.test_screen import PLACES, some
-from tests.support.checks import missing
 from tests.support.console import FakeLink, RunningConsole, run_console
 from tests.support.sample import group_events
 
@@ -87,13 +86,6 @@ async def test_journal_pages_survive_a_reconnect(read_only: bool) -> None:
         await lose(console, 5)
         await back(console)
         assert rows(console) == before
-
-
-async def test_engine_figures_show_their_age_while_disconnected() -> None:
-    async with run_console(some(5), size=(120, 30)) as console:
-        await lose(console, 30)
-        shown = console.text()
-        assert not missing(shown, "STALE 30s", "does not answer", "Question 5")
 
 
 async def test_a_restarted_proxy_is_read_again() -> None:

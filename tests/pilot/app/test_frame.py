@@ -1,10 +1,6 @@
-"""The frame: status bar, timeline, figures, themes, imports at start."""
-
-import subprocess
-import sys
+"""The frame: status bar, timeline, figures, themes."""
 
 import pytest
-from rich.cells import cell_len
 
 from console.session.app_state import Session
 from console.text.format import (
@@ -17,7 +13,7 @@ from console.text.format import (
     progress,
     state_style,
 )
-from console.text.theme import DEFAULTS, THEMES
+from console.text.theme import THEMES
 from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
@@ -34,28 +30,16 @@ def session_of(state: State) -> Session:
     return session
 
 
-# --- status bar ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [60, 70, 80, 100, 160])
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 160])
 def test_the_bar_fits_and_keeps_what_matters_most(width: int) -> None:
-    session = session_of(sample_state())
-    line = bar_line(session, width)
+    line = bar_line(session_of(sample_state()), width)
     assert line.cell_length <= width
     assert not missing(line.plain, "ROLL", "12", "2/4", "★ 1", "0:08", "!")
-
-
-def test_wide_status_bars_use_words() -> None:
-    text = bar_line(session_of(sample_state()), 160).plain
-    assert not missing(text, "2/4 tasks", "2 in flight", "★ 1 to rate 0:08", "! 2 alerts")
-
-
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_requests_in_flight_have_one_name_at_every_width(width: int) -> None:
-    text = bar_line(session_of(sample_state()), width).plain
-    assert "2 in flight" in text
-    assert "open" not in text
-    assert not missing(text, "2/4", "★ 1 to rate 0:08")
+    if width >= 80:
+        assert not missing(line.plain, "2 in flight", "★ 1 to rate 0:08")
+        assert "open" not in line.plain
+    if width == 160:
+        assert not missing(line.plain, "2/4 tasks", "! 2 alerts")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -136,9 +120,6 @@ async def test_every_width_names_the_screen_and_the_keys_beside_it(
         assert console.text().splitlines()[0].rstrip().endswith(shown)
 
 
-# --- progress by the server's own rule -------------------------------------------------------
-
-
 def pool(method: str) -> PoolChanged:
     return PoolChanged(
         method=method,
@@ -170,9 +151,6 @@ def test_unknown_pool_progress_is_none() -> None:
     assert progress(PoolChanged()) is None
     state = state_of(EngineChanged(server="e", state="ROLLING"), PoolChanged(server="e"))
     assert "pool –" in bar_line(session_of(state), 120).plain
-
-
-# --- time ------------------------------------------------------------------------------------
 
 
 def test_timeline_cells_fill_the_width_with_one_for_each_span() -> None:
@@ -230,14 +208,6 @@ def test_small_figures_keep_significant_digits() -> None:
         assert bar(share, 20).cell_length == 20
 
 
-# --- themes ----------------------------------------------------------------------------------
-
-
-def test_every_theme_defines_every_semantic_colour() -> None:
-    for theme in THEMES.values():
-        assert set(theme.variables) >= set(DEFAULTS), theme.name
-
-
 @pytest.mark.parametrize("theme", list(THEMES))
 async def test_every_screen_paints_in_every_theme(theme: str) -> None:
     async with run_console(sample_state(), theme=theme) as console:
@@ -258,49 +228,3 @@ async def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> Non
         grey = {c for c in colors if c[1:3] == c[3:5] == c[5:7]}
         assert colors - grey <= {"#c5c8c6"}, "only the picture's own frame has a tint"
         assert "● ROLLING" in console.text()
-
-
-# --- imports ---------------------------------------------------------------------------------
-
-
-def _loaded(begin: str, unwanted: str) -> list[str]:
-    """Those of the modules that a fresh interpreter has after `begin`."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{begin}\nimport sys\nprint(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return sorted(set(unwanted.split()) & set(done.stdout.split()))
-
-
-def test_the_console_imports_nothing_slow_before_its_first_paint() -> None:
-    begin = (
-        "import console.app, console.backend.startup\n"
-        "from console.models.screen_registry import SCREENS\nSCREENS[0].load()"
-    )
-    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy.control.client")
-
-
-def test_screens_and_widgets_import_no_transport() -> None:
-    begin = (
-        "from console.models.screen_registry import SCREENS\n[place.load() for place in SCREENS]"
-    )
-    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy engine")
-    assert _loaded(begin, "textual")
-
-
-async def test_no_line_is_wider_than_the_terminal() -> None:
-    for size in ((60, 15), (130, 40)):
-        async with run_console(sample_state("長い質問です " * 20), size=size) as console:
-            for place in ("overview", "engine", "log"):
-                console.app.action_go(place)
-                await console.settle()
-                widest = max(cell_len(line) for line in console.text().splitlines())
-                assert widest <= size[0], (place, size)
-
-
-async def test_the_output_sanitizer_is_active() -> None:
-    async with run_console(sample_state()) as console:
-        assert console.app.sanitizer in console.app.get_line_filters()

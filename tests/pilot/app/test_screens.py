@@ -16,7 +16,7 @@ from tests.support.console import (
     RunningConsole,
     run_console,
 )
-from tests.support.sample import HOSTILE, NOW, group_events, sample_events, sample_state, state_of
+from tests.support.sample import HOSTILE, sample_events, sample_state, state_of
 
 
 def running_processes() -> FakeProcessManager:
@@ -151,28 +151,6 @@ async def test_questions_and_messages() -> None:
         assert any("no luck" in line.text for line in console.session.logs("console"))
 
 
-async def test_a_reconnect_does_not_change_the_screen() -> None:
-    async with run_console(sample_state(), size=(100, 30)) as console:
-        before = console.text().splitlines()
-        console.link.cut(AjetError("the proxy does not answer"))
-        await console.settle()
-        console.clock.now += 3
-        await console.settle()
-        lost = console.text().splitlines()
-        assert "STALE 3s" in lost[0]
-        assert "Why is the sky blue?" in console.text()
-        assert len(lost) == len(before)
-        console.link.mend()
-        console.link.publish(*group_events(7000, query="a new one", until="QUEUED", at=NOW))
-        async with asyncio.timeout(30):
-            while "g7000" not in console.session.state.groups:
-                await asyncio.sleep(0.01)
-        await console.settle()
-        assert "STALE" not in console.text()
-        assert "a new one" in console.text()
-    assert console.link.snapshots == 1
-
-
 async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
     async with run_console(sample_state()) as console:
         screen = present(console.app.front)
@@ -249,24 +227,3 @@ async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
         await console.press("ctrl+q")
         assert "it keeps watching" in console.text()
         assert "users are still answered" not in console.text()
-
-
-async def test_keys_to_other_screens_are_always_visible() -> None:
-    async with run_console(sample_state()) as console:
-        for size in ((80, 24), (120, 36)):
-            await console.pilot.resize_terminal(*size)
-            await console.press("f1")
-            footer = console.text().splitlines()[-1]
-            assert not missing(footer, "2 Requests", "7 Log", "^q Quit", "? Help")
-            for place in ("requests", "log"):
-                console.app.action_go(place)
-                await console.press("question_mark")
-                text = console.text()
-                assert "^q Quit" in text.split("help")[1]
-                assert "Go to" in text
-                await console.press("escape")
-        await console.pilot.resize_terminal(100, 40)
-        await console.press("question_mark")
-        assert not missing(console.text(), "Log: help", "Source", "All, or one process")
-        await console.press("escape")
-        assert "Log: help" not in console.text()

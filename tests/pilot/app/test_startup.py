@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from console.backend.mock_process import mock_args
 from console.backend.options import ConsoleOptions
-from console.backend.startup import Backend, open_session
+from console.backend.startup import Backend
 from console.backend.supervisor import ChildFailed, ChildState, Supervisor
 from console.session.app_state import Session
 from core.events import EngineChanged, MockStarted
@@ -275,14 +274,6 @@ async def test_attach_starts_nothing(tmp_path: Path) -> None:
         assert "started no process" in (await world.session.command("mock.start")).message
 
 
-async def test_attach_without_a_token_says_what_to_do(tmp_path: Path) -> None:
-    world = World(tmp_path, attach="http://far:8000", token_file=tmp_path / "none")
-    await world.backend.run(world.session)
-    assert world.session.steps["link"].phase == "failed"
-    assert "none" in world.session.steps["link"].detail
-    assert "--token-file" in world.session.trouble
-
-
 async def test_the_mock_user_receives_its_arguments_once(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
@@ -314,22 +305,3 @@ async def test_child_logs_are_read_without_secret_keys(tmp_path: Path) -> None:
             "  boom",
         ]
         assert [line.level for line in lines] == ["info", "warning", "error", "error", "error"]
-
-
-def test_mock_user_arguments_become_flags() -> None:
-    assert mock_args({}) == []
-    assert mock_args({"dataset": "d", "pace": 0.5, "passes": 2}) == [
-        "d",
-        "--pace",
-        "0.5",
-        "--passes",
-        "2",
-    ]
-
-
-def test_opening_a_session_starts_no_process(tmp_path: Path) -> None:
-    options = ConsoleOptions(home=Home.open(tmp_path), settings=Settings())
-    session, starter = open_session(options)
-    assert not session.seen
-    assert session.children == {}
-    assert callable(starter)

@@ -1,23 +1,18 @@
 """Wide and tall terminals: charts, panels and borders; none of these at 80x24."""
 
-import time
 from pathlib import Path
 
 from textual.widget import Widget
 
-from console.screens.rewards.screen import RewardsScreen
 from console.widgets.item_list import ItemList
-from core.events import Part, RewardPart, RewardsChanged
 from core.settings import RatingSettings
 from core.state import State
 from tests.support.checks import missing
 from tests.support.console import RunningConsole, run_console
 from tests.support.proxy.rewards import STARTED, scored, state_with, two
-from tests.support.sample import NOW, sample_state, state_of
+from tests.support.sample import sample_state, state_of
 
 WIDE, SMALL = (160, 48), (80, 24)
-REFRESH = 0.25
-"""Seconds of CPU that one paint of the charts may take with 2,000 groups."""
 
 
 def borders(console: RunningConsole) -> dict[str, str]:
@@ -112,33 +107,3 @@ async def test_rate_shows_guidelines_reference_and_session(tmp_path: Path) -> No
         assert "scattered light" not in text
         await console.press("v")
         assert "scattered light" in console.text()
-
-
-def many(count: int) -> State:
-    """So many groups of four answers with five parts each."""
-    names = ("reference", "length", "relevance", "diversity")
-    parts = [
-        [
-            Part("finished", 1.0, gate=True),
-            *(Part(name, (at * 7 + place) % 10 / 10, 0.25) for place, name in enumerate(names)),
-        ]
-        for at in range(4)
-    ]
-    groups = (scored(number, parts, step=number // 8) for number in range(1, count + 1))
-    shown = tuple(RewardPart(name=name, kind="own", weight=0.25) for name in names)
-    changed = RewardsChanged(source="/h", ok=True, version="v1", parts=shown, at=NOW)
-    return state_of(STARTED, changed, *(event for group in groups for event in group))
-
-
-async def test_charts_of_two_thousand_groups_are_painted_quickly() -> None:
-    async with run_console(many(2_000), size=WIDE, at="rewards") as console:
-        screen = console.app.screen
-        assert isinstance(screen, RewardsScreen)
-        await console.press("w", "down")  # over the last 500 groups
-        took = []
-        for _ in range(5):
-            began = time.process_time()
-            screen.flush(frozenset({"clock"}))
-            took.append(time.process_time() - began)
-        print(f"refresh {1000 * min(took):.1f} ms")
-        assert min(took) < REFRESH

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from console.text.theme import THEMES
+from console.text.theme import DEFAULTS, THEMES
 
 COLOURS = [name for name, theme in THEMES.items() if not theme.ansi]
 
@@ -80,3 +80,8 @@ def test_the_ansi_theme_uses_distinct_colours() -> None:
     assert variables["claiming"] != variables["winner"]
     parts = [variables[f"part-{at}"] for at in range(1, 7)]
     assert len(set(parts)) == len(parts)
+
+
+def test_every_theme_defines_every_semantic_variable() -> None:
+    wanted = set(THEMES["dark"].variables) - {"border"} | set(DEFAULTS)
+    assert not [name for name, theme in THEMES.items() if wanted - set(theme.variables)]
