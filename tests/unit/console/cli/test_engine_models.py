@@ -361,11 +361,6 @@ def pips(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     return ran
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.open(tmp_path)
-
-
 def test_without_terminal_and_yes_nothing_is_downloaded(
     cli: Cli, home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
