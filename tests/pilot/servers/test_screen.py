@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from console.screens.engine.text import table_head, table_row
-from console.screens.servers import ServersScreen
+from console.screens.servers.screen import ServersScreen
 from console.shell.palette import entries
 from core.commands import COMMANDS
 from core.control_payloads import EpisodeDetails, LogLine, ServerDetails, TaskDetails
@@ -19,8 +19,7 @@ from core.events import (
     ProxyStarted,
     SlotsSeen,
 )
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.console import HOSTILE, NOW, FakeLink, RunningConsole, run_console, stamp
 
 SIZES = [(80, 24), (160, 48)]

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ajet_swarm.api.outcomes import RefusedKind
 from ajet_swarm.protocol.errors import ChatErrorKind
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import EngineState, RefusedKind
 from console.text.causes import candidate_words, cause_words, held_down
 from console.text.contact import is_starting, lost_text, lost_word
 from console.text.format import state_text, state_word
@@ -27,8 +26,7 @@ from core.events import (
     TrainingRunIdentified,
 )
 from core.events.causes import CAUSES, AllExpired, GroupCause, NoAnswers, NoEpisodes, NotAllTaken
-from core.reducer import reduce
-from core.state import Group, Server
+from core.state import Group, Server, reduce
 from core.state.proxy import ANSWERS_WITHIN, STARTS_WITHIN
 from tests.support.checks import present
 from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, running_look

@@ -40,8 +40,7 @@ from core.events import (
     TryAnswered,
     TryAsked,
 )
-from core.reducer import reduce
-from core.state import RunningLook, State
+from core.state import RunningLook, State, reduce
 from tests.support.checks import missing
 from tests.support.looks import (
     BELOW_BEST,

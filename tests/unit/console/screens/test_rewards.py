@@ -30,8 +30,7 @@ from console.screens.rewards.text import (
 )
 from core.events import Event, GroupClosed, Part, RewardsChanged, ScoringAbstained
 from core.events.causes import NotScored
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.checks import missing, present
 from tests.support.groups import text_of
 from tests.support.proxy.rewards import STARTED, TRACE, broken, loaded, scored, state_with, two

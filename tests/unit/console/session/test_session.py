@@ -25,8 +25,7 @@ from core.events import (
     RequestReplayed,
 )
 from core.events.base import Event
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from core.state.brief import brief_groups
 from tests.support.alerts import TWO_HOLD_UP, cause_of, ratings_hold_up, two_hold_up
 from tests.support.console import Clock, FakeLink
