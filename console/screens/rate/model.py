@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.screens.rate.ballot import Ballot, Vote
+from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
 from console.session.app_state import Session
 from core.state import Group, Rating, State
 
@@ -48,6 +48,10 @@ class SentVote:
     at: float
     shown: tuple[int, ...] = ()
     """Candidate index at each place: the digits its rater typed."""
+    best: int | None = None
+    """Answer whose correction can be written after it; None for a skip."""
+    has_winner: bool = True
+    """Whether it prefers an answer, unlike a tie."""
 
 
 class RateQueue:
@@ -257,7 +261,14 @@ class RateQueue:
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
+        self._sent[group_id] = SentVote(
+            group_id,
+            text,
+            now,
+            ballot.shown,
+            best=vote.best(ballot.shown),
+            has_winner=vote.rating not in NO_WINNER,
+        )
         if not ballot.second:
             self.last = self._sent[group_id]
             self.progress.record(group_id, now, skipped=vote.rating == "skip")

@@ -1,13 +1,9 @@
-"""Keys that the operator changes, pastes, editors."""
+"""Keys that the operator changes, and pastes."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pytest
 from textual import events
-from textual.app import App
 from textual.binding import Binding
 from textual.message import Message
 
@@ -19,7 +15,6 @@ from console.screens.engine.screen import EngineScreen
 from console.screens.log.screen import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
 from console.shell.paste_parser import LIMIT, PasteParser
-from console.widgets.editor import EditorError, edit_text, editor_of
 from core.events.alerts import params_of
 from core.runtime.home import Home
 from proxy.alerts import alert_raised
@@ -268,39 +263,3 @@ def test_two_pastes_in_one_read() -> None:
     line = Line()
     line.send("1\x1b[200~a\x00\x1b[201~2\x1b[200~b\x1b[201~")
     assert line.seen == ["1", "paste a", "2", "paste b"]
-
-
-class Leaving:
-    """An app as Textual makes it: an exception in `suspend` never restores its terminal."""
-
-    def __init__(self) -> None:
-        self.away = False
-
-    @contextmanager
-    def suspend(self) -> Iterator[None]:
-        self.away = True
-        yield
-        self.away = False
-
-    def batch_update(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-async def test_the_console_comes_back_from_an_editor_that_cannot_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDITOR", str(tmp_path / "none"))
-    monkeypatch.delenv("VISUAL", raising=False)
-    app = Leaving()
-    with pytest.raises(EditorError, match="none: No such file"):
-        await edit_text(cast("App[int]", app), "text")
-    assert not app.away
-
-
-def test_the_editor_comes_from_the_environment(tmp_path: Path) -> None:
-    assert editor_of({"VISUAL": "code -w", "EDITOR": "vi"}) == ["code", "-w"]
-    assert editor_of({"EDITOR": "'my editor' -x"}) == ["my editor", "-x"]
-    with pytest.raises(EditorError, match="no editor"):
-        editor_of({"PATH": str(tmp_path)})
-    with pytest.raises(EditorError, match="EDITOR cannot be read"):
-        editor_of({"EDITOR": "vi 'x"})
