@@ -27,7 +27,7 @@ class Spot(NamedTuple):
     width: int
     height: int
     folded: bool = False
-    """Only its head and its first lines are shown; it does not scroll."""
+    """Only its head and the first lines that differ are shown; it does not scroll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,9 @@ def _stack(rows: Sequence[int], width: int, height: int, opened: int) -> Arrange
         return _alone(rows, width, height, opened)
     heights = share_heights(rows, height, None if whole else opened)
     spots = [
-        Spot(place, 0, sum(heights[:place]), width, own, folded=own < min(2, rows[place]))
+        Spot(
+            place, 0, sum(heights[:place]), width, own, folded=place != opened and own < rows[place]
+        )
         for place, own in enumerate(heights)
     ]
     return Arrangement("stack", tuple(spots), whole)

@@ -182,7 +182,7 @@ class Answers(Candidates):
             pane.scroll_relative(y=by * rows, animate=False, immediate=True)
         moved = before != [pane.scroll_offset.y for pane in panes]
         if arrangement.form == "stack" and not arrangement.whole:
-            self._read_alone(self.opened, rows if moved else 0)
+            self._read_alone(self.opened if moved else self.opened + by, rows if moved else 0)
         elif arrangement.form in ("list", "alone") and not moved:
             self._read_next(by)
         elif not moved:
@@ -191,7 +191,7 @@ class Answers(Candidates):
     def _read_alone(self, place: int, row: int) -> None:
         """Show one answer on the whole screen, from a row on."""
         self.zoomed = True
-        self.select(place)
+        self.select(max(0, place))
         for pane in self._read():
             self.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
 
