@@ -23,7 +23,8 @@ _EXAMPLES = yaml.safe_load(_FILE.read_text())
 
 
 EXAMPLES = [
-    (read_params(one["kind"], one["params"]), one["cause"], one["todo"]) for one in _EXAMPLES
+    (read_params(example["kind"], example["params"]), example["cause"], example["todo"])
+    for example in _EXAMPLES
 ]
 
 
@@ -61,7 +62,7 @@ def test_the_examples_of_a_kind_set_each_of_its_parameters() -> None:
     for kind, params_class in sorted(KINDS.items()):
         examples = [params for params, _, _ in EXAMPLES if params.kind == kind]
         for field in msgspec.structs.fields(params_class):
-            values = [getattr(one, field.name) for one in examples]
+            values = [getattr(example, field.name) for example in examples]
             changed = any(value != field.default for value in values)
             assert field.required or changed, f"{kind}.{field.name}"
 

@@ -79,7 +79,7 @@ def test_the_read_role_has_no_tool_that_sends_a_command() -> None:
 
 
 def test_each_command_is_one_tool_with_a_valid_name() -> None:
-    assert set(ALL) == {one.name for one in READING} | {tool_name(one) for one in COMMANDS}
+    assert set(ALL) == {one.name for one in READING} | {tool_name(command) for command in COMMANDS}
     assert len(ALL) == len(READING) + len(COMMANDS)
     assert all(re.fullmatch(r"[a-z_]{1,64}", name) for name in ALL)
 
@@ -104,7 +104,10 @@ def test_each_schema_is_valid_and_has_the_arguments_of_the_command() -> None:
 
 def test_commands_about_texts_and_of_the_home_are_left_out_where_they_cannot_work() -> None:
     without = tools("act", content=False, local=False)
-    hidden = {*NEEDS_CONTENT, *(one.name for one in COMMANDS.values() if one.where == "console")}
+    hidden = {
+        *NEEDS_CONTENT,
+        *(command.name for command in COMMANDS.values() if command.where == "console"),
+    }
     assert set(ALL) - set(without) == {tool_name(name) for name in hidden}
 
 

@@ -202,7 +202,7 @@ def test_one_length_is_questionable_for_an_agentjet_server_only() -> None:
     assert draft.notices == ()
     draft.sheet = JobInfo(server="gpu", embedded=False)
     draft.take(draft.text)
-    assert ["four lengths" in one.text for one in draft.notices] == [True]
+    assert ["four lengths" in notice.text for notice in draft.notices] == [True]
 
 
 def points(means: list[float], first: int = 1) -> list[RunPoint]:

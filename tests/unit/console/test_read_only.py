@@ -73,7 +73,9 @@ def test_the_palette_offers_nothing() -> None:
     assert available_commands(session, group, None) == []
     session = Session(processes=FakeProcessManager({}), clock=Clock())
     session.state, session.seen = watched(sample_state()), True
-    assert {one.command for one in available_commands(session, group, None)} <= IN_WATCH_ONLY
+    assert {
+        command.command for command in available_commands(session, group, None)
+    } <= IN_WATCH_ONLY
 
 
 def test_watch_only_is_known_from_the_first_event() -> None:

@@ -22,8 +22,8 @@ def channels(colour: str) -> tuple[float, float, float]:
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG 2 defines it."""
     linear = [
-        one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4
-        for one in channels(colour)
+        channel / 12.92 if channel <= 0.03928 else ((channel + 0.055) / 1.055) ** 2.4
+        for channel in channels(colour)
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

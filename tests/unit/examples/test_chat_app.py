@@ -60,7 +60,7 @@ def test_a_chat_goes_on(app: tuple[httpx.Client, Model]) -> None:
     again = client.post("/chat", json={"message": "two", "chat": first["chat"]}).json()
     assert (first["answer"], again["answer"]) == ("answer 1", "answer 2")
     assert again["chat"] == first["chat"]
-    assert [one["content"] for one in model.bodies[1]] == ["one", "answer 1", "two"]
+    assert [body["content"] for body in model.bodies[1]] == ["one", "answer 1", "two"]
     assert client.post("/chat", json={"message": "x"}).json()["chat"] != first["chat"]
 
 

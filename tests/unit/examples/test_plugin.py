@@ -60,7 +60,7 @@ def test_doctor_names_each_with_its_package(
 ) -> None:
     assert main(["doctor", "--json", "--home", str(tmp_path / "home")]) == 1
     checks = json.loads(capsys.readouterr().out)["checks"]
-    plugins = {one["name"]: one for one in checks if one["area"] == "plug-ins"}
+    plugins = {check["name"]: check for check in checks if check["area"] == "plug-ins"}
     assert plugins["wandb"]["level"] == "ok"
     assert "ajet-console-wandb 1.0" in plugins["wandb"]["text"]
     assert plugins["bad"]["level"] == "fail"

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,9 +21,10 @@ from examples.werewolves.game import HEAL, POISON, ROLES, WOLF, WOLVES, Ask, Gam
 from examples.werewolves.prompts import Limits, Messages, bounded, read
 from examples.werewolves.roll import Batch, Roll
 from examples.werewolves.settings import load
-from tests.support.scripted.static_model import StaticServer
 
 FOLDER = Path(static.__file__).parent
+
+
 LOUD = (
     "🐺" * 90,
     "I am sure: it was nobody but player 3, believe me!",
@@ -153,20 +153,6 @@ def test_a_model_that_does_not_answer_ends_the_game() -> None:
             play(Game(1), dict.fromkeys(ROLES, down), asker, 60)
         with pytest.raises(SwarmError, match="longer than"):
             play(Game(1), dict.fromkeys(ROLES, Puppet(1)), asker, 1e-9)
-
-
-@pytest.fixture
-def served() -> Iterator[str]:
-    with StaticServer() as server:
-        yield server.url
-
-
-@pytest.mark.slow
-def test_a_game_over_the_wire(served: str) -> None:
-    model = Model(OpenaiBaseUrlAndApiKey(served, "none"))
-    with Asker() as asker:
-        played = play(Game(3), dict.fromkeys(ROLES, model), asker, 60)
-    assert played == (game(3, Limits(), False))[0]
 
 
 @pytest.mark.slow

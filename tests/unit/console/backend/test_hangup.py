@@ -26,7 +26,7 @@ LIMIT = 60.0
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("which", ["console", "journal", "replay"])
+@pytest.mark.parametrize("which", ["console", "replay"])
 def test_the_console_exits_when_its_terminal_closes_without_a_signal(
     which: str, tmp_path: Path
 ) -> None:

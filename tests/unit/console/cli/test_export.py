@@ -153,7 +153,7 @@ def test_a_format_of_another_package(
     monkeypatch.setattr(formats, "PLUGINS", plugins)
     export("questions", tmp_path / "q.jsonl")
     questions = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
-    assert [one["question"] for one in questions] == [
+    assert [question["question"] for question in questions] == [
         "Write to [redacted: e-mail address] about EMP-123456",
         "Hello",
     ]

@@ -36,7 +36,7 @@ PASSIVE = {
 def test_the_shipped_example_equals_the_written_folder(tmp_path: Path) -> None:
     assert main(["init", "blackbox", str(tmp_path / "blackbox"), "--yes"]) == 0
     example = ROOT / "examples" / "blackbox"
-    assert set(known("blackbox")) <= {one.name for one in example.iterdir()}
+    assert set(known("blackbox")) <= {file.name for file in example.iterdir()}
     for name in known("blackbox"):
         assert (tmp_path / "blackbox" / name).read_text() == (example / name).read_text(), name
 
@@ -48,7 +48,7 @@ def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, ki
     value = ["--server", "http://gpu:10086/", "--model", 'a "b" $x', "--repeats", "6"]
     value += ["--batch", "2", "--dataset", str(rows)]
     assert main(["init", kind, str(tmp_path / "of me"), *value]) == 0
-    files = {one.name: one.read_text() for one in (tmp_path / "of me").iterdir()}
+    files = {file.name: file.read_text() for file in (tmp_path / "of me").iterdir()}
     for name, text in files.items():
         if name.endswith(".py"):
             ast.parse(text)
@@ -98,7 +98,7 @@ def test_an_invalid_number_in_the_environment_is_reported(
 
 def test_a_passive_folder_is_complete(tmp_path: Path) -> None:
     assert main(["init", "passive", str(tmp_path / "app"), "--yes"]) == 0
-    assert {one.name for one in (tmp_path / "app").iterdir()} == PASSIVE
+    assert {file.name for file in (tmp_path / "app").iterdir()} == PASSIVE
 
 
 def test_existing_files_are_kept(cli: Cli, tmp_path: Path) -> None:

@@ -212,13 +212,6 @@ def test_a_reading_command_creates_no_home(
     assert "there is no home here" in capsys.readouterr().err
 
 
-def test_home_is_accepted_before_and_after_the_command(tmp_path: Path) -> None:
-    before = parse(["--home", str(tmp_path), "status"])
-    after = parse(["status", "--home", str(tmp_path)])
-    assert before.home == after.home == tmp_path
-    assert parse(["status"]).home is None
-
-
 def test_without_a_command_the_console_runs() -> None:
     value = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
     assert value.handler is run_console
@@ -346,22 +339,6 @@ def test_a_verb_without_data_has_its_lines_as_text(
     _, body = envelope(["init", "passive", str(tmp_path / "app"), "--json", "--yes"], capsys)
     assert all(body["files"].values())
     assert f"read {tmp_path / 'app'}" in body["text"]
-
-
-def test_a_dry_run_writes_nothing(
-    cli: Cli, home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "app"
-    _, body = envelope(["init", "passive", str(target), "--json", "--yes", "--dry-run"], capsys)
-    assert body["dry_run"] is True
-    assert len(body["steps"]) == len(body["files"]) > 2
-    assert "dry run: nothing was changed" in cli.out(
-        "init", "compat", tmp_path / "shim", "--dry-run"
-    )
-    for argv in (["run", "proxy", "--port", "0"], ["run", "engine", "--port", "0"]):
-        cli(*argv, "--home", tmp_path / "new", "--dry-run")
-    assert list(tmp_path.iterdir()) == [home.root] or not target.exists()
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_stream_ends_with_an_envelope_only_after_a_failure(cli: Cli, home: Home) -> None:

@@ -8,19 +8,17 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from console.backend.attach import _address
 from console.backend.mock_process import FLAGS, check_target, mock_args
 from console.backend.options import ConsoleOptions
 from console.backend.processes import role_args
 from console.cli import main, processes
 from console.cli.common import settings_of
 from console.cli.options import SERVING
-from console.cli.status import _state
 from console.cli.tree import CONSOLE, parse
 from console.models.datasets import datasets, find_dataset
 from core.commands import COMMANDS
 from core.runtime.home import Home
-from core.settings import SettingsError, load
+from core.settings import load
 from engine.torch import packages
 from mock.user_requests import MockOptions
 from tests.support.checks import present
@@ -82,7 +80,9 @@ def test_datasets_are_found_by_name_in_the_home(
     assert find_dataset(home, "").name == "questions.jsonl"
     with pytest.raises(UsageError, match=r"Did you mean `b\.jsonl`"):
         find_dataset(home, "b.json")
-    result = [(one.name, one.where, one.folder) for one in datasets(home.root, tmp_path)]
+    result = [
+        (dataset.name, dataset.where, dataset.folder) for dataset in datasets(home.root, tmp_path)
+    ]
     assert result[0][1] == "shipped"
     assert set(result[1:]) == {
         ("a.csv", "home", False),
@@ -241,7 +241,7 @@ def test_each_option_of_the_console_itself_is_used(flag: str, start: Start) -> N
     assert used(options)
 
 
-@pytest.mark.parametrize("flag", [one for one in PROXY_OPTIONS if one != "--tls-cert"])
+@pytest.mark.parametrize("flag", [option for option in PROXY_OPTIONS if option != "--tls-cert"])
 def test_an_option_of_the_proxy_is_refused_with_attach(
     flag: str, start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,13 +297,3 @@ def test_a_swarm_url_flag_overrides_the_upstream_of_the_file(home: Home) -> None
     home.config.write_text("upstream:\n  url: http://x:1\n")
     assert settings_of(home).servers() == {"upstream": "http://x:1"}
     assert settings_of(home, ["http://y:2"]).servers() == {"swarm": "http://y:2"}
-
-
-def test_an_invalid_upstream_url_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError):
-        load(None, {}, {"upstream.url": "x:1"})
-
-
-def test_state_words_and_server_addresses() -> None:
-    assert _state({"state": "OBSERVING", "raw": "", "watched": None}) == "OBSERVING"
-    assert _address("upstream=http://x:1/v1") == _address("http://x:1/") == "http://x:1"

@@ -118,7 +118,7 @@ def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> Non
         "enabled": True,
     }
     assert values["running"]["done"] == 120
-    assert [one["part"] for one in values["parts"]] == [
+    assert [part["part"] for part in values["parts"]] == [
         "relevance",
         "format",
         "politeness",
@@ -320,7 +320,7 @@ def test_it_has_the_held_out_rows_alone(
 ) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
     cli("progress", "probe-set", file, "--out", out, "--most", "1000")
-    prompts = {one.prompt: one.reference for one in load_probe_set(str(out)).prompts}
+    prompts = {prompt.prompt: prompt.reference for prompt in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         row = parse_record(number, json.loads(line))

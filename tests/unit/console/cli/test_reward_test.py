@@ -92,9 +92,9 @@ def test_the_journal_with_hooks_as_data(score: Cli, home: Path, tmp_path: Path) 
     line = "return [total / (2 + place) for place in range(len(answers))]"
     body = score.json("--last", "2", "--hooks", hooks(tmp_path, line))
     assert body["summary"]["flips"] == 2
-    assert [one["group_id"] for one in body["groups"]] == ["g0002", "g0003"]
-    assert [one["winner_before"] for one in body["groups"]] == [1, 1]
-    assert [one["winner_after"] for one in body["groups"]] == [0, 0]
+    assert [group["group_id"] for group in body["groups"]] == ["g0002", "g0003"]
+    assert [group["winner_before"] for group in body["groups"]] == [1, 1]
+    assert [group["winner_after"] for group in body["groups"]] == [0, 0]
     shown = score.out("--one", "g0003")
     assert not missing(shown, "answer 2: ", "(sent 0.8)", "diversity")
 

@@ -80,7 +80,7 @@ def test_one_run_and_two_are_shown(cli: Cli, stored: Home) -> None:
     assert not missing(compared, "Learning rate  0.0005", "length")
     data = cli.json("runs", "compare", "1", "2")
     assert [one["what"] for one in data["job"]] == ["Learning rate"]
-    assert [(one["what"], one["left"], one["right"]) for one in data["rewards"]] == [
+    assert [(reward["what"], reward["left"], reward["right"]) for reward in data["rewards"]] == [
         ("length", "0.3", "0.5"),
         ("relevance", "0.7", "0.5"),
     ]

@@ -240,7 +240,7 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
     for event in group_events(1):
         if isinstance(event, GroupSealed):
-            best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+            best = [replace(reward, reward=float(reward.index == 1)) for reward in event.rewards]
             event = replace(event, source="human", rewards=tuple(best))
         events.append(event)
     proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
@@ -281,7 +281,7 @@ def test_a_snapshot_has_what_open_ratings_hold_up_after_the_votes(votes: int) ->
     for full in (False, True):
         (line,) = JsonOutput(full=full).snapshot(state)
         alerts = json.loads(line)["state"]["alerts"].values()
-        assert [one["cause"] for one in alerts] == expected
+        assert [alert["cause"] for alert in alerts] == expected
     lines = [one.decode() for one in TextOutput().snapshot(state) if b"hold" in one]
     assert len(lines) == len(expected)
     assert all(TWO_HOLD_UP[votes] in one for one in lines)

@@ -36,9 +36,9 @@ def test_every_client_names_its_files_and_fills_all_placeholders() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
 def test_snippets_can_be_parsed(client: Client) -> None:
-    for one in client.snippets:
-        text = fill(one.text, "http://127.0.0.1:8000", "k", "m")
-        match one.language:
+    for snippet in client.snippets:
+        text = fill(snippet.text, "http://127.0.0.1:8000", "k", "m")
+        match snippet.language:
             case "json":
                 json.loads(text)
             case "toml":

@@ -27,7 +27,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 
 def texts(messages: list[Row]) -> list[str]:
     """The texts of messages."""
-    return [one["content"] for one in messages]
+    return [message["content"] for message in messages]
 
 
 def test_a_pair_is_the_winner_and_the_worst(exported: Exporter) -> None:
@@ -130,7 +130,7 @@ def test_a_demonstration_after_a_vote_without_a_winner_is_exported(
 def test_a_ranking_has_all_answers_best_first(exported: Exporter) -> None:
     group = ranked_group("g", answers=["a", "b", "c"], rewards=[0.2, 0.9, 0.5])
     (row,), _ = exported("ranking", group)
-    assert [one["index"] for one in row["answers"]] == [1, 2, 0]
+    assert [answer["index"] for answer in row["answers"]] == [1, 2, 0]
     assert row["answers"][0]["parts"] == [
         {"name": "exact", "value": 0.9, "weight": 1.0, "gate": False, "reason": ""}
     ]
@@ -142,8 +142,11 @@ def test_everything_of_a_group_is_in_jsonl(exported: Exporter) -> None:
     group = ranked_group("g", vote=vote, human=[0.2, 0.8], edited="better", reference="5")
     (row,), _ = exported("jsonl", [run, *group])
     assert (row["request"]["messages"][0]["content"], row["reference"]) == ("What is 2 + 3?", "5")
-    assert [one["automatic"] for one in row["answers"]] == [1.0, 0.0]
-    assert ([one["human"] for one in row["answers"]], row["vote"]["note"]) == ([0.2, 0.8], "why")
+    assert [answer["automatic"] for answer in row["answers"]] == [1.0, 0.0]
+    assert ([answer["human"] for answer in row["answers"]], row["vote"]["note"]) == (
+        [0.2, 0.8],
+        "why",
+    )
     assert (row["vote"]["tags"], row["correction"]["text"]) == (["style"], "better")
     provenance = row["provenance"]
     assert (provenance["weights"], provenance["reward_version"]) == ("embedded/math.3/7", "v1")
@@ -205,7 +208,7 @@ def test_a_single_answer_with_a_vote_is_a_conversation(exported: Exporter) -> No
 def test_the_provenance_of_a_ranking_names_the_answers_in_it(exported: Exporter) -> None:
     group = ranked_group("g", answers=[called("no JSON"), "b"])
     (row,), _ = exported("ranking", group)
-    assert [one["index"] for one in row["answers"]] == row["provenance"]["candidates"] == [1]
+    assert [answer["index"] for answer in row["answers"]] == row["provenance"]["candidates"] == [1]
 
 
 def test_ids_of_a_dataset_are_unique(exported: Exporter) -> None:
@@ -279,7 +282,7 @@ def test_each_vote_is_exported_without_the_names_of_its_raters(exported: Exporte
     assert row["vote"]["raters"] == pseudonyms
     assert row["vote"]["votes"] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     assert row["vote"]["rater"] == row["provenance"]["rater"] == ", ".join(pseudonyms)
-    assert [one["human"] for one in row["answers"]] == [0.5, 0.5, 0.0]
+    assert [answer["human"] for answer in row["answers"]] == [0.5, 0.5, 0.0]
     assert not row["vote"]["settled"]
     (named,), _ = exported("jsonl", voted(), names=True)
     assert named["vote"]["raters"] == ["ada", "bob"]
@@ -294,7 +297,7 @@ def test_a_disagreement_settled_after_sending_decides_the_preference(exported: E
     assert row["provenance"]["rater"] == rater_hash("lead")
     (whole,), _ = exported("jsonl", voted(decision))
     assert whole["vote"]["settled"]
-    assert [one["reward"] for one in whole["answers"]] == [0.0, 1.0, 0.0]
+    assert [answer["reward"] for answer in whole["answers"]] == [0.0, 1.0, 0.0]
     assert whole["answers"][1]["advantage"] > 0 > whole["answers"][0]["advantage"]
 
 

@@ -153,7 +153,7 @@ def test_a_cancelled_export_leaves_nothing(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
     with JournalFile(path) as journal, pytest.raises(ExportCancelled):
         export(journal, ExportOptions("preference", tmp_path / "a" / "b"), cancelled=lambda: True)
-    assert [one.name for one in tmp_path.iterdir()] == ["journal.db"]
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.db"]
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_the_survey_reports_progress_and_can_be_cancelled(
             reports.append,
             lambda: len(reports) > 5,
         )
-    assert all(one.total == 0 for one in reports)
+    assert all(report.total == 0 for report in reports)
     assert 0.0 < reports[-1].surveyed < 1.0
     assert reports[-1].text.startswith("Reading the journal (")
 

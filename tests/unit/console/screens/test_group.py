@@ -1,7 +1,6 @@
 """A group on screen: cards, the head above them, its request, rewards and verdict."""
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
@@ -108,7 +107,7 @@ def test_the_cause_of_a_low_reward_is_shown_beside_it() -> None:
     assert "refusal" not in text_of(body(replace(low, blind=True), 80))
     assert other.cause == ""
     shown.rating = Rating(rating="best", order=(1,), rewards=(0.0, 1.0, 0.0, 0.0))
-    assert [one.cause for one in cards(shown)] == ["human rating"] * 4
+    assert [card.cause for card in cards(shown)] == ["human rating"] * 4
 
 
 def test_reasoning_starts_folded() -> None:
@@ -289,22 +288,6 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
     assert sum(values) == pytest.approx(0.0)
     assert sum(value * value for value in values) / 4 == pytest.approx(1.0)
     assert advantages(group(rewards=(0.5, 0.5, 0.5))) == [0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind", "text"),
-    [
-        ({}, "train", "will train"),
-        ({"rewards": (0.5, 0.5, 0.5, 0.5)}, "dead", "dead: equal rewards"),
-        ({"until": "GENERATING"}, "none", "not scored yet"),
-        ({"until": "DONE"}, "train", "finished, will train"),
-        ({"until": "DONE", "rewards": (0.5, 0.5)}, "dead", "dead: equal rewards"),
-        ({"until": "ABORTED"}, "lost", "lost: aborted (the operator said so)"),
-    ],
-)
-def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
-    result = verdict(group(**changes))
-    assert (result.kind, result.text) == (kind, text)
 
 
 def test_a_group_discarded_by_the_engine_is_not_shown_as_trained() -> None:

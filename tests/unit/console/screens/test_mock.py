@@ -4,13 +4,9 @@ import pytest
 
 from console.models.preview import read_preview
 from console.screens.mock.form import FIELDS, MockFieldError, read_fields
-from console.screens.mock.text import summary_lines
 from console.session.mock_facts import rate, seconds_left
-from console.text.lines import line_width
 from core.events import MockRowDone
 from core.state import Mock
-from tests.support.checks import missing
-from tests.support.groups import text_of
 from tests.support.sample import HOSTILE, NOW
 
 
@@ -108,24 +104,6 @@ def test_rate_and_time_left() -> None:
     few = mock(rows=mock().rows[:4])
     assert rate(few, NOW + 4.2) is None
     assert rate(few, NOW + 20) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("width", [60, 78, 158])
-def test_figures_are_never_truncated(width: int) -> None:
-    more = {"skipped": 20, "already": 40, "concurrency": 12, "pace": 0.6, "passes": 3, "seed": 123}
-    full = mock(total=60, split="train", **more)
-    result = summary_lines(full, NOW + 10, width)
-    assert all(line_width(line) <= width for line in result[1:])
-    assert not missing(
-        text_of(result),
-        "40 done before",
-        "left 10s",
-        "x12",
-        "pace 0.6s",
-        "passes 3",
-        "seed 123",
-        "train",
-    )
 
 
 def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempPathFactory) -> None:

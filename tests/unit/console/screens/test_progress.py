@@ -296,7 +296,10 @@ def test_the_parts_and_prompts_that_a_verdict_leaves_out_are_named() -> None:
 def _rows(events: list[Event], width: int = 60) -> list[str]:
     changes = prompt_changes(state_of(*events).progress[SERVER])
     columns = prompt_columns(changes)
-    lines = [prompts_head(width, columns), *(prompt_line(one, width, columns) for one in changes)]
+    lines = [
+        prompts_head(width, columns),
+        *(prompt_line(change, width, columns) for change in changes),
+    ]
     assert all(line_width(line) <= width for line in lines)
     return plain(lines)
 

@@ -93,12 +93,6 @@ def test_without_room_there_is_no_chart(width: int, height: int) -> None:
     assert (drawn(LookSeries(POINTS, TRAINING), width, height), drawn(LookSeries())) == ([], [])
 
 
-def test_one_look_alone_is_drawn() -> None:
-    rows = drawn(LookSeries(POINTS[:1]))
-    assert len(signs(rows[:-1], "◉")) == 1
-    assert "step 1" in "\n".join(rows)
-
-
 def test_the_series_come_from_the_state() -> None:
     saved = tuple(
         Checkpoint(name=f"c{at}", step=at, at=NOW, bytes=1, damaged=at == 4) for at in (4, 2)
@@ -108,7 +102,7 @@ def test_the_series_come_from_the_state() -> None:
     series = look_series(state.progress[SERVER], state.servers[SERVER])
     assert [one.step for one in series.looks] == [1, 4, 6, 8, 10, 12]
     steps = state.servers[SERVER].steps
-    assert series.training == tuple((one.step, one.auto_mean) for one in steps)
+    assert series.training == tuple((step.step, step.auto_mean) for step in steps)
     assert series.human == ()
     assert series.checkpoints == (3,), "without the damaged one, at the step that it samples"
     assert not series.wins

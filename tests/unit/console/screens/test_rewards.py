@@ -90,7 +90,7 @@ def test_figures_of_parts_over_the_last_groups() -> None:
     assert (named["open"].kind, named["open"].closed) == ("gate", 10)
     assert len(left.trace) == 10
     points = by_step(Digests().last(state, 10), "left")
-    assert ([one.step for one in points], points[0].mean) == ([0, 1, 2, 3], pytest.approx(0.55))
+    assert ([point.step for point in points], points[0].mean) == ([0, 1, 2, 3], pytest.approx(0.55))
 
 
 def test_a_step_repeated_by_a_later_engine_run_has_only_its_groups() -> None:
@@ -101,7 +101,7 @@ def test_a_step_repeated_by_a_later_engine_run_has_only_its_groups() -> None:
     state = state_with(*groups)
     list(state.groups.values())[-1].engine_run = 1
     points = by_step(Digests().last(state, 10), "left")
-    assert [(one.step, one.mean, one.engine_run) for one in points] == [
+    assert [(point.step, point.mean, point.engine_run) for point in points] == [
         (1, pytest.approx(0.1), 0),
         (2, pytest.approx(0.9), 1),
     ]
@@ -218,8 +218,8 @@ def test_length_is_in_tokens_if_known() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3), two(0.1, 0.1)]))
     result = figures(Digests().last(state, 10))
     assert (result.unit, result.paired) == ("tokens", 3)
-    for one in state.groups["g0001"].candidates:
-        one.tokens = 0
+    for candidate in state.groups["g0001"].candidates:
+        candidate.tokens = 0
     assert figures(Digests().last(state, 10)).unit == "characters"
 
 
@@ -261,7 +261,7 @@ def test_the_same_on_the_command_line(
     if json:
         data = msgspec.json.decode(output)
         assert (data["version"], data["ok"], data["fault"]["line"]) == ("v1", False, 12)
-        assert [one["name"] for one in data["figures"]["parts"]] == ["open", "left", "right"]
+        assert [part["name"] for part in data["figures"]["parts"]] == ["open", "left", "right"]
     else:
         assert not missing(
             output, "newest save broken", "ZeroDivisionError: division by zero", "left"

@@ -116,7 +116,7 @@ def test_votes_and_ends_are_taken_off_the_alert_and_undone_votes_are_not() -> No
     skip = GroupRated(group_id="g0002", rating="skip", rater="anna")
     for votes, words in enumerate(TWO_HOLD_UP):
         alerts = current_alerts(state_of(*two_hold_up(votes)))
-        assert [cause_of(one) for one in alerts.values()] == ([words] if words else [])
+        assert [cause_of(alert) for alert in alerts.values()] == ([words] if words else [])
     for more, groups in (
         ([skip], ("g0001",)),
         ([skip, RatingUndone(group_id="g0002")], ("g0001", "g0002")),
@@ -154,23 +154,23 @@ def decoded(state: State, whole: int) -> State:
 
 def briefs(state: State) -> list[str]:
     """The ids of the brief groups."""
-    return [one.group_id for one in state.groups.values() if one.brief]
+    return [group.group_id for group in state.groups.values() if group.brief]
 
 
 def test_a_brief_group_lacks_texts_and_parts_and_nothing_that_lists_or_counts_use() -> None:
     state = many()
     client = decoded(state, 10)
-    brief = [one for one in client.groups.values() if one.brief]
+    brief = [group for group in client.groups.values() if group.brief]
     assert len(brief) == OLD - 10
     assert not client.groups["g0900"].brief  # it is open
     first, full = brief[0], state.groups[brief[0].group_id]
-    assert not any(one.text or one.parts for one in first.candidates)
-    assert all(one.cut for one in first.candidates)
+    assert not any(candidate.text or candidate.parts for candidate in first.candidates)
+    assert all(candidate.cut for candidate in first.candidates)
     for text in ("reward>0.5", "state:finished", "question", "dead:no", "id:g0"):
         assert parse(text).matches(first) == parse(text).matches(full), text
     assert client.waiting()[0].candidates == state.waiting()[0].candidates
     assert len(msgspec.json.encode(client)) < 0.6 * len(msgspec.json.encode(state))
-    assert not any(one.brief for one in state.groups.values())
+    assert not any(group.brief for group in state.groups.values())
 
 
 async def test_pages_and_events_between_them_give_the_state_of_the_proxy() -> None:

@@ -129,10 +129,10 @@ def test_an_undone_vote_does_not_count() -> None:
     about: dict[str, Any] = {"group_id": "g0001", "server": "embedded"}
     undone = VoteWithdrawn(**about, rater="bob", holder="c-bob")
     state = state_of(*voted(1, {"ada": 1, "bob": 2}, sent=False), undone, undone)
-    assert [one.rater for one in state.groups["g0001"].votes] == ["ada"]
-    assert [(one.name, one.cast) for one in rater_rows(state, NOW)] == [("ada", 1)]
+    assert [vote.rater for vote in state.groups["g0001"].votes] == ["ada"]
+    assert [(row.name, row.cast) for row in rater_rows(state, NOW)] == [("ada", 1)]
     state.attached["c-bob"] = AttachedConsole(rater="bob")
-    assert [(one.name, one.cast) for one in rater_rows(state, NOW)] == [("bob", 0), ("ada", 1)]
+    assert [(row.name, row.cast) for row in rater_rows(state, NOW)] == [("bob", 0), ("ada", 1)]
     single = [
         *group_events(2, until="AWAITING_RATING"),
         GroupRated(group_id="g0002", server="embedded", rating="tie", rater="cid"),
