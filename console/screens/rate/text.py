@@ -130,6 +130,8 @@ def queue_notes(queue: RateQueue) -> list[str]:
         notes.append(f"session: {progress}")
     if present := present_names(state, queue.session.holder):
         notes.append(present)
+    if inbox := sum(not item.complete for item in state.inbox.values()):
+        notes.append(f"{inbox} in the inbox")
     return notes
 
 
@@ -497,6 +499,8 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
         return "aborted, nothing sent", "$muted"
     if group.lost:
         return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
+    if group.unrated and group.rating is not None:
+        return "recorded as a late vote", "$winner"
     if group.source == "human" or (group.sealed_at is None and group.rating is not None):
         return "sent", "$reward-up"
     return "came too late: the automatic reward was sent", "$reward-down"

@@ -15,7 +15,7 @@ LONG = 100
 def placed(
     rows: Sequence[int], width: int, height: int, opened: int = 0, alone: bool = False
 ) -> Arrangement:
-    return arranged(lambda _: rows, width, height, opened, alone)
+    return arranged(len(rows), lambda _: rows, (width, height), opened, alone)
 
 
 def where(arrangement: Arrangement) -> list[tuple[int, int, int, int, int]]:
@@ -83,7 +83,7 @@ def test_the_open_answer_gets_the_room() -> None:
     listed = placed([LONG] * 12, 120, 9, opened=11)
     assert [spot.place for spot in listed.spots] == [*range(3, 12), 11]
     assert not listed.spots[-1].folded
-    assert arranged(lambda _: [], 80, 18, 0, False).spots == ()
+    assert placed([], 80, 18).spots == ()
 
 
 @given(

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from console.screens.rate.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from core.state import Candidate, Group
-from tests.support.checks import present
+from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group
 from tests.support.ratings import rated_state
-from tests.support.sample import NOW, group_events, state_of
 
 
 @pytest.mark.slow
@@ -45,7 +44,8 @@ def test_an_unfinished_ranking_counts_as_best_only() -> None:
         "ranking: rewards 0.67 1.00 – –, all ranked sends it "
         "· Enter now: best only, rewards 0.00 1.00 0.00 0.00"
     )
-    assert (ballot.typed(ballot.shown[1]), ballot.typed(ballot.shown[0])) == ("best", "2.")
+    assert ballot.typed(ballot.shown[1]) == "best"
+    assert ballot.typed(ballot.shown[0]) == "2."
     ballot.back()
     assert ballot.typed(ballot.shown[0]) == ""
 
@@ -139,7 +139,8 @@ def test_the_note_contains_order_seed_and_blindness() -> None:
 def test_the_rewards_of_a_vote_are_shown_for_identical_answers_too() -> None:
     ballot = Ballot(group(texts=["yes", "no", "maybe", " yes "]))
     ballot.digit(ballot.shown.index(3) + 1)
-    vote = present(ballot.vote())
+    vote = ballot.vote()
+    assert vote is not None
     assert ballot.rewards(vote) == (1.0, 0.0, 0.0, 1.0)
 
 

@@ -15,10 +15,9 @@ from console.screens.rate.model import (
 )
 from console.screens.rate.text import queue_notes
 from core.state import Lease, Rating, State
-from tests.support.checks import present
+from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group
 from tests.support.ratings import queue_of, rated_state, waiting_state
-from tests.support.sample import NOW, group_events, state_of
 
 
 def test_the_queue_is_ordered_by_clock_and_keeps_the_group_on_screen() -> None:
@@ -100,7 +99,8 @@ def test_a_group_leased_by_another_console_is_skipped() -> None:
     clock = [NOW]
     queue = queue_of(state, lambda: clock[0])
     state.groups["g0001"].leases = [Lease(holder="other", rater="bob", until=NOW + 5)]
-    assert (queue.waiting(), queue_notes(queue)) == ([], ["1 with bob"])
+    assert queue.waiting() == []
+    assert queue_notes(queue) == ["1 with bob"]
     clock[0] += 6
     assert len(queue.waiting()) == 1
     clock[0] = NOW
@@ -118,11 +118,13 @@ def test_the_requested_share_of_groups_gets_a_second_vote() -> None:
 def test_a_second_vote_is_due_only_after_some_other_votes() -> None:
     assert due_repeat(rated_state(VOTES_BETWEEN), "anna", 1.0) is None
     state = rated_state(VOTES_BETWEEN + 2)
-    result = present(due_repeat(state, "anna", 1.0))
+    result = due_repeat(state, "anna", 1.0)
+    assert result is not None
     assert result.group_id == "g0001"
     assert due_repeat(state, "bob", 1.0) is None
     assert due_repeat(state, "anna", 0.0) is None
-    following = present(due_repeat(state, "anna", 1.0, {"g0001"}))
+    following = due_repeat(state, "anna", 1.0, {"g0001"})
+    assert following is not None
     assert following.group_id == "g0002"
     result.repeated = True
     assert due_repeat(state, "anna", 1.0) is following
