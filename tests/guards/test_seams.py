@@ -14,7 +14,7 @@ OUTSIDE = {
     "ajet_swarm/debug/trace.py": "threads of a relay",
     "ajet_swarm/runs/episodes.py": "threads of a script",
     "ajet_swarm/runs/record.py": "threads of a script",
-    "ajet_swarm/runs/retry.py": "threads of a script",
+    "ajet_swarm/runs/executors.py": "threads of a script",
     "core/ids.py": "its generator is reseeded after a fork",
     "core/journal/prune.py": "thread of the journal",
     "core/journal/storage.py": "thread of the journal",

@@ -12,8 +12,13 @@ import pytest
 import engine.main as engine_main
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, processes
-from console.cli.engine.backend import check_backend, engine_flags, torch_model
-from console.cli.engine.own_model import have_own_model, have_smollm2
+from console.cli.engine.backend import (
+    check_backend,
+    engine_flags,
+    have_own_model,
+    have_smollm2,
+    torch_model,
+)
 from console.cli.tree import parse
 from core.runtime.home import Home
 from core.settings import EngineSettings, load
@@ -106,8 +111,8 @@ def test_smollm2_on_torch_is_its_file_after_the_same_question(
         (["--lora", "8", "--context", "9"], "--lora, --context: only the torch backend"),
         (["--full"], "--full: only the torch backend"),
         (["--backend", "torch", "--full", "--lora", "8"], "--full and --lora exclude each other"),
-        (["--backend", "torch", "--lora", "0"], "--lora 0"),
-        (["--backend", "torch", "--max-memory", "-1"], "--max-memory -1"),
+        (["--backend", "torch", "--lora", "0"], "'--lora': 0 is not in the range"),
+        (["--backend", "torch", "--max-memory", "-1"], "'--max-memory': -1.0 is not in the range"),
         (["--backend", "torch", "--model", "tiny"], "`tiny` is a policy of the numpy backend"),
         (["--backend", "torch", "--dtype", "int8"], "--dtype"),
         (["--backend", "cupy"], "--backend"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
 from console.cli.engine import probe
@@ -173,7 +173,7 @@ def test_a_long_wait_prints_progress_lines_on_a_pipe(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.1)
 
 
 @asynccontextmanager

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from console.cli.setup import config
-from console.cli.setup.catalog import present_answers
 from console.cli.setup.dialog import Dialog
 from console.cli.setup.question import Situation
+from console.cli.setup.questions import present_answers
 from core.runtime.home import Home
-from tests.support.checks import missing
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
@@ -59,15 +58,12 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
     assert one.answers["dataset"] == str(rows)
     assert (one.answers["rewards"], one.answers["rating"]) == ("hooks", "hold")
     output = capsys.readouterr().out
-    assert not missing(
-        output,
-        "there is no question to go back to",
-        "there is no answer 9. 1 to 3",
-        "`²` is not an answer",
-        "Did you mean `judge`?",
-        "2 rows; the first one: One?",
-        "does not choose the model for a GPU",
-    )
+    assert "there is no question to go back to" in output
+    assert "there is no answer 9. 1 to 3" in output
+    assert "`²` is not an answer" in output
+    assert "Did you mean `judge`?" in output
+    assert "2 rows; the first one: One?" in output
+    assert "does not choose the model for a GPU" in output
 
 
 def test_the_end_of_the_input_ends_the_setup(dialog: Callable[..., Dialog]) -> None:
@@ -89,12 +85,9 @@ def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
     assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "big")
     assert one.answers["application"] == ""
     output = capsys.readouterr().out
-    assert not missing(
-        output,
-        "`7` is a number, not a model",
-        "Enter uses it nevertheless",
-        "`x` is not one of them: 1 to 8",
-    )
+    assert "`7` is a number, not a model" in output
+    assert "Enter uses it nevertheless" in output
+    assert "`x` is not one of them: 1 to 8" in output
 
 
 def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
@@ -106,19 +99,23 @@ def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
     config.apply(situated.home, config.planned(situated, first, set(first)))
     # the key is emptied, a server that does not answer makes the model asked again: emptied as well
     one = dialog("5", "-", "-", "", "")
-    assert (one.review(), one.changed) == ("write", {"judge_key_env", "judge_model"})
+    assert one.review() == "write"
+    assert one.changed == {"judge_key_env", "judge_model"}
     texts = config.planned(one.situation, one.answers, one.changed)
     text = texts[one.situation.judge_file]
-    assert not missing(text, "key_env: null", "model: null")
+    assert "key_env: null" in text
+    assert "model: null" in text
     config.apply(one.situation.home, texts)
     # an answer that was emptied stays the default when the URL is changed
     one = dialog("4", "http://127.0.0.1:8/v1", "", "", "", "")
     assert one.review() == "write"
     assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "")
     one = dialog("5", "NO_SUCH_KEY", "", "big", "")
-    assert (one.review(), one.answers["judge_key_env"]) == ("write", "NO_SUCH_KEY")
+    assert one.review() == "write"
+    assert one.answers["judge_key_env"] == "NO_SUCH_KEY"
     output = capsys.readouterr().out
-    assert not missing(output, "the variable is not set", "not checked: NO_SUCH_KEY is not set")
+    assert "the variable is not set" in output
+    assert "not checked: NO_SUCH_KEY is not set" in output
 
 
 def test_an_unchanged_setup_can_send_a_request(
@@ -141,11 +138,8 @@ async def test_a_server_is_asked_and_the_job_it_needs_is_shown(
     assert (one.answers["engine"], one.answers["model"]) == (swarm.url, "org/model")
     assert one.answers["gpus"] == "4"
     output = capsys.readouterr().out
-    assert not missing(
-        output,
-        "cannot be `zero`",
-        "is OFFLINE, speaks the protocol",
-        "`tiny` is a model of the embedded engine",
-        "path: org/model",
-        "enable_swarm_mode: true",
-    )
+    assert "cannot be `zero`" in output
+    assert "is OFFLINE, speaks the protocol" in output
+    assert "`tiny` is a model of the embedded engine" in output
+    assert "path: org/model" in output
+    assert "enable_swarm_mode: true" in output
