@@ -50,10 +50,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """False for a dry row, which only tests the connection: its group is not trained on."""
 
 
-def journal_fields(row: Row | None) -> dict[str, Any]:
-    """Return the fields of `GroupOpened` that describe a row; empty without a row."""
-    if row is None:
-        return {}
+def journal_fields(row: Row) -> dict[str, Any]:
+    """Return the fields of `GroupOpened` that describe a row."""
     reference, metadata, too_large = row.reference, row.metadata, []
     if reference is not None and len(reference) > MAX_REFERENCE_CHARS:
         reference = None
@@ -208,9 +206,10 @@ class Rows:
             headers: The request's headers; names in lower case.
             query: Text of the last user message.
         """
+        if not self._rows:
+            return None
         self._sweep()
-        row_id = self._matched(headers, query) if self._rows else ""
-        if (entry := self._rows.get(row_id)) is None:
+        if (entry := self._rows.get(self._matched(headers, query))) is None:
             return None
         entry.used_at = self._clock()
         return entry.row

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ResponseStore
 from core.dialects.schemas import (
     ChatCompletionRequest,
     CompletionRequest,
@@ -60,7 +60,7 @@ def create_app(
     """
     settings = context.settings
     handler = handler or RequestHandler(context, groups)
-    info = InfoRoutes(context, groups, handler.metrics, handler.token_estimator)
+    info = InfoRoutes(handler)
     chat = handler.endpoint(chat_dialect(settings.proxy.reasoning_field))
     text, message = handler.endpoint(COMPLETIONS), handler.endpoint(MESSAGES)
     response = handler.endpoint(responses(ResponseStore(), context.runtime.chance))

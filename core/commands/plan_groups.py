@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean, one_line, plural
-from core.commands.refusal import NoChange, NotNow
+from core.commands.spec import NoChange, NotNow
 from core.commands.table import OVERRIDE_HINT
 from core.roles import ASK_OPERATOR, NotPermitted
 from core.state import Group, Lease, Rating, State
@@ -157,7 +157,7 @@ def _require_fit(group: Group, args: Args) -> None:
 
 def _unrate(state: State, group: Group, args: Args, now: float) -> None:
     if (item := state.inbox.get(group.group_id)) is not None:
-        if item.vote_of(args.get("rater", ""), args.get("holder", "")) is None:
+        if item.vote_to_undo(args.get("rater", ""), args.get("holder", "")) is None:
             raise NoChange("You have no vote to undo", group.group_id)
         return
     if why := vote_refusal(group):

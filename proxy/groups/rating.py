@@ -33,8 +33,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
-from core.commands.refusal import NotNow
-from core.commands.spec import Answer
+from core.commands.spec import Answer, NotNow
 from core.commands.table import OVERRIDE_HINT
 from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
 from core.events.rating import VoteEvent
@@ -194,7 +193,7 @@ class RatingCommands:
         """
         if (item := self.context.bus.state.inbox.get(group_id)) is not None:
             self._require_journal()
-            if (vote := item.vote_of(rater, holder)) is not None:
+            if (vote := item.vote_to_undo(rater, holder)) is not None:
                 self._withdraw_late(item, vote)
                 await self._durable()
             return f"group {group_id}: the late vote is undone"

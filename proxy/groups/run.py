@@ -29,7 +29,7 @@ from ajet_swarm.episodes.queue import Origin, QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from ajet_swarm.protocol.schemas import Claimed
 from core.bus import Bus
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.dialects.errors import ApiError
 from core.events import (
     AnsweredCandidate,
@@ -206,11 +206,6 @@ class EpisodeEvents(msgspec.Struct, eq=False):
     """Global step of the newest claim."""
     training_run: int = 0
     """Number of its training run."""
-
-    def claimed(self, slot: Candidate) -> None:
-        """Add the episode that a slot has got."""
-        self.add(ClaimedEpisode(slot.index, slot.uuid, slot.attempt))
-        self.step, self.training_run = slot.step, slot.training_run
 
     def add(self, happening: ClaimedEpisode | AnsweredCandidate | EndedEpisode) -> None:
         """Publish this before the iteration of the loop ends, or with the next `flush`."""

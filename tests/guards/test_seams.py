@@ -14,8 +14,7 @@ OUTSIDE = {
     "ajet_swarm/debug/trace.py": "threads of a relay",
     "ajet_swarm/runs/episodes.py": "threads of a script",
     "ajet_swarm/runs/record.py": "threads of a script",
-    "ajet_swarm/runs/retry.py": "threads of a script",
-    "core/ids.py": "its generator is reseeded after a fork",
+    "ajet_swarm/runs/executors.py": "threads of a script",
     "core/journal/prune.py": "thread of the journal",
     "core/journal/storage.py": "thread of the journal",
     "core/journal/writer.py": "thread of the journal",
@@ -24,12 +23,11 @@ OUTSIDE = {
     "core/whole_file.py": "name of a temporary file",
     "proxy/control/job_store.py": "file of a home: the key of its masks",
     "proxy/rewards/hooks/host.py": "runs in the process of the hooks",
-    "proxy/trackers/runner.py": "thread of a sink",
+    "proxy/trackers/service.py": "thread of a sink",
 }
 """Modules that read the system itself, and why: no simulation runs them."""
 
 _READS = {
-    "core.ids": {"hex_id"},
     "datetime.date": {"today"},
     "datetime.datetime": {"now", "today", "utcnow"},
     "os": {"getrandom", "urandom"},

@@ -7,6 +7,8 @@ from textual.app import ComposeResult
 
 from console.screens.base import ConsoleScreen
 from console.screens.group.widgets import Candidates
+from console.screens.rate.inbox.keys import InboxKeys
+from console.screens.rate.inbox.model import InboxGroups
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
@@ -41,10 +43,12 @@ class RateScreen(ConsoleScreen):
         "make a dead group, k skip aborts it: press twice. x asks first and takes a reason. "
         "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
-        "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
-        "reshuffled: that vote is compared with the first and not sent; j shows how often they "
-        "agree. Space reads on: answers beside each other move together, the selected one (Tab) "
-        "alone; of several under each other one at a time. Lines that all answers share are dim."
+        "answer, also of the last vote; after a tie or all bad it asks for the one that should "
+        "have been given: a demonstration for SFT; rewards and the user's answer stay. Some groups "
+        "come back reshuffled: that vote is compared with the first and not sent; j shows how "
+        "often they agree. Space reads on: answers beside each other move together, the selected "
+        "one (Tab) alone; of several under each other one at a time. Lines that all answers share "
+        "are dim. I lists the groups that ended before their vote."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
@@ -68,12 +72,14 @@ class RateScreen(ConsoleScreen):
         "held",
         "judge",
         "unsure",
+        "inbox",
     )
     most_keys: ClassVar[int] = 20
 
-    def __init__(self) -> None:
+    def __init__(self, late: InboxGroups | None = None) -> None:
+        """`late` has the groups of the inbox for late votes; None shows the open groups."""
         super().__init__()
-        self.queue = RateQueue(self.session)
+        self.queue = RateQueue(self.session, late)
         self.target = RatedGroup(self, self.queue)
         self.group_keys = RateGroupKeys(self.target, self.queue)
         self.voting = Voting(self.queue, self.group_keys)
@@ -82,7 +88,8 @@ class RateScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-        with self.group_keys, tools, AnswerKeys(self.queue, self.target), self.voting:
+        answer_keys = AnswerKeys(self.queue, self.target)
+        with self.group_keys, tools, InboxKeys(self.queue), answer_keys, self.voting:
             yield TextPane(id="rate-head")
             yield TextPane(id="rate-prompt")
             yield Answers()
@@ -143,6 +150,7 @@ class RateScreen(ConsoleScreen):
         for area in self.query(KeyArea):
             area.keys.refresh()
         self._paint()
+        self.query_one(InboxKeys).paint()
 
     def _pane(self, name: str) -> TextPane:
         return self.query_one(f"#rate-{name}", TextPane)

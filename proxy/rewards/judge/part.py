@@ -9,11 +9,9 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.judge.endpoint import JudgeClient
-from proxy.rewards.judge.limits import Breaker, SpendCounter
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import Cache, QuestionRunner
+from proxy.rewards.judge.question import Breaker, Cache, JudgeClient, QuestionRunner, SpendCounter
 from proxy.rewards.judge.settings import (
     OWN,
     SETTINGS,
@@ -260,9 +258,7 @@ class Judge(Reporting):
         if fault is None:
             self._report(SourceHealth(True, None, self._version()))
             return
-        error = Abstention(
-            options.name, f"{fault.text}. {fault.todo}" if fault.todo else fault.text
-        )
+        error = Abstention(options.name, fault.cause)
         level = "warning" if fault.again and not self.proven else "error"
         health = SourceHealth(False, error, self._version() if fault.again else "", level)
         if health != self.health():
