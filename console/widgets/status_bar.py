@@ -103,8 +103,8 @@ def _starting(session: Session) -> list[StatusItem]:
     why = failed[-1].detail or names
     long = f"{names}: {one_line(failed[-1].detail, 60)}"
     forms = (long, one_line(why, 60), one_line(why, 30), "")
-    head = StatusItem((pill("START FAILED", "$engine-lost"),))
-    return [head, _styled("$engine-lost", forms, 0, 0, 0)]
+    title = StatusItem((pill("START FAILED", "$engine-lost"),))
+    return [title, _styled("$engine-lost", forms, 0, 0, 0)]
 
 
 def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
