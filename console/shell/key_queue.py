@@ -44,17 +44,24 @@ class KeyQueue:
 
     Args:
         app: The app.
-        handle: Handles a key as the app does without this queue.
+        handle: Handles a key, which arrived at a time, as the app does without this queue.
+        now: The time.
         flush: Repaints a screen.
     """
 
     def __init__(
-        self, app: App[Any], handle: Callable[[Typed], Awaitable[None]], flush: Flush
+        self,
+        app: App[Any],
+        handle: Callable[[Typed, float], Awaitable[None]],
+        flush: Flush,
+        now: Callable[[], float],
     ) -> None:
         self._app = app
         self._flush = flush
         self._handle = handle
-        self._waiting: deque[Typed] = deque()
+        self._now = now
+        self._waiting: deque[tuple[Typed, float]] = deque()
+        """Keys with the time when they arrived."""
         self._number = 0
         self._busy = False
         self._ticks = 0
@@ -83,11 +90,11 @@ class KeyQueue:
     async def put(self, key: Typed) -> None:
         """Handle a key now, or after the keys before it."""
         if self._busy:
-            self._waiting.append(key)
+            self._waiting.append((key, self._now()))
         elif self._app.screen_stack:
-            await self._start(key)
+            await self._start(key, self._now())
 
-    async def _start(self, key: Typed) -> None:
+    async def _start(self, key: Typed, at: float) -> None:
         app = self._app
         self._busy = True
         self._number += 1
@@ -95,7 +102,7 @@ class KeyQueue:
         _give_focus(app.screen)
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
-        await self._handle(key)
+        await self._handle(key, at)
         self._ticks, self._awaited = 0, None
         self._watch = app.set_interval(TICK, partial(self._tick, number))
         self._follow(target, partial(self._handled, number, shown, focus))
@@ -176,7 +183,7 @@ class KeyQueue:
             self._watch.stop()
         self._busy = False
         if self._waiting:
-            await self._start(self._waiting.popleft())
+            await self._start(*self._waiting.popleft())
 
 
 def _give_focus(screen: Screen[object]) -> None:

@@ -18,6 +18,10 @@ MESSAGE_SECONDS = 8.0
 """Seconds for which the last line shows a message."""
 SETTLE_SECONDS = 0.7
 """Seconds in which votes are ignored after the group on screen was replaced."""
+APPEAR_SECONDS = 0.25
+"""Seconds after a group was painted in which a digit that votes at once is ignored."""
+IGNORED = "✗ "
+"""Mark of a message about a key that was ignored."""
 DIGIT_SECONDS = 5.0
 """Seconds after the last group left the screen in which digits do not switch screens."""
 REPEAT_MARGIN = 60.0
@@ -28,6 +32,8 @@ VOTES_BETWEEN = 5
 """Votes of the rater between his first and second vote on a group."""
 UNSURE = 0.1
 """Largest difference of the two highest automatic rewards of an unsure group."""
+SENT_CAP = 500
+"""Most votes of this console that are remembered."""
 NEWEST = 20
 """Votes that the pace is computed from."""
 PAUSE = 60.0
@@ -48,6 +54,8 @@ class SentVote:
     at: float
     shown: tuple[int, ...] = ()
     """Candidate index at each place: the digits its rater typed."""
+    second: bool = False
+    """Whether it is a second vote, which cannot be undone."""
 
 
 class RateQueue:
@@ -58,10 +66,10 @@ class RateQueue:
         current: Id of the group on screen; it stays there until it is rated or closed.
         next_id: Id of the group to show as soon as it waits for a vote from here.
         second: Whether the group on screen was sent before and waits for a second vote.
-        last: The newest vote, for undo.
         only_unsure: Hide groups with a clear automatic winner.
         guidelines: The guidelines as last read; None without any.
         progress: Votes of this session, with their pace.
+        painted: The ballot whose group and order the terminal shows; None for none.
     """
 
     def __init__(self, session: Session) -> None:
@@ -69,7 +77,6 @@ class RateQueue:
         self.current: str | None = None
         self.next_id: str | None = None
         self.second = False
-        self.last: SentVote | None = None
         self.only_unsure = False
         self.guidelines: Guidelines | None = None
         self.progress = RatingProgress()
@@ -79,6 +86,8 @@ class RateQueue:
         self._ballots: dict[str, Ballot] = {}
         self._sent: dict[str, SentVote] = {}
         self._repeated: set[str] = set()
+        self.painted: Ballot | None = None
+        self._painted_at = float("-inf")
         self._replaced_at = float("-inf")
         self._emptied_at = float("-inf")
 
@@ -91,6 +100,11 @@ class RateQueue:
     def ballot(self) -> Ballot | None:
         """The unsent rating of the group on screen."""
         return self._ballots.get(self.current) if self.current is not None else None
+
+    @property
+    def last(self) -> SentVote | None:
+        """The newest vote that was not undone, for undo; a second vote is none."""
+        return next((vote for vote in reversed(self._sent.values()) if not vote.second), None)
 
     @property
     def last_voted(self) -> Group | None:
@@ -161,7 +175,6 @@ class RateQueue:
         """Show the next group when the current one is done; return whether it has changed."""
         groups, waiting, now = self.session.state.groups, self.waiting(), self.session.now()
         self._ballots = {name: ballot for name, ballot in self._ballots.items() if name in groups}
-        self._sent = {name: vote for name, vote in self._sent.items() if name in groups}
         by_id = {group.group_id: group for group in waiting}
         if self.second and self.next_id not in by_id:
             if self.current in groups and not _is_urgent(waiting, now):
@@ -172,7 +185,7 @@ class RateQueue:
             self.next_id = None
             return True
         if self.current in by_id:
-            if self.current not in self._ballots:
+            if not self._has_ballot(by_id[self.current]):
                 self.show(by_id[self.current])
             return False
         before = self.current
@@ -209,14 +222,21 @@ class RateQueue:
         self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
-            if known is None or known.empty or known.second != second:
+            fits = known is not None and known.second == second and self._has_ballot(group)
+            if known is None or known.empty or not fits:
                 self._ballots[group.group_id] = self._new_ballot(group, second)
+
+    def _has_ballot(self, group: Group) -> bool:
+        """Return whether a group has a ballot, with the answers that the group has now."""
+        ballot = self._ballots.get(group.group_id)
+        return ballot is not None and (ballot.second or sorted(ballot.shown) == group.answered)
 
     def _new_ballot(self, group: Group, second: bool = False) -> Ballot:
         session, rating = self.session, self.session.rating
         return Ballot(
             group,
             second=second,
+            one_key=rating.confirm == "none",
             bounds=(rating.score_low, rating.score_high),
             now=session.now(),
             rater=session.rater or session.holder,
@@ -229,6 +249,20 @@ class RateQueue:
         A key meant for the previous group must not rate this one.
         """
         return self.session.now() - self._replaced_at < SETTLE_SECONDS
+
+    def record_painted(self, ballot: Ballot | None) -> None:
+        """Record that the terminal shows the group of a ballot, in the ballot's order."""
+        if self.painted is not ballot:
+            self.painted, self._painted_at = ballot, self.session.now()
+
+    @property
+    def just_appeared(self) -> bool:
+        """Whether the key that is handled now was pressed before the rater could read the group.
+
+        The terminal then showed another group, or other answers, when the key came.
+        """
+        early = self.session.input_at < self._painted_at + APPEAR_SECONDS
+        return self.ballot is not self.painted or early
 
     @property
     def just_emptied(self) -> bool:
@@ -257,11 +291,16 @@ class RateQueue:
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
+        sent = SentVote(group_id, text, now, ballot.shown, ballot.second)
+        if len(self._sent) > SENT_CAP:
+            del self._sent[next(iter(self._sent))]
         if not ballot.second:
-            self.last = self._sent[group_id]
+            self._sent.pop(group_id, None)
+            self._sent[group_id] = sent
             self.progress.record(group_id, now, skipped=vote.rating == "skip")
-        elif self.current == group_id:
+            return
+        self._sent.setdefault(group_id, sent)
+        if self.current == group_id:
             self.second = False
 
     def confirm(self, group_id: str, done: bool) -> None:
@@ -279,8 +318,6 @@ class RateQueue:
     def _forget(self, group_id: str) -> None:
         self._sent.pop(group_id, None)
         self.progress.undone(group_id)
-        if self.last is not None and self.last.group_id == group_id:
-            self.last = None
 
 
 def lease_name(group: Group) -> str:

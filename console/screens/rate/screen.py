@@ -38,9 +38,11 @@ class RateScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Rate"
     help_text: ClassVar[str] = (
-        "One digit and Enter: that answer is best; a double click is its digit. Digits in order: "
-        "a ranking; the last one sends it. s: a score from 0 to 9 for each. t tie and b all bad "
-        "make a dead group, k skip aborts it: press twice. x asks first and takes a reason. "
+        "A digit votes: that answer is best, and the next group is there; a double click is its "
+        "digit. > opens a ranking, best first, s a score from 0 to 9 for each; t tie and b all bad "
+        "make a dead group, k skip aborts it: Enter sends these, Esc closes them. With "
+        "rating.confirm: enter a digit waits for Enter, all digits in order are a ranking, and t, "
+        "b and k are pressed twice. x asks first and takes a reason. "
         "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
         "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
@@ -56,6 +58,7 @@ class RateScreen(ConsoleScreen):
         "abort",
         "arm('tie')",
         "arm('bad')",
+        "rank",
         "mode",
         "take",
         "edit",
@@ -141,6 +144,8 @@ class RateScreen(ConsoleScreen):
         if self._painted_group != self.queue.current:
             self._painted_group = self.queue.current
             self.query_one(Candidates).reset()
+        if self.queue.painted is not (ballot := self.queue.ballot):
+            self.call_after_refresh(self.queue.record_painted, ballot)
         self.lease.update()
         for area in self.query(KeyArea):
             area.keys.refresh()

@@ -10,6 +10,7 @@ from console.screens.group.card import Card, cards, compared, mark_same
 from console.screens.group.text import held_words, rating_words
 from console.screens.rate.ballot import Ballot
 from console.screens.rate.model import (
+    IGNORED,
     RateQueue,
     RatingFigures,
     SentVote,
@@ -38,6 +39,8 @@ URGENT_SECONDS = 10.0
 """Remaining seconds below which the clock is shown in the warning tone."""
 PROMPT_ROWS = 4
 """Most rows of the question."""
+UNDO_BAR = 9
+"""Cells of the bar of the time in which a vote can be undone."""
 MINUTES = 15
 """Minutes that the pace is drawn for."""
 _CAP = 4_000
@@ -318,14 +321,17 @@ def empty_lines(queue: RateQueue) -> list[str]:
 
 
 def last_line(queue: RateQueue, width: int) -> Line:
-    """Return the message of the last key, else the state of the last vote."""
+    """Return the message of the last key, else the state of the last vote and of those before it
+    that are held."""
     if queue.message:
-        return ((fit(f" {queue.message}", width), "$muted"),)
+        tone = "bold $warning" if queue.message.startswith(IGNORED) else "$muted"
+        return ((fit(f" {queue.message}", width), tone),)
     if queue.last is None:
         return EMPTY
     typed = queue.ballot is not None and not queue.ballot.empty
     now = queue.session.now()
-    return last_vote_line(queue.last_voted, last_vote_words(queue), now, width, sends=not typed)
+    last, held = queue.last_voted, queue.held()
+    return last_vote_line(last, last_vote_words(queue), now, width, sends=not typed, held=held)
 
 
 def last_vote_words(queue: RateQueue) -> str:
@@ -337,9 +343,15 @@ def last_vote_words(queue: RateQueue) -> str:
 
 
 def last_vote_line(
-    group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
+    group: Group | None,
+    vote: str,
+    now: float,
+    width: int,
+    *,
+    sends: bool = False,
+    held: Sequence[Group] = (),
 ) -> Line:
-    """Return the state of the last vote: held with its countdown, sent, or too late.
+    """Return the state of the last vote: held with a bar of the time left, sent, or too late.
 
     Args:
         group: The group of the vote; None when it is no longer in memory.
@@ -347,17 +359,29 @@ def last_vote_line(
         now: Unix seconds.
         width: Cells of the line.
         sends: Whether Enter would send it now, while it is held.
+        held: All groups whose vote can be undone, newest vote first.
     """
     if not vote:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {vote} · {fate} "
+    last = f"last of {len(held)} held" if len(held) > 1 else "last"
+    head = f" {last}: {vote} · {fate} "
     if sends and fate.startswith("held") and len(head) + 17 <= width:
         head = head.rstrip() + ", Enter sends now "
-    room = max(0, width - len(head))
+    bar: Line = ()
+    if group is not None and group in held and len(head) + UNDO_BAR < width:
+        bar = ((" ", ""), *bar_pieces(_share_left(group, now), UNDO_BAR - 1, tone))
+    room = max(0, width - len(head) - line_width(bar))
     more = f"“{query}”" if query else ""
-    return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
+    return (*bar, (head, tone), (fit(more, room) if room > 8 else "", "$muted"))
+
+
+def _share_left(group: Group, now: float) -> float | None:
+    """Return the share of the time to undo a vote that is left; None if it is unknown."""
+    if group.rating is None or group.until is None:
+        return None
+    return (group.until - now) / max(group.until - group.rating.at, 0.1)
 
 
 def held_row(group: Group, sent: SentVote | None, now: float) -> str:

@@ -10,7 +10,7 @@ from console.screens.group.actions import digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
-from console.screens.rate.model import RateQueue
+from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
@@ -20,6 +20,7 @@ from core.state import Group
 _TIPS = {
     "arm('tie')": "No preference: a dead group",
     "arm('bad')": "All 0: a dead group",
+    "rank": "Best first; the last answer follows by itself",
 }
 """Action -> its tooltip."""
 
@@ -27,14 +28,19 @@ _TIPS = {
 class Voting(RateArea):
     """Turns keys into votes on the group on screen, sends them, and undoes the last one."""
 
-    WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "scores", "arm", "undo"})
+    WRITING: ClassVar[frozenset[str]] = frozenset(
+        {"digit", "commit", "rank", "scores", "arm", "undo"}
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
-        *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
+        *digit_bindings("digit", "Best", "The best answer; in a ranking or scores the next digit"),
         Binding("0", "digit(0)", "Score 0", show=False),
         Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
         Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
         *hidden_keys(
-            _TIPS, ("t", "arm('tie')", "Tie", "rate.tie"), ("b", "arm('bad')", "Bad", "rate.bad")
+            _TIPS,
+            ("greater_than_sign", "rank", "Rank", "rate.rank"),
+            ("t", "arm('tie')", "Tie", "rate.tie"),
+            ("b", "arm('bad')", "Bad", "rate.bad"),
         ),
         Binding(
             "k", "arm('skip')", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"
@@ -60,7 +66,21 @@ class Voting(RateArea):
             return None
         if group is None:
             return NO_GROUP
+        if action == "rank" and not self._one_key:
+            return "Digits rank here: type them all, best first"
+        if action == "commit" and self._one_key and not self._sends_with_enter():
+            return "A digit votes, without Enter"
         return None if self.queue.second else obstacle("vote", group, self.session)
+
+    @property
+    def _one_key(self) -> bool:
+        """Whether a digit votes without Enter."""
+        return self.session.rating.confirm == "none"
+
+    def _sends_with_enter(self) -> bool:
+        """Return whether Enter sends a typed vote, or one that is held."""
+        ballot = self.queue.ballot
+        return bool(self.queue.held()) or (ballot is not None and ballot.vote() is not None)
 
     def _undo_obstacle(self) -> str | None:
         """Return why the last vote cannot be undone; independent of the group on screen."""
@@ -90,11 +110,18 @@ class Voting(RateArea):
         # a second vote is valid although the group was sent
         return None if not self.queue.second and self._refuses(group) else (group, ballot)
 
+    def _is_too_early(self, key: str) -> bool:
+        """Return whether a vote may be meant for the group before this one, and show that."""
+        if early := self._one_key and self.queue.just_appeared:
+            self.queue.set_message(f"{IGNORED}{key} is ignored: this group has only just appeared")
+            self.changed()
+        return early
+
     # --- keys --------------------------------------------------------------------------------
 
     def action_digit(self, key: int) -> None:
-        """Type a rank or a score."""
-        if target := self._open_ballot():
+        """Vote for the best answer, or type a rank or a score."""
+        if not self._is_too_early(str(key)) and (target := self._open_ballot()):
             self.touch(target[1])
             try:
                 vote = target[1].digit(key)
@@ -110,6 +137,13 @@ class Voting(RateArea):
             left_out = self.queue.second and rating == "skip"
             self._send(*target, Vote(rating) if left_out else target[1].arm(rating))
 
+    def action_rank(self) -> None:
+        """Make the next digits ranks."""
+        if (ballot := self.queue.ballot) is not None:
+            self.touch(ballot)
+            ballot.start_ranking()
+            self.changed()
+
     def action_scores(self) -> None:
         """Make the next digits scores."""
         if (ballot := self.queue.ballot) is not None:
@@ -122,7 +156,7 @@ class Voting(RateArea):
         ballot = self.queue.ballot
         vote = ballot.vote() if ballot is not None else None
         if vote is not None:
-            if target := self._open_ballot():
+            if not self._is_too_early("Enter") and (target := self._open_ballot()):
                 self._send(*target, vote, confirmed=True)
         elif held := self.queue.held():
             if lacking := _lacking_votes(held[0]):
@@ -154,7 +188,8 @@ class Voting(RateArea):
         self.changed()
 
     def action_other(self, by: int) -> None:
-        """Show another group of the queue; a vote typed for this one is sent."""
+        """Show another group of the queue; a vote typed for this one is sent, unless that needs
+        Enter."""
         queue, group, ballot = self.queue, self.queue.group, self.queue.ballot
         waiting = queue.waiting()
         ids = [known.group_id for known in waiting]
@@ -163,7 +198,7 @@ class Voting(RateArea):
         index = ids.index(queue.current) + by if queue.current in ids else 0
         queue.show(waiting[index % len(waiting)])
         queue.set_message("")
-        if group is not None and ballot is not None and not ballot.armed:
+        if group is not None and ballot is not None and not (ballot.armed or ballot.one_key):
             self._send(group, ballot, ballot.vote())
         self.changed()
 
