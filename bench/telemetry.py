@@ -69,7 +69,7 @@ def run_proxy(home: str, url: str) -> int:
     import proxy.telemetry.service as service
     from console.cli import main as console
     from proxy.admission import admit
-    from proxy.dialects.session_marks import trace_context_of
+    from proxy.dialects.client_marks import trace_context_of
     from proxy.telemetry.recorder import Recorder
 
     write_run_file = proxy.main._publish_run_file

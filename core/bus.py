@@ -15,8 +15,7 @@ from ajet_swarm.runtime import SYSTEM
 from core.events import Event
 from core.events.base import GroupEvent
 from core.journal.writer import Journal
-from core.reducer import apply
-from core.state import GROUP_CAP, State
+from core.state import GROUP_CAP, State, apply
 from core.state.common import Dirty
 from core.state.encoder import StateEncoder
 

@@ -37,7 +37,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "runs.executors",
         "common.repeats",
     ),
-    "Responses and errors": ("protocol.errors", "api.outcomes", "protocol.schemas"),
+    "Responses and errors": ("protocol.errors", "api.chat", "protocol.schemas"),
     "Debugging one episode": ("debug", "debug.trace"),
     "Low level: single requests, without waiting": (
         "api.wire",

@@ -243,7 +243,8 @@ async def _open_context(
     opened = await asyncio.to_thread(open_journal, home.journal)
     journal = opened.journal
     keep = Retention(settings.journal.keep_days, settings.journal.keep_bytes)
-    pruner = Pruner(journal, keep, pinned=opened.state.engine_runs.pinned_spans)
+    state = opened.state
+    pruner = Pruner(journal, keep, pinned=state.engine_runs.pinned_spans, inbox=state.inbox_ids)
     try:
         client_uuid = home.client_uuid(opened.client_uuid)
         journal.put_meta("client_uuid", client_uuid)

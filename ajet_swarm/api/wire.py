@@ -12,29 +12,16 @@ a line of the table below, and a method that says what its answers and faults me
 
 import math
 import os
+import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, Unpack, cast
+from typing import Any, Final, Generic, TypeVar, Unpack, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ajet_swarm.api.chat import ChatOptions, ask
-from ajet_swarm.api.outcomes import (
-    AbortKind,
-    ChatAnswer,
-    Claimed,
-    ClaimRefused,
-    EndKind,
-    EndOutcome,
-    RefusedKind,
-    abort_kind,
-    already_trained,
-    decoded,
-    end_outcome,
-    refused,
-)
+from ajet_swarm.api.chat import ChatAnswer, ChatOptions, ask
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Transport
 from ajet_swarm.job.server import MODEL_VARIABLE, for_server
@@ -48,14 +35,20 @@ from ajet_swarm.protocol.errors import (
     WrongUse,
 )
 from ajet_swarm.protocol.schemas import (
+    AbortKind,
     Agreement,
     CanContinue,
     ClaimAnswer,
+    Claimed,
+    ClaimRefused,
+    EndKind,
+    EndOutcome,
     EngineStatus,
     EpisodeBuffer,
     EpisodeRecord,
     ExperimentDir,
     PoolInfo,
+    RefusedKind,
     VerboseLog,
     VerboseLogs,
     Verdict,
@@ -466,3 +459,92 @@ def _end_body(
         "workflow_output": msgspec.structs.replace(output, metadata=named),
         "declare_client_active": active,
     }
+
+
+_ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
+"""Text of the embedded engine's refusal of a job whose steps are all trained."""
+
+
+# --- the meaning of an answer --------------------------------------------------------------------
+
+
+def decoded(response: Response, kind: type[T], where: str) -> T:
+    """Return the body of a 200 as `kind`.
+
+    Raises:
+        ServerRefusal: any other status, or a `Verdict` without success.
+        SwarmError: the body is not that of the route.
+    """
+    if response.status != 200:
+        raise _refusal(response, where)
+    try:
+        answer = msgspec.json.decode(response.body, type=kind, strict=False)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SwarmError(
+            f"the answer was not understood: {error}", where, "Is this an AgentJet swarm server?"
+        ) from error
+    if isinstance(answer, Verdict) and answer.success is False:
+        raise _refusal(response, where)
+    return answer
+
+
+def already_trained(text: str) -> str:
+    """Return a message for a refused job whose steps are all trained; empty for other refusals."""
+    match = _ALREADY.search(text)
+    return f"training complete: {match[0]}" if match else ""
+
+
+def _refusal(response: Response, where: str) -> ServerRefusal:
+    """Return the error of an error response, with the server's text."""
+    return ServerRefusal(response.status, Verdict.read(response.body).text, where)
+
+
+_CAUSES: Final = (
+    ("WEIGHT_SYNCING", RefusedKind.SYNCING),
+    ("syncing weights", RefusedKind.SYNCING),
+    ("ROLLING_POST", RefusedKind.POST_ROLLING),
+    ("post-rolling phase", RefusedKind.POST_ROLLING),
+    ("No available episodes", RefusedKind.NONE_AVAILABLE),
+    ("Engine not ready", RefusedKind.NOT_ROLLING),
+    ("ENGINE.", RefusedKind.NOT_ROLLING),
+)
+"""Part of a claim's `fail_cause` -> kind, in the wordings of several versions; the first counts."""
+
+
+def refused(cause: str) -> ClaimRefused:
+    """Classify a claim's `fail_cause`."""
+    kinds = (kind for text, kind in _CAUSES if text in cause)
+    return ClaimRefused(next(kinds, RefusedKind.OTHER), cause)
+
+
+_UNKNOWN_OUTCOME: Final = frozenset({502, 504, 520, 524})
+"""Statuses of a gateway for a request whose outcome is unknown; the last two are Cloudflare's."""
+
+
+def abort_kind(response: Response) -> AbortKind:
+    """Return the outcome of an `abort_episode` with a response."""
+    if response.status == 200 and Verdict.read(response.body).success:
+        return AbortKind.CONFIRMED
+    if response.status in _UNKNOWN_OUTCOME:
+        return AbortKind.UNKNOWN_OUTCOME
+    return AbortKind.REFUSED
+
+
+def end_outcome(response: Response) -> EndOutcome:
+    """Return the outcome of an `end_episode` with a response (section 4.3)."""
+    reply = Verdict.read(response.body)
+    text, bad = reply.text, response.status == 400
+    if response.status == 200:
+        return EndOutcome(EndKind.ENDED if reply.success else EndKind.ERROR, text)
+    kind = EndKind.ERROR
+    if response.status in _UNKNOWN_OUTCOME:
+        kind = EndKind.UNKNOWN_OUTCOME
+    elif "different client" in text:
+        kind = EndKind.OTHER_CLIENT
+    elif bad and "not in rolling state" in text:
+        kind = EndKind.SYNCING if "WEIGHT_SYNCING" in text else EndKind.NOT_ROLLING
+    elif bad and "not in claimed status" in text:
+        kind = EndKind.NOT_CLAIMED
+    elif bad and "not found" in text:
+        kind = EndKind.NOT_FOUND
+    return EndOutcome(kind, text or f"HTTP {response.status}")

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from ajet_swarm.api.outcomes import Claimed, EndOutcome, RefusedKind
 from ajet_swarm.client.base import ROLLING
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
+from ajet_swarm.protocol.schemas import Claimed, EndOutcome, RefusedKind
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 log = logging.getLogger(__name__)

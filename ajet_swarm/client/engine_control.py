@@ -7,15 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ajet_swarm.api import stable_offline
-from ajet_swarm.api.outcomes import already_trained
-from ajet_swarm.api.stable_offline import (
-    OFF,
-    OFF_LIMIT,
-    answers_as_embedded,
-    wait_stable_offline,
-)
+from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded, wait_stable_offline
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.api.wire import MORE_STEPS
+from ajet_swarm.api.wire import MORE_STEPS, already_trained
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.job.schema import BATCH, MODEL, REPEAT, STOP_RULE

@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import encode
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
 from ajet_swarm.protocol.model_methods import JSON_ERRORS, to_plain
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import EndKind, EndOutcome, WireOutput
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 ACCEPTED: Final = frozenset({EndKind.ENDED, EndKind.RECORDED, EndKind.UNKNOWN_OUTCOME})

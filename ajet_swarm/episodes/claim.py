@@ -24,16 +24,14 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL, SwarmWire
 from ajet_swarm.common.tasks import Deadline, timeout_at
 from ajet_swarm.episodes.ends import EpisodeEnds
-from ajet_swarm.episodes.fair_queue import Origin
-from ajet_swarm.episodes.lost_claims import SEARCH_AGAIN
-from ajet_swarm.episodes.queue import ClaimQueue, QueueEntry
+from ajet_swarm.episodes.holdings import SEARCH_AGAIN
+from ajet_swarm.episodes.queue import ClaimQueue, Origin, QueueEntry
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import Claimed, ClaimRefused, EngineState, RefusedKind
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 log = logging.getLogger(__name__)

@@ -24,14 +24,12 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ajet_swarm.api.outcomes import AbortKind, EndKind, EndOutcome
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.holdings import Holding, may_be_taken
-from ajet_swarm.episodes.lost_claims import SEARCH_AGAIN, LostClaims
+from ajet_swarm.episodes.holdings import SEARCH_AGAIN, Holding, LostClaims, may_be_taken
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import AbortKind, EndKind, EndOutcome, WireOutput
 from ajet_swarm.runtime import SYSTEM, Clock
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,10 @@
-"""Types of the protocol's JSON. Unknown fields are ignored, and missing ones have defaults.
+"""Types of the protocol's JSON, and the outcomes of claims, ends and aborts.
 
-Source: the protocol notes, sections 2, 4 and 6.
+Unknown fields are ignored, and missing ones have defaults. Source: the protocol notes, sections 2,
+4 and 6.
 """
 
+import re
 from enum import StrEnum
 from typing import Any, Final
 
@@ -11,6 +13,8 @@ import msgspec
 from ajet_swarm.protocol.model_methods import ServerRecord
 
 PREFIX: Final = "ENGINE."
+_TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNORECASE)
+"""Title or first heading of a page, such as the one of a front that cannot reach the server."""
 
 
 class EngineState(StrEnum):
@@ -88,6 +92,17 @@ class Verdict(msgspec.Struct, frozen=True):
     detail: Any = None
     """FastAPI's error text, or its list of body violations."""
     pid: int | None = None
+
+    @classmethod
+    def read(cls, body: bytes) -> "Verdict":
+        """Return a body; plain text, or the title of a page, becomes its `message`."""
+        try:
+            return msgspec.json.decode(body, type=cls, strict=False)
+        except (msgspec.MsgspecError, RecursionError):
+            text = body[:2000].decode(errors="replace").strip()
+            if text.startswith("<") and (title := _TITLE.search(text)):
+                text = " ".join(title[1].split())
+            return cls(message=text)
 
     @property
     def text(self) -> str:
@@ -283,3 +298,92 @@ def seconds(value: str | float | None) -> float | None:
         return float(value.strip().removesuffix("s") if isinstance(value, str) else value or 0)
     except ValueError:
         return None
+
+
+class RefusedKind(StrEnum):
+    """Why a claim gave no episode."""
+
+    SYNCING = "syncing"
+    POST_ROLLING = "post_rolling"
+    NONE_AVAILABLE = "none_available"
+    NOT_ROLLING = "not_rolling"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """No response: an episode may have been claimed for this client; check the buffer."""
+    UNREACHABLE = "unreachable"
+    """The claim was never sent."""
+
+
+class EndKind(StrEnum):
+    """Outcome of an `end_episode`."""
+
+    ENDED = "ended"
+    """The server accepted it; that is not yet "counted" (section 4.3)."""
+    RECORDED = "recorded"
+    """No server is used for training: nothing was sent, and the reward is in the journal."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """No response; the end may have arrived. Do not send it again."""
+    UNREACHABLE = "unreachable"
+    """It was never sent."""
+    NOT_FOUND = "not_found"
+    """The record is gone: ended before, or wiped at a batch boundary."""
+    NOT_CLAIMED = "not_claimed"
+    """The server took the episode back."""
+    OTHER_CLIENT = "other_client"
+    """The server took the episode back, and another client has claimed it since."""
+    NOT_ROLLING = "not_rolling"
+    SYNCING = "syncing"
+    EXPIRED = "expired"
+    """Its lifetime in this client had passed, so it was given back instead."""
+    ERROR = "error"
+
+
+class AbortKind(StrEnum):
+    """Outcome of an `abort_episode`."""
+
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    """The server answered, and did not abort it."""
+    UNREACHABLE = "unreachable"
+    """It was never sent."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """No response from the server, which may still process it."""
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """An episode that this client holds until it is ended or aborted, or expires."""
+
+    episode_uuid: str
+    base_url: str
+    """OpenAI base URL, at this client's address of the server; ends in `/v1`."""
+    api_key: str
+    episode_type: str
+    at: float
+    """Unix seconds at which the claim was sent."""
+    discard_timeout: float
+    """Seconds without a call after which the server takes it back, up to 10 s late."""
+
+    def __repr__(self) -> str:  # without the key, which must not appear in logs
+        return f"Claimed({self.episode_uuid}, {self.episode_type})"
+
+
+class ClaimRefused(msgspec.Struct, frozen=True, gc=False):
+    """The reason why a claim gave no episode."""
+
+    kind: RefusedKind
+    text: str = ""
+
+
+class EndOutcome(msgspec.Struct, frozen=True, gc=False):
+    """Outcome of an `end_episode`, with the server's text."""
+
+    kind: EndKind
+    text: str = ""
+    timed_out: bool = False
+    """With `UNKNOWN_OUTCOME`: the connection did not break, the server just did not answer in time.
+    It may still process the end."""
+
+    @property
+    def ended(self) -> bool:
+        """The server accepted it: the only outcome that counts."""
+        return self.kind is EndKind.ENDED

@@ -20,21 +20,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from bench.console.traffic import (
-    PAIR,
-    RUN,
-    SERVER,
-    Traffic,
-    frames,
-    life,
-    old_group,
-    start,
-)
+from bench.console.traffic import PAIR, RUN, SERVER, Traffic, frames, life, old_group, start
 from core.events import ConsoleAttached, EngineChanged, Event, encode
 from core.journal.reader import HistoryPage
-from core.reducer import reduce
 from core.runtime.home import Home
-from core.state import State
+from core.state import State, reduce
 
 TICK = 0.02
 PING_EVERY = 5.0

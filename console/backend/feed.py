@@ -15,8 +15,8 @@ from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
 from console.session.unread import WHOLE
 from core.events import Event, GroupEvent
-from core.reducer import reduce
 from core.roles import Identity
+from core.state import reduce
 from core.version import version
 
 log = logging.getLogger(__name__)

@@ -116,9 +116,10 @@ def prune(args: Args) -> int:
         raise UsageError("a limit is below 0", "journal prune", "0 means no limit")
     keep = Retention(days, size, args.rated)
     with JournalFile(home.journal) as file:
-        pinned = file.load_state().engine_runs.pinned_spans()
+        state = file.load_state()
         with file.reading() as db:
-            plan = plan_pruning(db, keep, pinned)
+            pinned = state.engine_runs.pinned_spans()
+            plan = plan_pruning(db, keep, pinned, state.inbox_ids())
     if plan.nothing and not args.rewrite:
         say("the journal is within its limits: there is nothing to delete")
         return 0
@@ -155,7 +156,7 @@ def _plan_lines(plan: PrunePlan, keep: Retention) -> list[str]:
         lines.append(
             f"{_size(plan.excess)} more than {_size(keep.bytes)} are in use: about "
             f"{plan.share:.0%} of the groups would be deleted, the oldest first, rated ones last; "
-            f"open ones, those of pinned runs and the newest {KEEP_GROUPS} stay"
+            f"open ones, those of pinned runs and the inbox, the newest {KEEP_GROUPS} stay"
         )
     return lines
 
@@ -167,8 +168,9 @@ def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
         try:
             if journal.error:
                 raise journal.failure()
-            runs = journal.load_state().engine_runs
-            result = Pruner(journal, keep, rest=0.0, pinned=runs.pinned_spans).prune(keep)
+            state = journal.load_state()
+            pinned, inbox = state.engine_runs.pinned_spans, state.inbox_ids
+            result = Pruner(journal, keep, rest=0.0, pinned=pinned, inbox=inbox).prune(keep)
         finally:
             journal.close()
         if rewrite:

@@ -30,8 +30,7 @@ from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import EVENT_KINDS, AlertRaised, Event, GroupEvent, UpdateDone
 from core.jsonio import encode_full
-from core.reducer import apply
-from core.state import Group, State
+from core.state import Group, State, apply
 
 FIRST_DELAY = 0.25
 LAST_DELAY = 5.0

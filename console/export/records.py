@@ -13,6 +13,7 @@ from core.events import (
     CandidatesAnswered,
     DisagreementSettled,
     Event,
+    GroupClosed,
     GroupEdited,
     GroupOpened,
     GroupRated,
@@ -23,8 +24,7 @@ from core.events import (
 )
 from core.events.rating import VoteEvent
 from core.journal.reader import ClosedGroup
-from core.reducer import apply
-from core.state import Group, State, WeightVersion
+from core.state import Group, State, WeightVersion, apply
 
 Message = dict[str, Any]
 
@@ -50,7 +50,7 @@ class ExportedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """As sealed, else computed from the rewards."""
     parts: tuple[Part, ...]
     weights: str
-    """Version of the weights, as text; see `core.state.weights.WeightVersion`."""
+    """Version of the weights, as text; see `core.state.server.WeightVersion`."""
 
 
 class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +74,8 @@ class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A decisive vote settled the disagreement of the raters."""
     correction: GroupEdited | None
     """The better text that a person wrote; None without one."""
+    late: bool
+    """The vote came after the end of the group: its rewards were not sent."""
 
     @property
     def rated(self) -> bool:
@@ -120,6 +122,7 @@ class RecordBuilder:
             return None
         opened: GroupOpened | None = None
         vote: GroupRated | None = None
+        ended = late = False
         correction: GroupEdited | None = None
         answers: dict[int, AnsweredCandidate] = {}
         for event in closed.events:
@@ -128,30 +131,31 @@ class RecordBuilder:
                     opened = event
                 case CandidatesAnswered():
                     answers |= {candidate.index: candidate for candidate in event.candidates}
+                case GroupClosed():
+                    ended = True
                 case GroupRated():
-                    vote = event
+                    vote, late = event, ended
                 case RatingUndone():
-                    vote = None
+                    vote, late = None, False
                 case GroupEdited():
                     correction = event if event.edited else None
         if opened is None:
             return None
         votes, decision = _several_votes(closed.events)
         if decision is not None and decision.sent:
-            vote = _as_rating(decision)
+            vote, late = _as_rating(decision), True
         body = opened.body
         return ExportedGroup(
             group=group,
             opened=opened,
             prompt=_messages(body.get("messages")),
             tools=_messages(body.get("tools")),
-            candidates=self._candidates(
-                group, answers, vote, settled=decision is not None and decision.sent
-            ),
+            candidates=self._candidates(group, answers, vote, late=late),
             vote=vote,
             votes=votes,
             settled=decision is not None,
             correction=correction,
+            late=late,
         )
 
     def _reduced(self, closed: ClosedGroup) -> Group | None:
@@ -166,14 +170,14 @@ class RecordBuilder:
         answers: Mapping[int, AnsweredCandidate],
         vote: GroupRated | None,
         *,
-        settled: bool,
+        late: bool,
     ) -> list[ExportedCandidate]:
-        """Return the candidates; with `settled` the vote replaces the rewards that were sent."""
+        """Return the candidates; a late vote replaces the rewards that were sent."""
         rewards, gains = known_rewards(group), advantages(group)
         votes: Sequence[float | None] = ()
         if vote is not None and vote.rewards:
             votes = by_candidate(vote.rewards, group)
-            if settled:
+            if late:
                 rewards, gains = list(votes), advantages_of(votes, group.damping)
         candidates = []
         for candidate in group.candidates:

@@ -39,7 +39,7 @@ class Selection:
 
 
 _CAUSES: dict[str, Callable[[ExportedGroup], bool]] = {
-    "aborted or failed": lambda record: record.group.phase != "DONE",
+    "aborted or failed": lambda record: record.group.phase != "DONE" and not record.late,
     "helper call of the application": lambda record: bool(record.opened.helper),
     "evaluation, not for training": lambda record: record.opened.episode_type == "eval",
     "prompt that the server cut": lambda record: record.group.prompt_cut,

@@ -21,10 +21,9 @@ from core.commands.plan import permitted
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.reader import HistoryPage
-from core.reducer import apply
 from core.roles import OWNER, Identity
 from core.settings import RatingSettings
-from core.state import Group, RunPoint, State
+from core.state import Group, RunPoint, State, apply
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Parts of a screen section as Textual content: available room, heading, lines."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -20,22 +21,37 @@ class Room:
     rows: int = 24
     """Height of the terminal in rows."""
 
+    @property
+    def wrap(self) -> int | None:
+        """Width at which parts of a heading go to the next line; None if it is one line."""
+        return self.width if self.tall else None
+
 
 HEADING = "bold $heading"
 """Style of a title."""
 
 
-def heading(title: str, *parts: Content | str) -> Content:
-    """Return a section's first line: the title, then further parts."""
-    pieces: list[Content | tuple[str, str]] = [(title, HEADING)]
+def heading(title: str, *parts: Content | str, width: int | None = None) -> Content:
+    """Return a section's first line: the title, then further parts.
+
+    With a width in cells, parts that do not fit go to further lines.
+    """
+    styled = (Content.styled(part, "$muted") if isinstance(part, str) else part for part in parts)
+    return packed((Content.styled(title, HEADING), *styled), width)
+
+
+def packed(parts: Iterable[Content], width: int | None) -> Content:
+    """Join the parts that are not empty, two cells apart; with a width, in lines of that width."""
+    packed_lines: list[Content] = []
     for part in parts:
         if not part:
             continue
-        if isinstance(part, str):
-            pieces.append((f"  {part}", "$muted"))
+        last = packed_lines[-1] if packed_lines else None
+        if last is None or (width and last.cell_length + 2 + part.cell_length > width):
+            packed_lines.append(part)
         else:
-            pieces += [Content("  "), part]
-    return Content.assemble(*pieces)
+            packed_lines[-1] = Content.assemble(last, "  ", part)
+    return lines(*packed_lines)
 
 
 def lines(*parts: Content | Line) -> Content:

@@ -114,7 +114,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
 
     @property
     def _fits(self) -> bool:
-        """Whether the lines were built for the size of now; the scroll bar changes the width."""
+        """Whether the lines were built for the current size; the scroll bar changes the width."""
         same_width = self._width == self.scrollable_content_region.width
         return same_width and not (self._fill and self._height != self.size.height)
 

@@ -33,6 +33,9 @@ def find_group(state: State, group_id: str) -> Group:
     if len(matches) == 1:
         return matches[0]
     shown = one_line(group_id, 60)
+    if not matches and any(known.startswith(group_id) for known in state.inbox):
+        todo = "It was deleted from the journal; nothing can be rated there"
+        raise NotNow(f"the answers of group {shown} are no longer stored", todo=todo)
     if matches:
         what = f"the ids of {len(matches)} groups begin with `{shown}`"
         raise NotNow(what, todo="Give more of the group's id")
@@ -100,7 +103,13 @@ def _require_vote(group: Group) -> None:
 
 
 def _rate(state: State, group: Group, args: Args, now: float) -> None:
-    _require_vote(group)
+    item = state.inbox.get(group.group_id)
+    if item is None:
+        _require_vote(group)
+    elif args["rating"] == "skip":
+        raise NotNow("a skip judges nothing, and the group has ended", todo=_NEXT)
+    elif not group.answered:
+        raise NotNow(f"the answers of group {group.group_id} are no longer stored", todo=_NEXT)
     _require_fit(group, args)
     if (shown := args.get("shown")) and sorted(shown) != group.answered:
         what = f"group {group.group_id} has other answers now than those that were shown"
@@ -108,11 +117,12 @@ def _rate(state: State, group: Group, args: Args, now: float) -> None:
     if group.settled is not None:
         raise NotNow(f"{names_of([group.settled])} has settled group {group.group_id}", todo=_NEXT)
     holder, rater = args.get("holder", ""), args.get("rater", "")
-    if group.overlap > 1 and group.vote_of(rater, holder) is not None:
+    voted = item or group
+    if group.overlap > 1 and voted.vote_of(rater, holder) is not None:
         return
-    if group.overlap > 1 and len(group.votes) >= group.overlap:
+    if group.overlap > 1 and len(voted.votes) >= group.overlap:
         raise NotNow(
-            f"group {group.group_id} has its {group.overlap} votes, by {names_of(group.votes)}",
+            f"group {group.group_id} has its {group.overlap} votes, by {names_of(voted.votes)}",
             todo=f"{_NEXT}; `settle` decides a disagreement",
         )
     if args.get("override") or (group.overlap == 1 and group.rating is not None):
@@ -149,6 +159,10 @@ def _require_fit(group: Group, args: Args) -> None:
 
 
 def _unrate(state: State, group: Group, args: Args, now: float) -> None:
+    if (item := state.inbox.get(group.group_id)) is not None:
+        if item.vote_of(args.get("rater", ""), args.get("holder", "")) is None:
+            raise NoChange("You have no vote to undo", group.group_id)
+        return
     if why := vote_refusal(group):
         raise NotNow(why, group.group_id)
     if group.rating is None and not group.votes:

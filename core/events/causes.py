@@ -62,6 +62,12 @@ class NotScored(GroupCause, frozen=True):
     kind: ClassVar[str] = "not_scored"
 
 
+class AbortedByHand(GroupCause, frozen=True):
+    """A person aborted the group."""
+
+    kind: ClassVar[str] = "aborted_by_hand"
+
+
 class TooFewAnswers(GroupCause, frozen=True):
     """Fewer candidates answered than were asked for."""
 

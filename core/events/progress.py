@@ -160,7 +160,7 @@ class LookEnded(Event, frozen=True, kw_only=True):
     reward: str = ""
     """Version of the reward that scored it."""
     mode: Literal["absolute", "wins"] = "absolute"
-    """`wins`: the reward only compares, so answers of now are compared with baseline answers."""
+    """`wins`: the reward only compares, so current answers are compared with baseline answers."""
     left_out: tuple[str, ...] = ()
     """Parts of the reward that are not part of the look's reward."""
     baseline_id: str = ""
@@ -200,7 +200,7 @@ class PairCounts(msgspec.Struct, frozen=True, kw_only=True):
     """All pairs of a sample of the baseline and a sample of a look that answer the same prompt."""
 
     now: int = 0
-    """Pairs of two different texts in which the answer of now has the higher reward."""
+    """Pairs of two different texts in which the current answer has the higher reward."""
     tie: int = 0
     """The same with equal rewards."""
     before: int = 0
@@ -238,7 +238,7 @@ class PairRated(Event, frozen=True, kw_only=True):
     """Which of both was on the left."""
     choice: PairChoice
     result: float | None = None
-    """1 if the answer of now is better, 0 if that of the baseline is, 0.5 for a tie; None for a
+    """1 if the current answer is better, 0 if that of the baseline is, 0.5 for a tie; None for a
     skip."""
     automatic: float | None = None
     """The same by the rewards of both answers; None where the reward only compares."""

@@ -2,8 +2,8 @@
 
 A pruned journal has a `base`, whose snapshot is the state at the last pruned event. State is built
 from it and the events after it, so it is the same as before. Before the base only groups remain
-that are listed in `groups`: open ones, those of a pinned engine run, those rated by a person, and
-the newest.
+that are listed in `groups`: open ones, those of a pinned engine run, those of the inbox, those
+rated by a person, and the newest.
 
 One round moves the base on, deletes the groups that are closed by then with their events and the
 messages that only they lead to, and the events without a group. Then free pages are released.
@@ -40,6 +40,10 @@ NOT_PINNED = (
 )
 """Condition on a row of `groups`: it was open in none of the spans; its value is `spans_json`."""
 
+NOT_KEPT = "group_id not in (select value from json_each(?))"
+"""Condition on a row of `groups`: it is none of the groups of a JSON list."""
+INBOX_BYTES = 200_000_000
+"""Bytes of the newest groups of the inbox that are never pruned."""
 EVERY = 60.0
 """Seconds between two checks of the size."""
 KEEP_GROUPS = 500
@@ -118,8 +122,8 @@ class PruneResult:
         if not self.groups and not self.events:
             return (
                 f"nothing was deleted: the journal is within its limits, or all in it stays: open "
-                f"groups, those of pinned runs, the newest {KEEP_GROUPS} and the newest "
-                f"{KEEP_EVENTS:,} events"
+                f"groups, those of pinned runs and of the inbox, the newest {KEEP_GROUPS} and the "
+                f"newest {KEEP_EVENTS:,} events"
             )
         return (
             f"deleted {self.groups} groups ({self.rated} rated) and what happened beside them: "
@@ -130,6 +134,32 @@ class PruneResult:
 def no_pins() -> Spans:
     """Return the spans of a journal without a pinned run."""
     return ()
+
+
+def kept_inbox(db: sqlite3.Connection, inbox: Sequence[str]) -> str:
+    """Return the groups of the inbox that are not pruned, as the value of `NOT_KEPT`.
+
+    Args:
+        db: The journal.
+        inbox: Ids of all groups of the inbox, newest last.
+    """
+    kept, seen, size = list[str](), set[int](), 0
+    sql = (
+        "select last_message, (select sum(length(cast(data as blob))) from rows"
+        " where opened_seq=groups.opened_seq) from groups where group_id=?"
+    )
+    for group_id in reversed(inbox):
+        message, own = db.execute(sql, (group_id,)).fetchone() or (None, 0)
+        size += own or 0
+        while message is not None and message not in seen:
+            seen.add(message)
+            row = "select parent, length(zlib) from messages where id=?"
+            message, own = db.execute(row, (message,)).fetchone() or (None, 0)
+            size += own
+        if size > INBOX_BYTES:
+            break
+        kept.append(group_id)
+    return msgspec.json.encode(kept).decode()
 
 
 def spans_json(spans: Spans) -> str:
@@ -146,6 +176,7 @@ class Pruner:
         rest: Pause between tasks as a multiple of their duration; 0 if nothing else writes.
         pinned: Returns the spans of the pinned engine runs, whose groups stay; called from the
             pruning thread.
+        inbox: Returns the ids of the groups of the inbox, newest last; as `pinned`.
     """
 
     def __init__(
@@ -154,10 +185,14 @@ class Pruner:
         keep: Retention,
         rest: float = PAUSE,
         pinned: Callable[[], Spans] = no_pins,
+        inbox: Callable[[], Sequence[str]] = list,
     ) -> None:
         self.journal = journal
         self.keep = keep
         self._pinned = pinned
+        self._inbox = inbox
+        self._kept: tuple[Sequence[str], str] = ((), "[]")
+        """The inbox for which the groups to keep were chosen, and these."""
         self._rest = rest
         self._ends = threading.Event()
         self._pruning = threading.Lock()
@@ -234,7 +269,7 @@ class Pruner:
         if exceeded and not self._warned:
             log.warning(
                 "the journal uses %.1f MB, more than journal.keep_bytes (%.1f MB): the newest %d "
-                "groups, open ones and those of pinned runs are never pruned",
+                "groups, open ones, those of pinned runs and of the inbox are never pruned",
                 *(used / 1e6, keep.bytes / 1e6, KEEP_GROUPS),
             )
         self._warned = exceeded
@@ -307,9 +342,12 @@ class Pruner:
                 return [], False
             sql = (
                 "select group_id from groups where closed_seq<=? and opened_seq<?"
-                f" and {NOT_PINNED} and {{}} order by opened_seq limit ?"
+                f" and {NOT_PINNED} and {NOT_KEPT} and {{}} order by opened_seq limit ?"
             )
-            values = (base.seq, _newest(db), spans_json(self._pinned()))
+            inbox = self._inbox()
+            if inbox != self._kept[0]:
+                self._kept = inbox, kept_inbox(db, inbox)
+            values = (base.seq, _newest(db), spans_json(self._pinned()), self._kept[1])
             unknown = db.execute(sql.format("rated is null"), (*values, ROUND_GROUPS)).fetchall()
             ratings = [(is_rated(db, group_id), group_id) for (group_id,) in unknown]
             if ratings:

@@ -22,12 +22,11 @@ from core.events import (
 )
 from core.journal.file import REMARKS, Base, base_of, kinds, last_seq
 from core.journal.messages import LOST, MessageReader
-from core.reducer import apply
-from core.state import Group, State
+from core.state import Group, State, apply
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Raise it when the reducer treats old events differently: older snapshots are then ignored."""
 PAGE_CAP = 200
 """Maximum number of groups in a page."""

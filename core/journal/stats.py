@@ -1,12 +1,22 @@
 """Size of a journal, preview of pruning, and check that every row is readable."""
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
 from core.journal.file import base_of, last_seq, unpacked
 from core.journal.messages import Reference
-from core.journal.prune import KEEP_GROUPS, NOT_PINNED, Retention, Size, Spans, spans_json
+from core.journal.prune import (
+    KEEP_GROUPS,
+    NOT_KEPT,
+    NOT_PINNED,
+    Retention,
+    Size,
+    Spans,
+    kept_inbox,
+    spans_json,
+)
 from core.journal.reader import UNDECODABLE
 
 AT_ONCE = 200
@@ -95,13 +105,17 @@ class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.by_age and not self.excess
 
 
-def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) -> PrunePlan:
-    """Return what pruning would delete; the newest, open and pinned groups are never deleted.
+def plan_pruning(
+    db: sqlite3.Connection, keep: Retention, pinned: Spans = (), inbox: Sequence[str] = ()
+) -> PrunePlan:
+    """Return what pruning would delete; the newest, open, pinned and inbox groups are never
+    deleted.
 
     Args:
         db: The journal.
         keep: The limits.
         pinned: Spans of the pinned engine runs.
+        inbox: Ids of the groups of the inbox, newest last.
     """
     rated, at = "ifnull(rated, 0)", "(select at from rows where seq=groups.opened_seq)"
     row = db.execute(
@@ -113,8 +127,8 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) ->
         groups, of_them = db.execute(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
             f" where {at}<? and opened_seq<? and closed_seq is not null and (? or not {rated})"
-            f" and {NOT_PINNED}",
-            (keep.before, row[0], keep.rated, spans_json(pinned)),
+            f" and {NOT_PINNED} and {NOT_KEPT}",
+            (keep.before, row[0], keep.rated, spans_json(pinned), kept_inbox(db, inbox)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.outcomes import violations
+from ajet_swarm.api.chat import violations
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.runtime import SYSTEM
 

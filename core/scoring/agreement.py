@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 from core.scoring.advantage import EQUAL
 
@@ -63,3 +64,20 @@ def disagree(votes: Iterable[Sequence[float]]) -> bool:
     """
     judged = [dict(enumerate(rewards)) for rewards in votes if rewards]
     return any(not agree(judged[0], other) for other in judged[1:])
+
+
+def opposition(judges: Sequence[Mapping[int, float]]) -> float:
+    """Return how often two judges put two answers in opposite orders: a share, 0 to 1.
+
+    Args:
+        judges: The reward of each answer by each judge.
+
+    Returns:
+        The share of such cases among all pairs of answers of all pairs of judges; 0 without any.
+    """
+    opposed = pairs = 0
+    for first, second in combinations(judges, 2):
+        for left, right in combinations(sorted(first.keys() & second.keys()), 2):
+            pairs += 1
+            opposed += (first[left] - first[right]) * (second[left] - second[right]) < 0
+    return opposed / pairs if pairs else 0.0

@@ -1,8 +1,13 @@
-"""Current state: plain records that only the reducer changes.
+"""Current state: plain records, and the function that applies events to them.
+
+`reduce(state, event)` changes `state` in place and returns the keys of what it changed, so that a
+screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
+"rewards", "judges", "tries", "progress", "runs", "totals", "proxy". `apply` is the same for a
+caller that must go on when a handler fails. Proxy, console, replay and tests use both.
 
 One module per subject, with the names of `core.events`: the records of the subject, then the
-handlers of its events, then their table. `core.reducer` has the tables of all subjects. Where the
-state needs nothing but the last event of a kind, it holds that event:
+handlers of its events, then their table. Where the state needs nothing but the last event of a
+kind, it holds that event:
 
     def _slots(state: "State", server: Server, event: events.SlotsSeen) -> None:
         server.slots = event
@@ -12,20 +17,40 @@ state needs nothing but the last event of a kind, it holds that event:
 Collections are capped (`GROUP_CAP` etc.); older entries are read from the journal by page.
 """
 
+import logging
+from functools import lru_cache
+
 import msgspec
 
+from core.events import Event, GroupEvent, GroupOpened
 from core.events.proxy import AlertRaised
 from core.events.rewards import JudgeSpent, RewardsWatched, WhatIfChanged
-from core.state.common import TEXT_CAP
-from core.state.group import GROUP_CAP, OPEN_PHASES, SEALED_PHASES, Candidate, Group
-from core.state.mock import Mock
-from core.state.progress import PairRatings, Progress, RunningLook
-from core.state.proxy import AttachedConsole, Totals
+from core.state.common import NOTHING, TEXT_CAP, Dirty, Handlers
+from core.state.group import (
+    GROUP_CAP,
+    GROUP_HANDLERS,
+    OPEN_PHASES,
+    SEALED_PHASES,
+    Candidate,
+    Group,
+    open_group,
+)
+from core.state.inbox import InboxItem, note_late
+from core.state.mock import MOCK_HANDLERS, Mock
+from core.state.progress import PROGRESS_HANDLERS, PairRatings, Progress, RunningLook
+from core.state.proxy import PROXY_HANDLERS, AttachedConsole, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
-from core.state.rewards import RewardFault, Rewards
-from core.state.runs import EngineRun, EngineRuns, RunPoint
-from core.state.server import Probe, Server, Span, StepStats
-from core.state.weights import TrainingRun, WeightVersion
+from core.state.rewards import REWARD_HANDLERS, RewardFault, Rewards
+from core.state.runs import RUN_HANDLERS, EngineRun, EngineRuns, RunPoint
+from core.state.server import (
+    SERVER_HANDLERS,
+    Probe,
+    Server,
+    Span,
+    StepStats,
+    TrainingRun,
+    WeightVersion,
+)
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -55,6 +80,8 @@ class State(msgspec.Struct, kw_only=True):
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
+    inbox: dict[str, InboxItem] = msgspec.field(default_factory=dict)
+    """Groups that ended before their vote, newest last."""
     alerts: dict[str, AlertRaised] = msgspec.field(default_factory=dict)
     """By key, with their newest figures."""
     alerts_since: dict[str, float] = msgspec.field(default_factory=dict)
@@ -71,6 +98,10 @@ class State(msgspec.Struct, kw_only=True):
     """By name; empty for votes without a name."""
     engine_runs: EngineRuns = msgspec.field(default_factory=EngineRuns)
     """Summaries of the engine runs of all servers."""
+
+    def inbox_ids(self) -> list[str]:
+        """Return the ids of the groups of the inbox, newest last; from any thread."""
+        return list(self.inbox)
 
     def open_groups(self) -> list[Group]:
         """Return the groups that are not closed, oldest first."""
@@ -137,3 +168,71 @@ class State(msgspec.Struct, kw_only=True):
 def _deadline(group: Group) -> float:
     """Return the last moment to rate the group: its window ends, or its user's client gives up."""
     return min(group.until or 0.0, group.gives_up_at or float("inf"))
+
+
+log = logging.getLogger(__name__)
+
+_HANDLERS: Handlers = {
+    **PROXY_HANDLERS,
+    **SERVER_HANDLERS,
+    **REWARD_HANDLERS,
+    **MOCK_HANDLERS,
+    **PROGRESS_HANDLERS,
+    **RUN_HANDLERS,
+}
+
+
+def reduce(state: State, event: Event) -> Dirty:
+    """Apply one event to the state.
+
+    An event of a group that the state does not have only changes its item in the inbox; a server
+    that it does not have is added.
+
+    Returns:
+        Keys of what it changed.
+    """
+    state.seq = event.seq
+    if isinstance(event, GroupEvent):
+        if event.group_id in state.inbox:
+            note_late(state, event)
+        if type(event) is GroupOpened:
+            open_group(state, event)
+        elif (group := state.groups.get(event.group_id)) is None:
+            return _group_changed(event.group_id) if event.group_id in state.inbox else NOTHING
+        elif (change := GROUP_HANDLERS.get(type(event))) is not None:
+            change(state, group, event)
+        return _group_changed(event.group_id)
+    handler = _HANDLERS.get(type(event))
+    return handler(state, event) if handler else NOTHING
+
+
+_FAILED: set[str] = set()
+"""Kinds of events whose failure is in the log."""
+
+
+def apply(state: State, event: Event) -> Dirty:
+    """Apply one event as `reduce` does, and skip it if its handler fails: never raises.
+
+    The journal contains events on which a handler failed, so that the bus and whatever replays a
+    journal skip the same ones. The first failure of each kind is logged.
+
+    Returns:
+        Keys of what it changed; none if its handler fails.
+    """
+    try:
+        return reduce(state, event)
+    except Exception:  # one faulty event must not end a request, nor a start from the journal
+        state.seq = event.seq
+        if event.kind not in _FAILED:
+            _FAILED.add(event.kind)
+            log.exception(
+                "the reducer failed on event %d (%s): it is skipped; later ones of this kind "
+                "that fail are not logged",
+                *(event.seq, event.kind),
+            )
+        return NOTHING
+
+
+@lru_cache(maxsize=256)
+def _group_changed(group_id: str) -> Dirty:
+    return frozenset((f"group:{group_id}", "groups", "totals"))

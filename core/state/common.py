@@ -26,12 +26,12 @@ NOTHING: Dirty = frozenset()
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
-def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:
+def record_of(kind: type[_Record], event: msgspec.Struct, **others: Any) -> _Record:
     """Make a record of the state from the fields of an event that have the same names.
 
     Args:
         kind: The record's class.
-        event: The event; its other fields are ignored.
+        event: The event, or another record; its other fields are ignored.
         **others: Fields that the event does not have, or has with another meaning.
     """
     names, values_of = _shared(kind, type(event))
@@ -40,7 +40,7 @@ def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:
 
 @cache
 def _shared(
-    kind: type[msgspec.Struct], event: type[Event]
+    kind: type[msgspec.Struct], event: type[msgspec.Struct]
 ) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """Return the fields that a record and an event share, at least two, and their getter."""
     fields = frozenset(event.__struct_fields__)

@@ -9,6 +9,7 @@ from ajet_swarm.common.text import content_text
 from core import events
 from core.scoring.agreement import disagree
 from core.state.common import TEXT_CAP, record_of
+from core.state.inbox import enter_inbox
 from core.state.rating import RATING_HANDLERS, Lease, Rating, count_vote
 from core.state.runs import note_group
 from core.state.server import count_group, step_stats
@@ -44,7 +45,7 @@ class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     step: int | None = None
     """Global step of the weights that answered, or that its episode was claimed under."""
     later_step: int | None = None
-    """See `core.state.weights.WeightVersion`."""
+    """See `core.state.server.WeightVersion`."""
     run: int = 0
     """Number of the training run of these weights; 0 if unknown."""
     finish_reason: str = ""
@@ -512,6 +513,7 @@ def _closed(state: "State", group: Group, event: events.GroupClosed) -> None:
     totals.lost += group.discarded
     totals.aborted += event.phase == "ABORTED"
     totals.failed += event.phase == "FAILED"
+    enter_inbox(state, group, event)
 
 
 def _lost(state: "State", group: Group, event: events.GroupLost) -> None:

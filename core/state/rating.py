@@ -1,6 +1,6 @@
 """Votes, leases and the figures of each rater, and the handlers of ratings by hand."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +117,7 @@ def _rated(state: "State", group: "Group", event: events.GroupRated) -> None:
     was_rated = group.is_rated
     is_first = group.rating is None or group.rating.rater != event.rater
     if is_first and not event.raters:
-        _note_time(state, event.rater, event.at)
+        note_time(state, event.rater, event.at)
     group.leases = []
     group.rating = record_of(Rating, event)
     state.totals.rated += group.is_rated - was_rated
@@ -130,16 +130,16 @@ def _of(lease: Lease, holder: str, rater: str) -> bool:
 
 def _voted(state: "State", group: "Group", event: events.VoteCast) -> None:
     group.leases = [lease for lease in group.leases if not _of(lease, event.holder, event.rater)]
-    if group.vote_of(event.rater, event.holder) is None:
-        _note_time(state, event.rater, event.at)
+    if group.vote_of(event.rater, event.holder) is None and group.group_id not in state.inbox:
+        note_time(state, event.rater, event.at)
     vote = record_of(Rating, event)
     others = [vote for vote in group.votes if not vote.by(event.rater, event.holder)]
     group.votes = [*others, vote]
 
 
 def _withdrawn(state: "State", group: "Group", event: events.VoteWithdrawn) -> None:
-    if group.vote_of(event.rater, event.holder) is not None:
-        _forget_time(state, event.rater)
+    if group.vote_of(event.rater, event.holder) is not None and group.group_id not in state.inbox:
+        forget_time(state, event.rater)
     group.votes = [vote for vote in group.votes if not vote.by(event.rater, event.holder)]
 
 
@@ -151,7 +151,7 @@ def _undone(state: "State", group: "Group", event: events.RatingUndone) -> None:
     if group.rating is not None:
         state.totals.rated -= group.is_rated
         if not group.rating.raters:
-            _forget_time(state, group.rating.rater)
+            forget_time(state, group.rating.rater)
     group.rating = None
 
 
@@ -202,14 +202,14 @@ def _stats(state: "State", rater: str) -> RaterStats:
     return stats
 
 
-def _note_time(state: "State", rater: str, at: float) -> None:
+def note_time(state: "State", rater: str, at: float) -> None:
     """Note the time of a rater's first vote on a group."""
     stats = _stats(state, rater)
     stats.cast += 1
     stats.newest = (*stats.newest, at)[-NEWEST:]
 
 
-def _forget_time(state: "State", rater: str) -> None:
+def forget_time(state: "State", rater: str) -> None:
     """Take back the newest note of a rater, whose vote was undone."""
     stats = _stats(state, rater)
     stats.cast = max(0, stats.cast - 1)
@@ -220,60 +220,88 @@ def count_vote(state: "State", group: "Group", event: events.GroupSealed) -> Non
     """Count a sealed rating for its rater, and compare it with the automatic rewards."""
     if event.source != "human" or group.rating is None:
         return
-    sent = {reward.index: reward.reward for reward in event.rewards}
-    if group.overlap == 1:
-        _count(state, group, group.rating, sent)
-        return
-    indices = [candidate.index for candidate in group.candidates if candidate.phase == "answered"]
-    judging = [vote for vote in group.votes if len(vote.rewards) == len(indices)]
-    for vote in judging:
-        _count(state, group, vote, dict(zip(indices, vote.rewards, strict=True)))
-    for rating, other in combinations(judging, 2):
-        same = agree(dict(enumerate(rating.rewards)), dict(enumerate(other.rewards)))
+    votes = [(group.rating, {reward.index: reward.reward for reward in event.rewards})]
+    if group.overlap > 1:
+        indices = [
+            candidate.index for candidate in group.candidates if candidate.phase == "answered"
+        ]
+        votes = [
+            (vote, dict(zip(indices, vote.rewards, strict=True)))
+            for vote in group.votes
+            if len(vote.rewards) == len(indices)
+        ]
+    best = {name: only_top(rewards) for name, rewards in part_values(state, group).items()}
+    parts = {name: index for name, index in best.items() if index is not None}
+    count_votes(state, votes, judged_best(group), parts)
+
+
+def count_votes(
+    state: "State",
+    votes: Sequence[tuple[Rating, Mapping[int, float]]],
+    judge: int | None,
+    parts: Mapping[str, int],
+    sign: int = 1,
+) -> None:
+    """Count the votes on a group for their raters; compare them with each other and the rewards.
+
+    Args:
+        state: The state.
+        votes: The votes, each with its reward by candidate.
+        judge: The candidate that the automatic rewards put first; None if several share it.
+        parts: The same for each reward part; without those where several share it.
+        sign: 1 counts them, -1 takes back what was counted.
+    """
+    for rating, rewards in votes:
+        _count(_stats(state, rating.rater), rating, rewards, judge, parts, sign)
+    for (rating, rewards), (other, others) in combinations(votes, 2):
+        same = agree(rewards, others)
         for vote in (rating, other):
             stats = _stats(state, vote.rater)
-            stats.compared += 1
-            stats.same += same
+            stats.compared += sign
+            stats.same += sign * same
 
 
-def _count(state: "State", group: "Group", rating: Rating, rewards: Mapping[int, float]) -> None:
+def _count(
+    stats: RaterStats,
+    rating: Rating,
+    rewards: Mapping[int, float],
+    judge: int | None,
+    parts: Mapping[str, int],
+    sign: int,
+) -> None:
     """Count a vote for its rater, and compare it with the automatic rewards."""
-    stats = _stats(state, rating.rater)
-    stats.votes += 1
+    stats.votes += sign
     chosen = only_top(rewards)
     if chosen is None:
         return
     if rating.blind:
-        stats.placed += 1
-        stats.first += rating.shown[:1] == (chosen,)
-        stats.first_chance += 1 / max(len(rating.shown), 1)
+        stats.placed += sign
+        stats.first += sign * (rating.shown[:1] == (chosen,))
+        stats.first_chance += sign / max(len(rating.shown), 1)
     elif rating.shown:
         return  # the rewards were shown beside the answers
-    many = max(len(rating.shown or rewards), 1)
-    judge = judged_best(group)
+    chance = sign / max(len(rating.shown or rewards), 1)
     if judge is not None:
-        stats.judged += 1
-        stats.agreed += judge == chosen
-        stats.agreed_chance += 1 / many
-    for name, best in _best_by_part(state, group).items():
+        stats.judged += sign
+        stats.agreed += sign * (judge == chosen)
+        stats.agreed_chance += chance
+    for name, best in parts.items():
         if name in stats.parts or len(stats.parts) < PART_CAP:
             part = stats.parts.setdefault(name, PartAgreement())
-            part.judged += 1
-            part.agreed += best == chosen
-            part.chance += 1 / many
+            part.judged += sign
+            part.agreed += sign * (best == chosen)
+            part.chance += chance
 
 
-def _best_by_part(state: "State", group: "Group") -> dict[str, int]:
-    """Return the candidate that each reward part puts first; parts without a single best are left
-    out."""
+def part_values(state: "State", group: "Group") -> dict[str, dict[int, float]]:
+    """Return the value of each candidate by each reward part that counts."""
     model = {agreement.name for agreement in state.rewards.parts}
     values: dict[str, dict[int, float]] = {}
     for candidate in group.candidates:
         for part in candidate.parts:
             if part.gate or part.weight or part.name in model:  # the others are only informative
                 values.setdefault(part.name, {})[candidate.index] = part.value
-    winners = {name: only_top(rewards) for name, rewards in values.items()}
-    return {name: best for name, best in winners.items() if best is not None}
+    return values
 
 
 def judged_best(group: "Group") -> int | None:

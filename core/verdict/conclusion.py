@@ -27,7 +27,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     effect: float
-    """Mean reward now minus before; for comparisons the win rate of now."""
+    """Mean reward now minus before; for comparisons the win rate of the current policy."""
     low: float
     """Lower confidence limit of `effect`, at the error probability `alpha`."""
     high: float
@@ -80,10 +80,10 @@ def judge(
 
 
 def judge_wins(wins: Sequence[Sequence[float]], look: int, alpha: float = ALPHA) -> Verdict:
-    """Return the verdict of a look on comparisons of an answer of now with one of before.
+    """Return the verdict of a look on comparisons of a current answer with one of before.
 
     For rewards that only compare. Each baseline answer takes part in one comparison of the look.
-    The claim is about the probability that an answer of now beats one of before, ties half, on
+    The claim is about the probability that a current answer beats one of before, ties half, on
     average over the prompts. While the policy stays the baseline's, a verdict at any look has the
     probability `alpha` at most. A policy that is chosen by how it does against these very baseline
     answers can win against them alone; then take fresh ones.

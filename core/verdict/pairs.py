@@ -1,4 +1,4 @@
-"""Win rate of now against before from blind pairs: by raters, by reward, and their agreement."""
+"""Win rate of the current policy in blind pairs: by raters, by reward, and their agreement."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -10,7 +10,7 @@ from core.verdict.betting import Interval
 from core.verdict.running import running_interval
 
 LOSS, TIE, WIN = 0.0, 0.5, 1.0
-"""Results of a pair: the answer before is better, neither is, the answer of now is."""
+"""Results of a pair: the answer before is better, neither is, the current answer is."""
 
 
 class PairFigures(msgspec.Struct, frozen=True):

@@ -15,8 +15,7 @@ import msgspec
 
 from ajet_swarm.common.lenient_json import lenient
 from core.dialects.errors import invalid
-from core.dialects.fields import typed
-from core.dialects.validation import Messages, check_numbers
+from core.dialects.validation import Messages, check_numbers, typed
 from core.openai.forms import call_of
 from core.openai.ranges import range_error
 from engine.interface import Completion, SamplingParams

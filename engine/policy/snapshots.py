@@ -43,8 +43,8 @@ LONGEST_YIELD = 0.05
 SPEED_STEPS = 256
 """Number of the newest token steps whose speed is measured."""
 SPEED_SECONDS = 10.0
-"""Seconds after the last token step until which it is a speed of now: scores are computed between
-two prompts."""
+"""Seconds for which the speed of the last token step is the current one: scores are computed
+between two prompts."""
 
 
 class CopySampler(Protocol):

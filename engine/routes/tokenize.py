@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt
 
-from core.dialects.fields import typed
+from core.dialects.validation import typed
 from engine.interface import PolicyBackend, Prompt, SamplingParams
 from engine.llm.bare_prompts import render_messages, text_prompt
 from engine.llm.chat import ChatRequest, answer_limit, checked, read_chat

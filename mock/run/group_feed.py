@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from core.events import EngineChanged, Event, GroupOpened
-from core.reducer import reduce
-from core.state import Group, State
+from core.state import Group, State, reduce
 from mock.control import Control, ControlDown, ControlRefused
 
 log = logging.getLogger("mock")

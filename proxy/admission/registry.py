@@ -7,24 +7,17 @@ from functools import partial
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.fair_queue import Origin, item_to_displace
+from ajet_swarm.episodes.queue import Origin, item_to_displace
 from core.dialects.errors import ApiError
-from core.events import (
-    ConsoleAttached,
-    ConsoleDetached,
-    Event,
-    ProxyStarted,
-    RatingModeChanged,
-)
+from core.events import ConsoleAttached, ConsoleDetached, Event, ProxyStarted, RatingModeChanged
 from core.state.common import Dirty
 from proxy.admission.admit import Admission
-from proxy.admission.limits import Limits
+from proxy.admission.sessions import Limits
 from proxy.context import ProxyContext
-from proxy.groups.lifecycle import Lifecycle
+from proxy.groups.lifecycle import Lifecycle, Sealing
 from proxy.groups.recovery import Recovery
 from proxy.groups.run import Run, RunEnded
 from proxy.groups.score import rescoring
-from proxy.groups.seal import Sealing
 from proxy.http.errors import ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
 

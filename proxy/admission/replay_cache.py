@@ -22,13 +22,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import answer_of, read_json
-from proxy.dataset_rows import HEADER as ROW
-from proxy.dialects.session_marks import session_of
+from ajet_swarm.api.chat import answer_of, read_json
+from proxy.dataset_rows import HEADER
+from proxy.dialects.client_marks import session_of
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 
 JOIN = "x-ajet-join"
+
+
 RETRY_COUNT = "x-stainless-retry-count"
+
+
 IMMEDIATE = 3.0
 """Seconds; a user who requests another sample by hand takes longer."""
 
@@ -141,7 +145,7 @@ class ReplayCache:
             return cached
         if self._mode == "marked":
             return None
-        immediate = self._clock() - cached.at <= IMMEDIATE and ROW not in headers
+        immediate = self._clock() - cached.at <= IMMEDIATE and HEADER not in headers
         if cached.undelivered > 0:
             return cached
         repeats = immediate and may_join(headers) and bool(session_of(headers, body or {}))

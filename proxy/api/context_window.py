@@ -12,7 +12,7 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from core.dialects.errors import ApiError
-from core.dialects.fields import bad_value
+from core.dialects.validation import bad_value
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
 from proxy.dialects.request import ChatRequest

@@ -25,11 +25,9 @@ from proxy.api.metrics import RequestMetrics
 from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import EchoRefused
-from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect, request_id
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 from proxy.http.connection_use import ConnectionUses
 from proxy.http.errors import EngineOffline, overloaded
@@ -47,7 +45,7 @@ Waiter = AnswerWaiter | MultiPromptWaiter
 NO_TIMEOUT = 1e6
 """Timeout in seconds that never applies: the waiter's own deadline is shorter."""
 WEIGHTS = "x-ajet-weights"
-"""Header of an answer: versions of the weights that produced it, see `core.state.weights`."""
+"""Header of an answer: versions of the weights that produced it, see `core.state.server`."""
 SOON = 0.04
 """Seconds that a stream waits before it opens: an error by then gets its own HTTP status, while
 many clients treat an error within a stream as a broken connection and retry.

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from ajet_swarm.api.outcomes import ChatAnswer, answer_of
-from core.dialects.fields import bad_value
-from proxy.admission.limits import RequestCount
+from ajet_swarm.api.chat import ChatAnswer, answer_of
+from core.dialects.validation import bad_value
 from proxy.admission.registry import Groups
+from proxy.admission.sessions import RequestCount
 from proxy.dialects.request import ChatRequest
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 

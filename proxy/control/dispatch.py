@@ -24,7 +24,7 @@ from proxy.control.progress_commands import ProgressCommands
 from proxy.control.record_commands import RecordCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
-from proxy.groups.gate import rows_wait
+from proxy.groups.claim import rows_wait
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
@@ -80,9 +80,10 @@ class CommandHandler:
         if self._refresh is not None:
             await self._refresh(name, checked)
         group_id, stored = checked.get("group_id", ""), None
-        groups = self.context.bus.state.groups
+        groups, inbox = self.context.bus.state.groups, self.context.bus.state.inbox
         if group_id and not any(known.startswith(group_id) for known in groups):
-            stored = await asyncio.to_thread(self.context.journal.group, group_id)
+            whole_id = next((known for known in inbox if known.startswith(group_id)), group_id)
+            stored = await asyncio.to_thread(self.context.journal.group, whole_id)
         now = self.context.clock()
         return plan(self._newest_state(), name, checked, now, identity, stored)
 

@@ -20,6 +20,7 @@ from core.events import (
     RatingModeChanged,
     RatingRepeated,
 )
+from core.events.causes import AbortedByHand
 from core.events.rating import VoteEvent
 from core.journal.file import JournalError
 from core.scoring.agreement import agree
@@ -147,7 +148,8 @@ class GroupCommands(RatingCommands):
         if run.stop is not None and run.stop.phase == "ABORTED":
             return f"group {run.group_id} is aborted already"
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._groups.stop(run, RunEnded("ABORTED", cause, refusal=overloaded(2))):
+        end = RunEnded("ABORTED", cause, AbortedByHand(), refusal=overloaded(2))
+        if not self._groups.stop(run, end):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.votes.ballots and run.work is not None:
             # Until its end is on the disk, the next start after a kill would send the vote.
@@ -165,8 +167,12 @@ class GroupCommands(RatingCommands):
         """Request the candidates that a scored group lacks, and score it again with them."""
         return await request_refill(find_open(self._runs, group_id))
 
-    async def rerun(self, group_id: str) -> str:
-        """Repeat the request of any group, closed ones included, as a new group."""
+    async def rerun(self, group_id: str) -> tuple[str, dict[str, Any]]:
+        """Repeat the request of any group, closed ones included, as a new group.
+
+        Returns:
+            A message, and the id of the new group as `group_id`.
+        """
         context, opened = self.context, await opened_event(self.context, group_id)
         try:
             request = request_of(opened, context.rows, context.runtime.chance)
@@ -174,7 +180,8 @@ class GroupCommands(RatingCommands):
         except ApiError as refusal:
             raise NotNow(f"it cannot be asked again now: {refusal.message}") from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
-        return f"group {group_id} is asked again as group {waiter.group_id}"
+        message = f"group {group_id} is asked again as group {waiter.group_id}"
+        return message, {"group_id": waiter.group_id}
 
     async def _record(
         self, kind: type[GroupEdited | GroupMarked | GroupNoted], group_id: str, **fields: Any

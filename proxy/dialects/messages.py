@@ -13,12 +13,17 @@ from typing import Any
 import msgspec
 
 from core.dialects.errors import ApiError, invalid
-from core.dialects.fields import integer, required, typed
 from core.dialects.messages.input import read_prompt
 from core.dialects.messages.writer import MessagesWriter, error_body
-from core.dialects.validation import check_common, check_numbers, check_stop_texts
-from proxy.dialects.base import Dialect
-from proxy.dialects.common import RequestReader
+from core.dialects.validation import (
+    check_common,
+    check_numbers,
+    check_stop_texts,
+    integer,
+    required,
+    typed,
+)
+from proxy.dialects.request import Dialect, RequestReader
 
 _CONVERTED = frozenset(["system", "stop_sequences", "tools", "tool_choice"])
 """Fields that are converted to other fields of a chat completion."""

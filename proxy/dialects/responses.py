@@ -23,23 +23,24 @@ import msgspec
 
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.dialects.errors import invalid
-from core.dialects.fields import bad_value, required, typed, unsupported
 from core.dialects.responses.input import ConversationReader
 from core.dialects.responses.store import ResponseStore
 from core.dialects.responses.tools import ToolTable, choose, read_tools
 from core.dialects.responses.writer import LOGPROBS, ResponseWriter, response_fields
 from core.dialects.validation import (
     INTEGERS,
+    bad_value,
     check_common,
     check_format,
     check_logprobs,
     check_numbers,
     check_ranges,
+    required,
+    typed,
+    unsupported,
 )
-from proxy.dialects.agent_notes import query_of
-from proxy.dialects.base import Dialect
-from proxy.dialects.common import RequestReader, refusal_body
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.client_marks import query_of
+from proxy.dialects.request import ChatRequest, Dialect, RequestReader, refusal_body
 
 _CONVERTED = frozenset(
     [

@@ -4,11 +4,10 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.outcomes import read_json
+from ajet_swarm.api.chat import read_json
 from core.dialects.errors import ApiError, bad_request, invalid
-from core.dialects.fields import integer, typed
-from core.dialects.validation import Messages
-from proxy.dialects.common import decode
+from core.dialects.validation import Messages, integer, typed
+from proxy.dialects.request import decode
 from proxy.http.errors import overloaded
 
 

@@ -2,7 +2,7 @@
 
 What the estimates need, and how the draw keeps it:
 
-- A pair is drawn uniformly from all pairs of one sample before and one of now that answer the same
+- A pair is drawn uniformly from all pairs of an earlier and a current sample that answer the same
   prompt, whatever their scores; its sides are drawn too. No pair is drawn twice.
 - Pairs of two identical texts are left out, of the ratings and of the automatic win rate alike. A
   tie without a rater would count as a rating and make the interval narrower than human judgement
@@ -37,7 +37,7 @@ OPEN_CAP = 64
 """Maximum number of raters with an open pair; beyond it the oldest pair is closed."""
 _NEWEST = "Ask for a pair of the newest look"
 _WORDS = {
-    WIN: ("now", "the answer of now is better"),
+    WIN: ("now", "the current answer is better"),
     LOSS: ("before", "the answer of before is better"),
     TIE: ("tie", "neither is better"),
     None: ("skip", "skipped"),
@@ -325,7 +325,7 @@ class PairRating:
 
 
 def _result(choice: PairChoice, left: PairSide) -> float | None:
-    """Return the result of a choice for the answer of now."""
+    """Return the result of a choice for the current answer."""
     if choice in ("skip", "tie"):
         return None if choice == "skip" else TIE
     return WIN if (choice == "left") == (left == "now") else LOSS

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import VLLM_OVERFLOW, Claimed
+from ajet_swarm.api.chat import VLLM_OVERFLOW
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
@@ -25,7 +25,7 @@ from ajet_swarm.protocol.errors import (
     ServerRefusal,
     SwarmError,
 )
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import Claimed, EngineState
 from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.context import ServerHandle
 from proxy.groups.generate import incomplete, was_cut

@@ -146,14 +146,14 @@ class ProbeScorer:
     async def compare(
         self, prompt: ProbePrompt, pairs: Sequence[tuple[str, Sample]]
     ) -> list[float]:
-        """Return the result of each answer of now against one of the baseline.
+        """Return the result of each current answer against one of the baseline.
 
         Args:
             prompt: The prompt.
-            pairs: Text of the baseline's answer, and the answer of now.
+            pairs: Text of the baseline's answer, and the current answer.
 
         Returns:
-            1 if the answer of now has the higher reward, 0 if the lower, 0.5 if they are equal.
+            1 if the current answer has the higher reward, 0 if the lower, 0.5 if they are equal.
 
         Raises:
             NoVerdict: The reward abstains, or its version changed.

@@ -47,8 +47,7 @@ from proxy.evaluation.saved_weights import save_checkpoint, saved_weights
 from proxy.evaluation.scoring import NoVerdict, ProbeScorer
 from proxy.held_out import key_of
 from proxy.servers.extensions import CHECKPOINTS, offers
-from proxy.servers.facts import ROLLING, ServerFacts
-from proxy.servers.reader import identified
+from proxy.servers.facts import ROLLING, ServerFacts, identified
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.api.outcomes import ChatAnswer
+from ajet_swarm.api.chat import ChatAnswer
 from core.dialects.errors import ApiError
 from proxy.http.errors import ProxyStopping
 
@@ -26,7 +26,7 @@ class FinalAnswer(msgspec.Struct, frozen=True):
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
     weights: str = ""
-    """Versions of the weights that produced the answers, see `core.state.weights`; empty where
+    """Versions of the weights that produced the answers, see `core.state.server`; empty where
     nothing is trained."""
 
     @property

@@ -1,4 +1,7 @@
-"""Calls the model for each claimed episode: retries, the streamed candidate, stragglers."""
+"""Calls the model for each claimed episode: retries, the streamed candidate, stragglers.
+
+Decides when candidates without an answer are late, and how they are handled.
+"""
 
 import asyncio
 import logging
@@ -6,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ajet_swarm.api.outcomes import ChatAnswer
+from ajet_swarm.api.chat import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text, one_line
@@ -14,10 +17,9 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.dialects.errors import ApiError
 from core.events import AnsweredCandidate, CandidateFailed
 from core.events.causes import NoAnswers, TooFewAnswers
-from proxy.groups.claim import REFILL_WAIT, refill_slot
+from proxy.groups.claim import REFILL_WAIT, refill_slot, release
 from proxy.groups.run import Candidate, Run, Slots
 from proxy.groups.stragglers import StragglerRule
-from proxy.groups.submit import release
 from proxy.http.errors import overloaded
 from proxy.servers.facts import ROLLING, has_lost_all
 from proxy.upstream.errors import refusal_of

@@ -3,22 +3,36 @@
 QUEUED (the request hook) -> CLAIMING (it waits for the engine and its place, then claims) ->
 GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or ABORTED or FAILED with a cause.
 The answer to the user is independent of these phases.
+
+The task of a group waits for its raters in `Sealing.decided`. Whenever something changes (a vote,
+the engine, the rating mode, a console, a user who waits), `run.wake` is set and `seal.decide` is
+asked again with the new `Situation`. It says `Wait` until a time, `Seal` or `Drop`.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable
 
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.dialects.errors import ApiError
-from core.events import GroupClosed
+from core.events import GroupClosed, RatingAwaited
 from core.events.alerts import AlertParams, params_of
 from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
 from core.journal.file import JournalError
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups.claim import claim
-from proxy.groups.gate import enter_queue, fit_to_capacity
+from proxy.groups.claim import (
+    ACCEPTED,
+    GivingWay,
+    capacity_of,
+    claim,
+    enter_queue,
+    fit_to_capacity,
+    release,
+    submit,
+)
 from proxy.groups.generate import (
     generate,
     may_start_again,
@@ -28,14 +42,13 @@ from proxy.groups.generate import (
     shortfall,
     was_cut,
 )
+from proxy.groups.rating import rate_with, waits_for_decision
 from proxy.groups.run import Run, RunEnded, ranked
-from proxy.groups.score import score
-from proxy.groups.seal import Sealing, sealed
-from proxy.groups.seal_policy import Drop, Seal
-from proxy.groups.submit import ACCEPTED, release, submit
+from proxy.groups.score import carry_out, score
+from proxy.groups.seal import Decision, Drop, Seal, Situation, Wait, decide, sealed, seals_at_once
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import observes_requests
-from proxy.servers.facts import ROLLING, has_lost_all
+from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +68,7 @@ class Lifecycle:
         sealing: Decides when a scored group is sealed.
     """
 
-    def __init__(self, cleanup_tasks: Tasks, sealing: Sealing) -> None:
+    def __init__(self, cleanup_tasks: Tasks, sealing: "Sealing") -> None:
         self._cleanup_tasks = cleanup_tasks
         self._sealing = sealing
         self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
@@ -350,3 +363,142 @@ class Lifecycle:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
             show_alert(run.context.bus, "journal", failure)
+
+
+# --- the wait for the operator -------------------------------------------------------------------
+
+
+class Sealing:
+    """Decides when groups are sealed; one object for all groups.
+
+    Args:
+        draining: Returns whether new requests are refused.
+        closing: Returns whether groups no longer wait for the operator.
+        attended_until: Returns until when an operator is assumed to be at a console.
+
+    Attributes:
+        giving_way: Which groups end because a user's request waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        draining: Callable[[], bool],
+        closing: Callable[[], bool],
+        attended_until: Callable[[], float],
+    ) -> None:
+        self._draining = draining
+        self._closing = closing
+        self._attended_until = attended_until
+        self.giving_way = GivingWay()
+
+    async def decided(self, run: Run) -> Seal | Drop:
+        """Wait for the operator as long as the rules allow; return what to do with the group."""
+        published: tuple[float, str, str, float] | None = None
+        try:
+            while True:
+                run.wake.clear()
+                if run.refill is not None:
+                    await carry_out(run)
+                    published = None
+                now = run.context.clock()
+                decision = self._decision(run, now)
+                if isinstance(decision, Seal | Drop):
+                    return decision
+                run.phase = "AWAITING_RATING"
+                shown = (decision.until, decision.fallback, decision.why, run.votes.kept_until)
+                if shown != published:
+                    published = shown
+                    self._publish_wait(run, decision)
+                with (
+                    run.facts.window(run.wake),
+                    self.giving_way.open(run),
+                    contextlib.suppress(TimeoutError),
+                ):
+                    async with asyncio.timeout(max(decision.wake - now, 0.001)):
+                        await run.wake.wait()
+        finally:
+            run.facts.unscored.pop(run.group_id, None)
+
+    def _decision(self, run: Run, now: float) -> Decision:
+        """Return what the rules say now; the votes so far are the rating if they are sent."""
+        state = run.context.bus.state
+        if seals_at_once(
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            scored=run.scores.sheet is not None,
+            voted=bool(run.votes.ballots),
+            gone=has_lost_all(run.facts.server.watcher.current),
+        ):
+            return Seal("auto")
+        decision = decide(self._situation(run, now))
+        if decision == Seal("human") and run.votes.rating is None:
+            rate_with(run, run.votes.ballots)
+        return decision
+
+    def _publish_wait(self, run: Run, decision: Wait) -> None:
+        run.context.bus.publish(
+            RatingAwaited(
+                server=run.facts.server.name,
+                group_id=run.group_id,
+                until=decision.until,
+                fallback=decision.fallback,
+                why=decision.why,
+                overlap=run.votes.needed,
+                spared=run.votes.kept_until,
+            )
+        )
+
+    def _situation(self, run: Run, now: float) -> Situation:
+        state, settings = run.context.bus.state, run.context.settings.rating
+        status, votes = run.facts.server.watcher.current, run.votes
+        return Situation(
+            now=now,
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            attended_until=self._attended_until(),
+            rolling=status.is_in(ROLLING) and not self._draining(),
+            contended=run.facts.contended,
+            gone=has_lost_all(status),
+            closing=self._closing(),
+            scored=run.scores.sheet is not None,
+            scored_at=run.scores.at,
+            clock=run.slots.clock,
+            window=settings.window,
+            fallback=settings.fallback,
+            rated_at=votes.rating.at if votes.rating is not None else None,
+            first_rated_at=votes.first_at,
+            skip=_only_skips(run),
+            disputed=settings.disagreements == "wait" and waits_for_decision(run),
+            voted_at=votes.ballots[-1].at if votes.ballots else None,
+            accepted=votes.accepted,
+            over_half=self._count_unscored(run),
+            gives_way=run.votes.gives_way,
+            blocks_update=status.is_in(ROLLING_POST),
+        )
+
+    def _count_unscored(self, run: Run) -> bool:
+        """Count an unscored group in `ServerFacts.unscored`, unless unscored groups would then hold
+        more than half of the pool; return whether they would.
+
+        In a rating mode one is always allowed: the operator needs something to rate where one group
+        is the whole pool.
+        """
+        unscored = run.facts.unscored
+        unscored.pop(run.group_id, None)
+        if run.scores.sheet is not None or run.votes.ballots:
+            return False
+        others = sum(unscored.values())
+        room = capacity_of(run.facts.server)
+        held = len(run.slots.held)
+        rates = others == 0 and run.context.bus.state.rating_mode != "off"
+        if room is not None and 2 * (others + held) > room and not rates:
+            return True
+        unscored[run.group_id] = held
+        return False
+
+
+def _only_skips(run: Run) -> bool:
+    """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
+    votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
+    return bool(votes) and all(vote.rating == "skip" for vote in votes)

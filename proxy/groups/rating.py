@@ -8,12 +8,15 @@ How a reward is sent, by an example. A group has four answers, and ada takes the
 2. `GroupRated` is published and synced to the disk. Only then does the command return: no kill of
    the proxy loses the vote any more, `recovery` would send it. If the task of the group decides
    earlier for another reason, the vote is durable with `GroupSealed`, before a reward is sent.
-3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
+3. `seal` waits for `rating.window` seconds by the rules of `seal.decide`. Until then
    `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
 4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on
    the disk before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
 
 Without a vote, `Seal("auto")` sends the rewards of the parts and judges in the same way.
+
+A vote on a group of the inbox (`core.state.inbox`) is late: it is recorded by the same events, and
+nothing is sent.
 
 With `rating.overlap` above 1 a group needs the votes of as many raters. Each is a `VoteCast`; when
 they are complete, or the time is over, `GroupRated` has their mean. If they disagree,
@@ -31,23 +34,19 @@ from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
 from core.commands.refusal import NotNow
+from core.commands.spec import Answer
 from core.commands.table import OVERRIDE_HINT
-from core.events import (
-    DisagreementSettled,
-    GroupRated,
-    RatingUndone,
-    VoteCast,
-    VoteWithdrawn,
-)
+from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
 from core.events.rating import VoteEvent
 from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Rating
 from core.state.common import record_of
+from core.state.inbox import InboxItem
 from proxy.context import ProxyContext
 from proxy.groups.run import Run, find_open
-from proxy.groups.seal_policy import undo_deadline
+from proxy.groups.seal import undo_deadline
 from proxy.servers.facts import ROLLING
 
 MAX_VOTES = 20
@@ -71,7 +70,7 @@ class RatingCommands:
     def __init__(self, context: ProxyContext, runs: Mapping[str, Run]) -> None:
         self.context = context
         self._runs = runs
-        self.table: Mapping[str, Callable[..., Awaitable[str]]] = {
+        self.table: Mapping[str, Callable[..., Awaitable[Answer]]] = {
             "group.rate": self.rate,
             "group.unrate": self.unrate,
             "group.settle": lambda **args: self.settle(vote_of(args)),
@@ -96,12 +95,12 @@ class RatingCommands:
             RatingError: The rating does not fit the group.
         """
         vote = vote_of(args)
+        if vote.group_id in self.context.bus.state.inbox:
+            return await self._rate_late(vote, holder, override)
         run = find_open(self._runs, vote.group_id)
         self._require_journal()
         _require_no_refill(run)
-        if run.votes.counts[vote.rater or holder] >= MAX_VOTES:
-            what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
-            raise NotNow(what, todo="Rate another one")
+        _require_room(run.group_id, run.votes.counts[vote.rater or holder])
         group = self.context.bus.state.groups.get(run.group_id)
         indices = [candidate.index for candidate in run.slots.usable]
         known = {
@@ -122,6 +121,47 @@ class RatingCommands:
                 f"vote {count} on group {run.group_id} is counted: {vote.rating}; unrate undoes it"
             )
         return f"group {run.group_id} is rated: {vote.rating}{self._undo_text(run)}"
+
+    async def _rate_late(self, vote: VoteEvent, holder: str, override: bool) -> str:
+        """Record a vote on a group of the inbox; its rewards were sent before, or it was aborted.
+
+        Raises:
+            NotNow: As of `rate`, or its answers are no longer stored.
+            RatingError: The rating does not fit the group.
+        """
+        group = await self.find_any(vote.group_id)
+        self._require_journal()
+        state, now = self.context.bus.state, self.context.clock()
+        item = state.inbox.get(vote.group_id)
+        if item is None:
+            raise NotNow(f"group {vote.group_id} has left the inbox", todo="Rate another one")
+        _require_room(item.group_id, item.cast // item.overlap)
+        rewards = rewards_of(self.context, group, item.answered, item.n, vote)
+        event = record_of(VoteCast, vote, server=item.server, rewards=rewards, holder=holder)
+        cast, earlier = record_of(Rating, event), item.vote_of(vote.rater, holder)
+        alone = item.overlap == 1
+        if earlier is not None and _as_typed(earlier)[:4] == _as_typed(cast)[:4]:
+            return f"group {item.group_id} has this vote already"
+        if earlier is None and alone and item.votes:
+            if _in_its_way(item.group_id, item.votes[0], cast, override, now):
+                return f"group {item.group_id} has an equal vote already"
+            self._withdraw_late(item, item.votes[0])
+        self.context.bus.publish(event)
+        if alone:
+            self.context.bus.publish(record_of(GroupRated, event, raters=(vote.rater,)))
+        elif item.complete:
+            self.context.bus.publish(combined_event(item.server, item.group_id, item.votes))
+        await self._durable()
+        count = "" if alone else f", vote {len(item.votes)} of {item.overlap}"
+        return f"late vote on group {item.group_id} is recorded{count}: {vote.rating}; not sent"
+
+    def _withdraw_late(self, item: InboxItem, vote: Rating) -> None:
+        event = VoteWithdrawn(
+            server=item.server, group_id=item.group_id, rater=vote.rater, holder=vote.holder
+        )
+        if item.complete:
+            self.context.bus.publish(record_of(RatingUndone, event))
+        self.context.bus.publish(event)
 
     def _undo_text(self, run: Run, remedy: str = "unrate undoes it") -> str:
         """Return until when a vote on the group can be undone, as text, and how."""
@@ -152,6 +192,12 @@ class RatingCommands:
         Raises:
             NotNow: The journal cannot be written.
         """
+        if (item := self.context.bus.state.inbox.get(group_id)) is not None:
+            self._require_journal()
+            if (vote := item.vote_of(rater, holder)) is not None:
+                self._withdraw_late(item, vote)
+                await self._durable()
+            return f"group {group_id}: the late vote is undone"
         run = find_open(self._runs, group_id)
         self._require_journal()
         withdraw(run, rater, holder)
@@ -249,6 +295,12 @@ def vote_of(args: Mapping[str, Any]) -> VoteEvent:
     return VoteEvent(**{name: value for name, value in args.items() if name in fields})
 
 
+def _require_room(group_id: str, cast: int) -> None:
+    if cast >= MAX_VOTES:
+        what = f"group {group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
+        raise NotNow(what, todo="Rate another one")
+
+
 def _require_no_refill(run: Run) -> None:
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
@@ -287,20 +339,19 @@ def rewards_of(
     return tuple([value for value in values if value is not None])
 
 
-def _in_its_way(run: Run, vote: Rating, override: bool) -> bool:
+def _in_its_way(group_id: str, other: Rating, vote: Rating, override: bool, now: float) -> bool:
     """Return whether another rater's vote stays instead of this one, because it is equal.
 
     Raises:
         NotNow: It differs; names rater, time and vote.
     """
-    if run.votes.needed > 1 or not run.votes.ballots or override:
+    if override:
         return False
-    other = run.votes.ballots[0]
     if (other.rating, other.rewards) == (vote.rating, vote.rewards):
         return True
     raise NotNow(
-        f"{other.rater or 'another console'} rated group {run.group_id} "
-        f"{run.context.clock() - other.at:.0f} s ago: {vote_text(other)}",
+        f"{other.rater or 'another console'} rated group {group_id} "
+        f"{now - other.at:.0f} s ago: {vote_text(other)}",
         todo=f"Leave it, or {OVERRIDE_HINT}",
     )
 
@@ -325,7 +376,8 @@ def cast(run: Run, event: GroupRated | VoteCast, holder: str, *, override: bool)
     vote = record_of(Rating, event, holder=holder, at=run.context.clock())
     earlier = votes.of(vote.rater, holder)
     if earlier is None:
-        if _in_its_way(run, vote, override):
+        ballots = votes.ballots if votes.needed == 1 else ()
+        if any(_in_its_way(run.group_id, other, vote, override, vote.at) for other in ballots):
             return
     elif _as_typed(earlier) == _as_typed(vote):
         return  # a key pressed twice, or a command sent again

@@ -30,9 +30,9 @@ from core.events.alerts import KINDS, AlertParams, params_of
 from core.state import Candidate, Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
+from proxy.groups.claim import named
 from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.seal import sealed_by_vote
-from proxy.groups.submit import named
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)

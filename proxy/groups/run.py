@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed
+from ajet_swarm.api.chat import ChatAnswer
 from ajet_swarm.common.text import content_text
-from ajet_swarm.episodes.fair_queue import Origin
 from ajet_swarm.episodes.holdings import Holding
-from ajet_swarm.episodes.queue import QueueEntry
+from ajet_swarm.episodes.queue import Origin, QueueEntry
 from ajet_swarm.protocol.errors import ChatError
+from ajet_swarm.protocol.schemas import Claimed
 from core.bus import Bus
 from core.commands.refusal import NotNow
 from core.dialects.errors import ApiError
@@ -99,7 +99,7 @@ class Candidate(msgspec.Struct):
     step: int | None = None
     """Global step of the weights that answered; before that `claimed_step`."""
     later_step: int | None = None
-    """See `core.state.weights.WeightVersion`."""
+    """See `core.state.server.WeightVersion`."""
     training_run: int = 0
     """Number of the training run of these weights; 0 if unknown."""
 

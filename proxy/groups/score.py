@@ -16,10 +16,9 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatError
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed, GroupScored, ScoringAbstained
-from proxy.groups.claim import refill_slot
+from proxy.groups.claim import refill_slot, release
 from proxy.groups.generate import MAYBE_GONE, answered_candidate, ask
 from proxy.groups.run import Candidate, Refill, Run
-from proxy.groups.submit import release
 from proxy.rewards.source import (
     Abstention,
     Answer,

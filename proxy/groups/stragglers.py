@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
-from ajet_swarm.protocol.schemas import EngineState
 from proxy.groups.run import Run
-from proxy.servers.facts import ROLLING
+from proxy.servers.facts import ROLLING, ROLLING_POST
 
-POST = frozenset({EngineState.ROLLING_POST})
 CONTENTION_CHECK = 1.0
 """Seconds between two checks whether other requests wait for the episode of a late candidate."""
+
+
 SLACK = 2.0
 """A candidate is late at the earliest after this many times the usual answer time of its server."""
 
@@ -140,7 +140,7 @@ class StragglerRule:
 
     def _act(self, why: str) -> None:
         run = self._run
-        if run.facts.server.watcher.current.is_in(POST):
+        if run.facts.server.watcher.current.is_in(ROLLING_POST):
             self._cut(f"{why}, the batch waits for it")
         elif not run.slots.usable:
             if self._may_start_again():

@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.outcomes import decoded
-from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.api.wire import SwarmWire, decoded
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request
 from core.control_payloads import EngineInfo, EpisodeTokens

@@ -294,3 +294,15 @@ class SyncAgreement:
                 log.log(level, text, self._server.name, error)
                 level = logging.DEBUG
             await asyncio.sleep(AGREE_AGAIN_AFTER)
+
+
+IDENTIFY_WITHIN = 1.0
+"""Maximum number of seconds that the first claims after a start wait for the training run."""
+
+
+async def identified(server: ServerHandle) -> None:
+    """Wait while the training run of a started engine is read, at most `IDENTIFY_WITHIN`
+    seconds."""
+    if server.identifying is not None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.identifying.wait(), IDENTIFY_WITHIN)

@@ -14,16 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from ajet_swarm.api.chat import ChatOptions, ask
-from ajet_swarm.api.outcomes import (
-    AbortKind,
-    ChatAnswer,
-    Claimed,
-    ClaimRefused,
-    EndKind,
-    EndOutcome,
-    RefusedKind,
-)
+from ajet_swarm.api.chat import ChatAnswer, ChatOptions, ask
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, QUICK, SCHEMA, Route, ServerFacts, SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -36,10 +27,16 @@ from ajet_swarm.protocol.errors import (
     TransportError,
 )
 from ajet_swarm.protocol.schemas import (
+    AbortKind,
+    Claimed,
+    ClaimRefused,
+    EndKind,
+    EndOutcome,
     EngineState,
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
+    RefusedKind,
     WireOutput,
 )
 from ajet_swarm.runtime import SYSTEM, Chance, Runtime
@@ -47,13 +44,7 @@ from core.openai.errors import hide
 from core.settings import Settings, UpstreamSettings
 from proxy.context import ServerHandle
 from proxy.upstream.bare_prompts import PROMPT, CompletionsTransport
-from proxy.upstream.errors import (
-    LATER,
-    RETRY_AFTER,
-    redirect_fault,
-    upstream_fault,
-    with_jitter,
-)
+from proxy.upstream.errors import LATER, RETRY_AFTER, redirect_fault, upstream_fault, with_jitter
 from proxy.upstream.transport import (
     NO_KEY,
     ErrorMappingTransport,

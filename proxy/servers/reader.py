@@ -34,8 +34,6 @@ LIMIT = 10.0
 """Timeout in seconds of a reading of the updates."""
 POLL_EVERY = 15.0
 """Seconds between two readings of updates and checkpoints."""
-IDENTIFY_WITHIN = 1.0
-"""Maximum number of seconds that the first claims after a start wait for the training run."""
 _NAME_LENGTH = 60
 _NOT_FIGURES = frozenset({"step", "at"})
 
@@ -209,14 +207,6 @@ def experiment_of(job: str) -> str:
     except JobError:  # sent by a version that accepted it
         return ""
     return name[:_NAME_LENGTH] if isinstance(name, str) else ""
-
-
-async def identified(server: ServerHandle) -> None:
-    """Wait while the training run of a started engine is read, at most `IDENTIFY_WITHIN`
-    seconds."""
-    if server.identifying is not None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.identifying.wait(), IDENTIFY_WITHIN)
 
 
 def figures(update: Mapping[str, Any]) -> dict[str, float]:

@@ -6,11 +6,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import EngineState, PoolInfo, VerboseLog
+from ajet_swarm.protocol.schemas import AbortKind, EngineState, PoolInfo, VerboseLog
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import AlertParams, params_of
 from core.runtime.home import Home, running

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urljoin, urlsplit
 
-from ajet_swarm.api.outcomes import INVALID_REQUEST, VLLM_OVERFLOW
+from ajet_swarm.api.chat import INVALID_REQUEST, VLLM_OVERFLOW
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import one_line, plain
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.chat import whole
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.protocol.schemas import Claimed
 from core.settings import UpstreamSettings
 from core.whole_file import read_small
 from proxy.upstream.errors import redirect_fault, upstream_fault

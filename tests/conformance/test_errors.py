@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import VLLM_OVERFLOW
+from ajet_swarm.api.chat import VLLM_OVERFLOW
 from core.events import ScoringAbstained
 from core.settings import Settings
 from proxy.rewards.part import HookLimits

@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from ajet_swarm.api.outcomes import AbortKind, Claimed, EndKind
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import AbortKind, Claimed, EndKind, WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
 from tests.support.engine.client import Driver, driving

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import Claimed, EndKind
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import Claimed, EndKind, WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
 from tests.support.engine.client import driving

@@ -18,7 +18,6 @@ OUTSIDE = {
     "core/ids.py": "its generator is reseeded after a fork",
     "core/journal/prune.py": "thread of the journal",
     "core/journal/storage.py": "thread of the journal",
-    "core/journal/sync.py": "thread of the journal",
     "core/journal/writer.py": "thread of the journal",
     "core/runtime/access.py": "file of a process: its tokens",
     "core/runtime/home.py": "files of a process: its key, id and start",

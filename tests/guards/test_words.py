@@ -13,7 +13,7 @@ DATA = (
     "engine/corpus",
     "console/templates",
     "engine/evaluation.py",
-    "proxy/admission/helper_calls.py",
+    "proxy/admission/admit.py",
 )
 """Texts of others: training material, written files, prompts of client programs."""
 BANNED = {

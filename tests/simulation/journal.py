@@ -16,8 +16,7 @@ from core.events import AnyEvent, Event, GroupEvent, decode, encode
 from core.journal.file import JournalError
 from core.journal.reader import END
 from core.journal.storage import Job, Meta
-from core.reducer import apply
-from core.state import State
+from core.state import State, apply
 from tests.simulation.loop import Incarnation, context_of
 from tests.support.proxy.singles import Candidates
 

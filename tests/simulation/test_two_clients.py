@@ -5,11 +5,10 @@ import random
 
 import pytest
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import Claimed, WireOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.simulation.loop import Incarnation, SimulatedLoop, simulated_loop
 from tests.simulation.server import EPOCH, URL, SimulatedServer, SimulatedTransport

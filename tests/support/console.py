@@ -20,10 +20,9 @@ from console.session.app_state import Session
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.reader import HistoryPage
-from core.reducer import reduce
 from core.roles import OWNER
 from core.settings import RatingSettings
-from core.state import Group, RunPoint, State
+from core.state import Group, RunPoint, State, reduce
 from core.state.brief import brief_groups, brief_runs
 from tests.support.sample import (
     HOSTILE,

@@ -224,7 +224,7 @@ def pair_data(pair_id: str, left: str, right: str) -> dict[str, Any]:
 
 
 def vote_data(result: float | None, ratings: int = 1) -> dict[str, Any]:
-    """Data of the command `progress.vote`, for a pair with the answer of now on the left."""
+    """Data of the command `progress.vote`, for a pair with the current answer on the left."""
     return {
         "left": "now",
         "right": "before",

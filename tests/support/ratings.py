@@ -3,12 +3,24 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from console.screens.rate.ballot import shown_order
 from console.screens.rate.model import RateQueue
 from console.session.app_state import Session
-from core.events import Event, GroupRated, GroupSealed, RatingAwaited, SentReward, VoteCast
+from core.events import (
+    EpisodesEnded,
+    Event,
+    GroupClosed,
+    GroupRated,
+    GroupSealed,
+    RatingAwaited,
+    SentReward,
+    VoteCast,
+)
 from core.settings import RatingSettings
 from core.state import State
+from core.state.common import record_of
 from tests.support.sample import NOW, group_events, state_of
 
 
@@ -112,3 +124,34 @@ def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Even
             ),
         ]
     return events
+
+
+def missed(number: int, *, sent: bool = True, overlap: int = 1, **more: Any) -> list[Event]:
+    """The events of a group that ended before its vote: by the automatic rewards, or aborted."""
+    events, waiting = [], group_events(number, until="AWAITING_RATING", **more)
+    for event in [*waiting, *group_events(number, **more)[len(waiting) - 1 :]]:
+        if isinstance(event, RatingAwaited):
+            event = replace(event, why="answer_first", overlap=overlap)
+        elif isinstance(event, GroupSealed):
+            event = replace(event, unrated=True)
+        elif isinstance(event, GroupClosed) and not sent:
+            event = replace(event, phase="ABORTED", cause="not rated in time")
+        if sent or not isinstance(event, GroupSealed | EpisodesEnded):
+            events.append(event)
+    return events
+
+
+def late(number: int, best: int, rater: str = "ada", *, overlap: int = 1) -> list[Event]:
+    """The events of a late vote for one answer; with an overlap of 1 they complete the group."""
+    vote = VoteCast(
+        server="embedded",
+        group_id=f"g{number:04}",
+        rating="best",
+        order=(best,),
+        rewards=tuple(float(index == best) for index in range(4)),
+        rater=rater,
+        blind=True,
+        shown=(0, 1, 2, 3),
+    )
+    events: list[Event] = [vote, record_of(GroupRated, vote, raters=(rater,))]
+    return events[: 3 - overlap]

@@ -32,9 +32,8 @@ from core.events import (
     SentReward,
     UpdateDone,
 )
-from core.reducer import reduce
 from core.scoring.advantage import lacks_signal
-from core.state import State
+from core.state import State, reduce
 
 NOW = 1_790_000_000.0
 HOSTILE = "[/b][red] \x1b[31mred\x1b[2J \u202egnp\u202c 你好世界 👩‍👩‍👧 [link=x]y[/link] $error"

@@ -16,9 +16,8 @@ import httpx
 import psutil
 
 from core.journal.writer import Journal
-from core.reducer import reduce
 from core.runtime.home import Home, RunInfo, running
-from core.state import Group, Progress, State
+from core.state import Group, Progress, State, reduce
 from tests.support import forked
 
 T = TypeVar("T")

@@ -420,7 +420,7 @@ class _Engine:
         """Return the reason of a refusal; empty when the server does not have the route."""
         import msgspec
 
-        from ajet_swarm.api.outcomes import violations
+        from ajet_swarm.api.chat import violations
 
         try:
             detail = msgspec.json.decode(body)["detail"]

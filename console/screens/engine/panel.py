@@ -115,7 +115,7 @@ def _facts(server: Server, session: Session, width: int) -> list[Content]:
         _fact("model", one_line(pool.model, 120) or UNKNOWN),
         _fact(
             "pool",
-            bar(done.share, 20 if width < 100 else 30, "$engine-rolling"),
+            bar(done.share, 20 if width < 140 else 30, "$engine-rolling"),
             " ",
             (done.text(), "bold"),
             (f"  until {rule(pool.method)}", "$muted"),

@@ -7,7 +7,7 @@ from statistics import median
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plural
-from console.models.advice import press_words
+from console.models.advice import context_of, press_words
 from console.session.app_state import Session
 from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
@@ -22,11 +22,12 @@ from console.text.format import (
     state_style,
     state_text,
 )
-from console.text.sections import Room, heading, lines
+from console.text.sections import Room, heading, lines, packed
 from console.text.wrap import wrapped
 from console.ui.plot import sparkline
 from console.views.timeline import cells, newest, shares, step_seconds, timeline
 from core.state import Group, Server
+from core.state.mock import Mock
 
 WIDE = 85
 """Cells from which a section shows more."""
@@ -62,21 +63,20 @@ def engines(session: Session, room: Room) -> Content:
     if not servers:
         return lines(heading("ENGINE"), _note("No swarm server is known yet"))
     alone = len(servers) == 1 and room.width < WIDE
-    shown = [
-        content for server in servers for content in _engine(server, session, room.width, alone)
-    ]
+    shown = [content for server in servers for content in _engine(server, session, room, alone)]
     return lines(*shown)
 
 
-def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
+def _engine(server: Server, session: Session, room: Room, alone: bool) -> list[Content]:
     """Return the lines of one server; `alone` leaves out what the status bar shows."""
-    now, server = session.as_of, as_ended(server, session)
+    now, server, width = session.as_of, as_ended(server, session), room.width
     spans = newest(server, now, width)
     state = state_text(server, now)
     below = _below(server, session, width)
     blocks = [timeline(spans, width)] if spans else []
     if alone:
-        return [heading("ENGINE", below), *blocks]
+        head, *rest = heading("ENGINE", *below, width=room.wrap).split("\n")
+        return [head, *blocks, *rest]
     head = heading(
         "ENGINE",
         Content.styled(one_line(server.name, 30), "bold"),
@@ -86,23 +86,22 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
             f"{state_style(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]
         ),
     )
-    return [head, *blocks, below]
+    return [head, *blocks, packed(below, room.wrap)]
 
 
-def _below(server: Server, session: Session, width: int) -> Content:
+def _below(server: Server, session: Session, width: int) -> list[Content]:
+    """Return the parts of the line below the timeline."""
     now = session.as_of
     if is_starting(server, now):
-        return Content.styled("waiting for its first answer", "$engine-booting")
+        return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
         seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""
-        return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
+        return [Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")]
     if trouble := boot_trouble(server, now, read_only=session.read_only):
-        return Content.styled(f"! {trouble}", "$engine-booting")
+        return [Content.styled(f"! {trouble}", "$engine-booting")]
     start = press_words(session, "engine", "engine.start")
     pool = _pool(server, width, f": {start} to start it" if start else "")
-    if server.detail:
-        return Content.assemble(pool, (f"  {one_line(server.detail, width)}", "$muted"))
-    return Content.assemble(pool, (f"  {_step_times(server)}", "$muted"))
+    return [pool, _note(one_line(server.detail, width) or _step_times(server))]
 
 
 def _step_times(server: Server) -> str:
@@ -143,8 +142,13 @@ def pace(session: Session, room: Room) -> Content:
     if not closed:
         return lines(heading("PACE"), _note("No group is finished yet"))
     return lines(
-        heading("PACE", _throughput(closed, session.now(), room.width), _dead(groups)),
-        *_latency(closed, room.width, room.tall),
+        heading(
+            "PACE",
+            _throughput(closed, session.now(), room.width),
+            _dead(groups),
+            width=room.wrap,
+        ),
+        *_latency(closed, room),
     )
 
 
@@ -187,7 +191,7 @@ def _dead(groups: Sequence[Group]) -> Content:
     )
 
 
-def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
+def _latency(closed: Sequence[Group], room: Room) -> list[Content]:
     done = [group for group in closed if group.latency][-NEWEST:]
     if not done:
         return []
@@ -195,17 +199,17 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
     total = sum(middle.values())
     waits = [group.waited for group in closed[-NEWEST:] if group.waited is not None]
     answer = duration(median(waits)) if waits else UNKNOWN
-    pieces: list[tuple[str, str]] = [("answer ", "$muted"), (answer, "bold"), (" ", "")]
-    used = len(answer) + 8
+    parts = [Content.assemble(("answer ", "$muted"), (answer, "bold"))]
     for key, word, color in PARTS:
-        label = f"{word} {duration(middle[key])}"
-        if middle[key] < max(0.05, 0.02 * total) or used + len(label) + 3 > width:
+        if middle[key] < max(0.05, 0.02 * total):
             continue
-        used += len(label) + 3
-        pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
-    latency_lines = [Content.assemble(*pieces)]
-    if tall and total:
-        counts = cells([middle[key] for key, _, _ in PARTS], width, least=0)
+        seconds = duration(middle[key])
+        part = Content.assemble(("■ ", color), (f"{word} ", "$muted"), (seconds, ""))
+        if room.tall or packed((*parts, part), None).cell_length <= room.width:
+            parts.append(part)
+    latency_lines = [packed(parts, room.width)]
+    if room.tall and total:
+        counts = cells([middle[key] for key, _, _ in PARTS], room.width, least=0)
         blocks = [("▄" * count, color) for count, (_, _, color) in zip(counts, PARTS, strict=True)]
         latency_lines.append(Content.assemble(*blocks))
     return latency_lines
@@ -223,23 +227,31 @@ def mock(session: Session, room: Room) -> Content:
     now = session.now()
     size = 12 if room.width < WIDE else 20
     counts = f"{rows_done(run)}/{run.total or UNKNOWN}"
+    speed, left = rate(run, now), seconds_left(run, now)
     more = []
-    speed = rate(run, now)
-    left = seconds_left(run, now)
     if left is not None:
         more.append(f"{duration(left)} left")
     if run.ended_at is None and speed:
         more.append(f"{speed * 60:.1f}/min")
-    failed = Content("")
-    if run.failed:
-        failed = Content.styled(f"{run.failed} failed", "$reward-down")
+    failed = Content.styled(f"{run.failed} failed", "$reward-down") if run.failed else ""
     return heading(
         "MOCK USER",
         Content.assemble(bar(share(run), size), " ", (counts, "bold")),
         one_line(run.phase, 12),
         failed,
         " · ".join(more),
+        _after_mock(session, run),
+        width=room.wrap,
     )
+
+
+def _after_mock(session: Session, run: Mock) -> str:
+    """Return what to do once the mock user has ended."""
+    if run.ended_at is None:
+        return ""
+    again = press_words(session, "mock", "mock.start")
+    learned = f"press {context_of(session).screens['progress']}: what it taught"
+    return f"{learned} · {again}: once more" if again else learned
 
 
 # --- the start -----------------------------------------------------------------------------------

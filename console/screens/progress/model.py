@@ -26,7 +26,7 @@ MOVED = 0.005
 """Difference of two means above which a part has moved."""
 TRAITS: Mapping[str, str] = {"length": "answer length", "repetition": "answer repetition"}
 """Names of the figures that are no part of the reward; a part may have the same name."""
-HEAD = "Win rate of now in blind pairs"
+HEAD = "Win rate of the current policy in blind pairs"
 UNTRAINED = "The rows are answered untrained, and a later start does not repeat them."
 """What a run of the mock user loses while training is paused."""
 
@@ -164,7 +164,7 @@ def _before(look: LookEnded, baseline: LookEnded) -> str:
 
 
 def _other_run(run: int, now: int) -> str:
-    """Return ` of training run 1` if that is another run than the one of now; else nothing."""
+    """Return ` of training run 1` if that is not the current run; else nothing."""
     return f" of training run {run}" if run and now and run != now else ""
 
 

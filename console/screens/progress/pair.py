@@ -1,4 +1,4 @@
-"""Blind pairs: compare an answer of before with one of now, without knowing which is which."""
+"""Blind pairs: compare an earlier answer with a current one, without knowing which is which."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal

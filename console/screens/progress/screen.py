@@ -75,7 +75,7 @@ class ProgressScreen(ConsoleScreen):
         ("w", "send('progress.rewind')", "Rewind", "progress.rewind", "To the best verified step"),
         ("p", "send('progress.pause')", "Pause", "progress.pause", "Answer without training"),
         ("r", "send('progress.resume')", "Resume", "progress.resume", "Train on requests again"),
-        ("b", "rate_pair", "Blind pair", "progress.pair", "Rate answers of before and now"),
+        ("b", "rate_pair", "Blind pair", "progress.pair", "Rate earlier and current answers"),
         ("n", "next_server", "Next server", "progress.next_server"),
     )
 
@@ -209,7 +209,7 @@ class ProgressScreen(ConsoleScreen):
         self.host.push_screen(ProbePromptScreen(self.target_server or "", event.key))
 
     def action_rate_pair(self) -> None:
-        """Compare answers of before and now."""
+        """Compare earlier and current answers."""
         self.host.push_screen(PairScreen(self.target_server or ""))
 
     def action_next_server(self) -> None:
@@ -225,7 +225,7 @@ class ProbePromptScreen(ConsoleScreen):
     area: ClassVar[str] = "Probe prompt"
     help_text: ClassVar[str] = (
         "The answer in the baseline and the answer in the newest look: the one of greatest "
-        "probability where the server offers it, else the first sample. In the answer of now, "
+        "probability where the server offers it, else the first sample. In the current answer, "
         "shared words are dim, its own are underlined, missing ones are struck through. The first "
         "600 characters are kept; the file of the look has all samples. [ and ] show the prompts "
         "that changed more and less."

@@ -50,7 +50,7 @@ BLIND_BESIDE = 100
 _MOST_ROWS = 8
 """Maximum rows of a prompt or a reference."""
 _SIGNS = {
-    "now": ("▲ you chose the answer of now", "bold $reward-up"),
+    "now": ("▲ you chose the current answer", "bold $reward-up"),
     "before": ("▼ you chose the answer of before", "bold $reward-down"),
     "tie": ("= neither is better", "bold"),
     "skip": ("· skipped", "$muted"),
@@ -239,7 +239,7 @@ _PARTS: Table[PartFigures] = Table(
 
 def no_parts(width: int) -> Line:
     """Return what the table of the parts will show."""
-    words = " Each part before and now: with the first look after the baseline"
+    words = " Parts before and now: from the first look on"
     return ((fit(words, width), "$muted"),)
 
 
@@ -297,7 +297,7 @@ def prompt_line(change: PromptChange, width: int, without: tuple[str, ...] = ("w
 
 def no_prompts(width: int) -> Line:
     """Return what the list of prompts will show."""
-    words = " Prompts that changed most: with the first look after the baseline"
+    words = " Prompts that changed most: from the first look on"
     return ((fit(words, width), "$muted"),)
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from ajet_swarm.common.text import content_text
 from core.dialects.errors import invalid
-from core.dialects.fields import bad_value, typed
 from core.dialects.request import new_call_id
+from core.dialects.validation import bad_value, typed
 from core.openai.forms import (
     Message,
     call_of,

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from core.dialects.fields import typed, unsupported
 from core.dialects.responses.store import ResponseStore
 from core.dialects.responses.tools import custom_arguments, flat_name
+from core.dialects.validation import typed, unsupported
 from core.openai.forms import Message, call_of, content_of, image_part, result_of, text_part
 
 _TEXTS = frozenset(

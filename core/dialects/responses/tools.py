@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 
 from core.dialects.errors import ApiError, invalid
-from core.dialects.fields import bad_value, required, typed
-from core.dialects.validation import Function
+from core.dialects.validation import Function, bad_value, required, typed
 from core.openai.forms import choice_of, tool_of
 
 JOIN = "__"

@@ -12,13 +12,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.dialects.errors import ApiError, invalid
-from core.dialects.fields import bad_value
-from core.dialects.validation import INTEGERS, check_common, check_logprobs, check_numbers
-from proxy.dialects.base import Dialect
+from core.dialects.validation import (
+    INTEGERS,
+    bad_value,
+    check_common,
+    check_logprobs,
+    check_numbers,
+)
 from proxy.dialects.chat.completions_writer import CompletionFields, CompletionsWriter, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
-from proxy.dialects.common import RequestReader, choice_fields, refusal_body
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect, RequestReader, choice_fields, refusal_body
 
 MAX_TOKENS = 16
 """vLLM's default for this route."""

@@ -2,21 +2,20 @@
 
 from typing import Any
 
-from core.dialects.fields import bad_value, typed
 from core.dialects.validation import (
     INTEGERS,
     Messages,
+    bad_value,
     check_common,
     check_logprobs,
     check_numbers,
     check_tools,
+    typed,
 )
 from core.dialects.writer import Writer
 from core.openai.forms import text_part
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.writer import ChatWriter
-from proxy.dialects.common import RequestReader, choice_fields, refusal_body
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect, RequestReader, choice_fields, refusal_body
 
 NOT_UPSTREAM = frozenset({"stream", "stream_options", "n"})
 

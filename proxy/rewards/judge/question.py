@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.outcomes import INVALID_REQUEST
+from ajet_swarm.api.chat import INVALID_REQUEST
 from ajet_swarm.runtime import Chance
 from proxy.rewards.judge.endpoint import JudgeClient, JudgeReply
 from proxy.rewards.judge.limits import Breaker, SpendCounter

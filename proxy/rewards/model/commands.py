@@ -23,7 +23,7 @@ Change = tuple[str, str, Value]
 
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
-    """Return the parts that the rewards consist of now."""
+    """Return the parts that the rewards consist of."""
     return source.parts() if isinstance(source, ComposedSource) else ()
 
 

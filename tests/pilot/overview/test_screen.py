@@ -29,6 +29,7 @@ from core.events import (
     GroupOpened,
     GroupScored,
     GroupSealed,
+    MockFinished,
     MockRowDone,
     MockStarted,
     PoolChanged,
@@ -81,6 +82,24 @@ async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
             "○ dead",
         ):
             assert words in text, words
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 48)])
+async def test_no_figure_is_cut(size: tuple[int, int]) -> None:
+    async with run_console(sample_state(), size=size) as console:
+        text = console.text()
+        for words in ("steps 54s 54s 54s", "dead 11% of 46: equal", "submit 0.2s", "1 failed"):
+            assert words in text, words
+        assert "16m26 left · 2.8/min" in text
+
+
+def test_the_end_of_the_mock_user_names_the_next_keys() -> None:
+    state = state_of(
+        MockStarted(mock_id="m", target="a", dataset="d", total=2),
+        MockFinished(mock_id="m", how="finished", at=NOW),
+    )
+    text = mock(session_of(state), LARGE).plain
+    assert "press 8: what it taught · press 4 then s: once more" in text
 
 
 async def test_an_empty_overview_names_the_next_action() -> None:
@@ -170,7 +189,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
 
 def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
     state = sample_state()
-    from core.reducer import reduce
+    from core.state import reduce
 
     reduce(state, EngineLost(server="embedded", error="refused", seen_at=NOW - 30, seq=9999))
     text = engines(session_of(state), ROOM).plain

@@ -21,7 +21,7 @@ OLD, NEW = ANSWERS["capital"]
 
 
 class PairLink(FakeLink):
-    """A proxy with pairs: the answer of now is always on the left."""
+    """A proxy with pairs: the current answer is always on the left."""
 
     def __init__(self, state: State | None = None, left: str = NEW, right: str = OLD) -> None:
         super().__init__(state)
@@ -77,7 +77,7 @@ async def test_a_pair_is_blind_until_the_vote() -> None:
         await console.press("1")
         text = console.text()
         for words in (
-            "▲ you chose the answer of now",
+            "▲ you chose the current answer",
             "by its reward: now",
             "automatic 0.75, 1 rating 1.00 (0.09 to 1.00)",
             "ANSWER 1  NOW, step 12",
@@ -92,9 +92,9 @@ async def test_a_pair_is_blind_until_the_vote() -> None:
         assert len(sent(console, "progress.pair")) == 2
         await console.press("escape")
         assert console.app.current_mode == "progress"
-        assert "Win rate of now in blind pairs, step 12 against step 1: automatic 0.75, 1" in (
-            " ".join(console.text().split())
-        )
+        text = " ".join(console.text().split())
+        assert "Win rate of the current policy in blind pairs, step 12 against step 1" in text
+        assert "automatic 0.75, 1" in text
 
 
 async def test_each_key_sends_its_vote() -> None:

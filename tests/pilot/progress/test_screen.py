@@ -108,7 +108,7 @@ async def test_a_new_look_is_painted_at_once() -> None:
     async with run_console(state_of(*sample_events(), probe_set()), at="progress") as console:
         assert "No look yet" in console.text()
         assert "l takes it now" in console.text()
-        assert "with the first look after the baseline" in console.text()
+        assert "from the first look on" in console.text()
         console.link.publish(*running_look(128, "baseline", step=1))
         await console.settle()
         assert "First look: 128 of 512 answers" in console.text()

@@ -19,8 +19,7 @@ from core.events import (
     ProxyStarted,
     SlotsSeen,
 )
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.console import HOSTILE, NOW, FakeLink, RunningConsole, run_console, stamp
 
 SIZES = [(80, 24), (160, 48)]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from ajet_swarm.api.outcomes import OVERFLOW
+from ajet_swarm.api.chat import OVERFLOW
 from proxy.rewards.source import GroupContext
 from tests.support.faults.all import CHAT, abort, fails, fault
 from tests.support.faults.field import Field

@@ -20,8 +20,8 @@ import pytest
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.claim
 import ajet_swarm.episodes.ends
-from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.protocol.schemas import EndKind, EndOutcome
 from core.settings import Settings
 from tests.support.faults.audit import Books, audit
 from tests.support.faults.load import Load

@@ -19,8 +19,8 @@ from core.bus import Bus
 from core.events import ProxyStarted
 from core.journal.writer import Journal
 from core.settings import UpstreamSettings
-from proxy.admission.limits import Limits
 from proxy.admission.registry import Groups
+from proxy.admission.sessions import Limits
 from proxy.api.handler import RequestHandler
 from proxy.context import ProxyContext
 from proxy.dataset_rows import Rows

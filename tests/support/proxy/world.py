@@ -32,8 +32,8 @@ from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
-from proxy.admission.limits import Limits
 from proxy.admission.registry import Groups
+from proxy.admission.sessions import Limits
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
 from proxy.control.group_commands import GroupCommands

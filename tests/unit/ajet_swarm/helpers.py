@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from ajet_swarm.api.outcomes import AbortKind, Claimed
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.ends import EpisodeEnds
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
-from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
+from ajet_swarm.protocol.schemas import AbortKind, Claimed, EngineStatus, PoolInfo
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import ajet_swarm
-from ajet_swarm.api.outcomes import EndKind
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.compat import SwarmClient as AgentJetClient
 from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.schemas import EndKind
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 

@@ -1,4 +1,4 @@
-"""Alerts name their groups, have the figures of now, and go with their cause."""
+"""Alerts name their groups, have current figures, and go with their cause."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator

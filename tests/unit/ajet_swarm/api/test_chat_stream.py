@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.api.chat_stream import ChatStream, EventSplitter
-from ajet_swarm.api.outcomes import OVERFLOW, ChatAnswer, chat_answer
+from ajet_swarm.api.chat import OVERFLOW, ChatAnswer, ChatStream, EventSplitter, chat_answer
 from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 

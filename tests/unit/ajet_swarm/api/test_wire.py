@@ -4,11 +4,10 @@ import socket
 
 import pytest
 
-from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.api.wire import SwarmWire, _base_url
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import EngineState, WireOutput
+from ajet_swarm.protocol.schemas import AbortKind, EngineState, WireOutput
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 

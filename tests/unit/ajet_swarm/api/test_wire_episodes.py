@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import (
-    OVERFLOW,
-    AbortKind,
-    ChatAnswer,
-    Claimed,
-    ClaimRefused,
-    EndKind,
-    RefusedKind,
-    chat_answer,
-)
+from ajet_swarm.api.chat import OVERFLOW, ChatAnswer, chat_answer
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.http.interface import Response
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
-from ajet_swarm.protocol.schemas import WireOutput
+from ajet_swarm.protocol.schemas import (
+    AbortKind,
+    Claimed,
+    ClaimRefused,
+    EndKind,
+    RefusedKind,
+    WireOutput,
+)
 from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 

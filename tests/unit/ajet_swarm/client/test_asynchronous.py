@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from ajet_swarm.api.outcomes import EndKind
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes import ends
@@ -21,7 +20,7 @@ from ajet_swarm.protocol.errors import (
     Unreachable,
     WrongUse,
 )
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import EndKind, EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.support.capped_clock import loop_time

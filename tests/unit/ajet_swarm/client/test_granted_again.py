@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes import ends
 from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.schemas import Claimed, ClaimRefused, EndKind, EndOutcome
 from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.scripted.threaded_swarm import threaded_swarm

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from ajet_swarm import SwarmClient
-from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode
 from ajet_swarm.client.multi_server import AsyncJointSwarm, JointEpisode, JointSwarm
@@ -22,6 +21,7 @@ from ajet_swarm.protocol.errors import (
     Unreachable,
     WrongUse,
 )
+from ajet_swarm.protocol.schemas import EndKind, EndOutcome
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from engine.app import create_app
 from tests.support.engine.client import driving

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import ajet_swarm.episodes.claim
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.protocol.schemas import Claimed
 from tests.support.capped_clock import CappedClockLoop, loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids

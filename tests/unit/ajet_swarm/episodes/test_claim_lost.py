@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
+from ajet_swarm.protocol.schemas import Claimed
 from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, far_swarm
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.episodes.fair_queue import FairQueue, Origin, item_to_displace
+from ajet_swarm.episodes.queue import FairQueue, Origin, item_to_displace
 
 
 def drained(queue: FairQueue[str]) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.events import AlertRaised
 from core.events.alerts import params_of
-from core.reducer import reduce
 from core.roles import Identity
+from core.state import reduce
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up

@@ -24,8 +24,7 @@ from core.events import (
     WhatIfChanged,
 )
 from core.events.alerts import params_of
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up

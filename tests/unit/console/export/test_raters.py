@@ -2,8 +2,20 @@
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from console.export.records import rater_hash
-from core.events import DisagreementSettled, VoteCast, VoteWithdrawn
+from core.events import (
+    DisagreementSettled,
+    EpisodesEnded,
+    GroupClosed,
+    GroupRated,
+    GroupSealed,
+    VoteCast,
+    VoteWithdrawn,
+)
+from core.state.common import record_of
 from tests.support.ranked import ranked_group
 from tests.unit.console.export.conftest import Exporter
 
@@ -53,3 +65,27 @@ def test_a_disagreement_settled_after_sending_decides_the_preference(exported: E
     assert whole["vote"]["settled"]
     assert [one["reward"] for one in whole["answers"]] == [0.0, 1.0, 0.0]
     assert whole["answers"][1]["advantage"] > 0 > whole["answers"][0]["advantage"]
+
+
+def late(rater: str, *rewards: float) -> list[Any]:
+    """A vote after the end of the group."""
+    cast = vote(rater, *rewards)
+    return [cast, record_of(GroupRated, cast, raters=(rater,))]
+
+
+@pytest.mark.parametrize("phase", ["DONE", "ABORTED"])
+def test_a_late_vote_decides_the_preference(exported: Exporter, phase: str) -> None:
+    events = ranked_group("g", answers=["a", "b", "c"], rewards=[0.1, 0.2, 0.9])
+    if phase == "ABORTED":
+        unsent = [event for event in events if not isinstance(event, GroupSealed | EpisodesEnded)]
+        events = [
+            replace(event, phase=phase) if isinstance(event, GroupClosed) else event
+            for event in unsent
+        ]
+        assert exported("preference", events)[0] == []
+    (row,), _ = exported("preference", [*events, *late("ada", 0.0, 1.0, 0.0)])
+    assert (row["chosen"][0]["content"], row["chosen_reward"]) == ("b", 1.0)
+    assert row["provenance"]["mode"] == "human"
+    (whole,), _ = exported("jsonl", [*events, *late("ada", 0.0, 1.0, 0.0)])
+    assert [answer["automatic"] for answer in whole["answers"]] == [0.1, 0.2, 0.9]
+    assert whole["vote"]["rater"] == rater_hash("ada")

@@ -16,9 +16,8 @@ from core.commands import COMMANDS
 from core.commands.plan import IN_WATCH_ONLY
 from core.commands.spec import Command
 from core.events import ProxyStarted
-from core.reducer import reduce
 from core.runtime.home import ENVIRONMENT
-from core.state import State
+from core.state import State, reduce
 from proxy.control.client import ControlClient, ControlError
 from tests.support.commands import tree
 from tests.support.commands.cli import Cli

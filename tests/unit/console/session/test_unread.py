@@ -10,8 +10,7 @@ from console.session.filters import parse
 from console.session.unread import TEXT_PAGE, Unread, read_texts
 from core.events import GroupLost, GroupMarked, RequestReplayed
 from core.events.base import Event
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from core.state.brief import brief_groups
 from tests.support.console import Clock, FakeLink, group_events
 from tests.support.sample import stamp, state_of

@@ -12,8 +12,7 @@ from console.models.alerts import REMEDIES, action_for
 from console.text.alerts import ALERTS, alert_text, in_words
 from core.events import AlertRaised, AnyEvent
 from core.events.alerts import KINDS, AlertParams, params_of, read_params
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from proxy.alerts import alert_raised
 
 _FILE = Path(__file__).parents[3] / "data" / "alerts.yaml"

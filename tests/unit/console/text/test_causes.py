@@ -3,19 +3,11 @@
 import msgspec
 import pytest
 
-from ajet_swarm.api.outcomes import RefusedKind
 from ajet_swarm.protocol.errors import ChatErrorKind
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import EngineState, RefusedKind
 from console.text.causes import candidate_words, cause_words, held_down
 from core.events import AnyEvent, GroupClosed, Part
-from core.events.causes import (
-    CAUSES,
-    AllExpired,
-    GroupCause,
-    NoAnswers,
-    NoEpisodes,
-    NotAllTaken,
-)
+from core.events.causes import CAUSES, AllExpired, GroupCause, NoAnswers, NoEpisodes, NotAllTaken
 from core.state import Group
 from tests.support.console import group_events, state_of
 

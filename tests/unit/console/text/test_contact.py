@@ -5,8 +5,7 @@ import pytest
 from console.text.contact import is_starting, lost_text, lost_word
 from console.text.format import state_text, state_word
 from core.events import EngineChanged, EngineLost, ProxyStarted
-from core.reducer import reduce
-from core.state import Server
+from core.state import Server, reduce
 from core.state.proxy import ANSWERS_WITHIN, STARTS_WITHIN
 from tests.support.sample import NOW, stamp, state_of
 

@@ -540,3 +540,29 @@ def test_what_a_person_adds_after_a_skip_counts(tmp_path: Path, late: Event) -> 
         with journal.reading() as db:
             assert journal_stats(db).rated == 1
         assert not pruned(journal)
+
+
+async def test_groups_of_the_inbox_stay_up_to_their_limit(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        filled.add(number)
+        await filled.settled()
+    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
+    inbox = [f"g{number:04}" for number in range(4)]
+    pruner = Pruner(filled.journal, Retention(days=70.5), rest=0.0, inbox=lambda: list(inbox))
+    with filled.journal.reading() as db:
+        planned = plan_pruning(db, Retention(days=70.5), (), inbox)
+        sizes = [
+            len(core.journal.prune.kept_inbox(db, inbox[first:])) for first in range(len(inbox))
+        ]
+    done = pruner.prune(Retention(days=70.5))
+    assert done.groups == planned.by_age == 26
+    assert filled.groups()[:5] == [*inbox, "g0030"]
+    assert sizes == sorted(sizes, reverse=True)
+    filled.check()
+    monkeypatch.setattr(core.journal.prune, "INBOX_BYTES", 20_000)
+    inbox.pop()  # another inbox: what stays is chosen again
+    assert 0 < pruner.prune(Retention(days=70.5)).groups < 4
+    assert filled.groups()[0] in ("g0001", "g0002")
+    filled.check()

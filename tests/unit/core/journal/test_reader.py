@@ -22,8 +22,7 @@ from core.events import (
 from core.journal import reader
 from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
-from core.reducer import reduce
-from core.state import GROUP_CAP, State
+from core.state import GROUP_CAP, State, reduce
 from tests.support.ranked import damage_first_row, ranked_group, write_journal
 from tests.support.sample import group_events
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import core.journal.prune
-import core.reducer
+import core.state
 from console.export.records import RecordBuilder
 from core.bus import Bus
 from core.events import AlertRaised, GroupEvent, GroupNoted
@@ -36,10 +36,10 @@ def _fail(*_: object) -> Dirty:
 @pytest.fixture
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, State]:
     """A journal with events on which the reducer fails, and the state that the bus had."""
-    handlers: Handlers = {**core.reducer._HANDLERS, AlertRaised: _fail}
-    monkeypatch.setattr(core.reducer, "_HANDLERS", handlers)
+    handlers: Handlers = {**core.state._HANDLERS, AlertRaised: _fail}
+    monkeypatch.setattr(core.state, "_HANDLERS", handlers)
     of_groups: dict[type[GroupEvent], Any] = {**GROUP_HANDLERS, GroupNoted: _fail}
-    monkeypatch.setattr(core.reducer, "GROUP_HANDLERS", of_groups)
+    monkeypatch.setattr(core.state, "GROUP_HANDLERS", of_groups)
     path = tmp_path / "journal.db"
     with contextlib.closing(Journal(path)) as journal:
         bus = Bus(journal, "run")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import core.journal.storage
-import core.journal.sync
 import core.journal.writer
 from core.bus import Bus
 from core.events import GroupOpened
@@ -36,7 +35,7 @@ async def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.sync, "RETRY", 0.01)
+    monkeypatch.setattr(core.journal.writer, "RETRY", 0.01)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
 
@@ -55,7 +54,7 @@ class Disk:
         self.writable.set()
         self.error: OSError | None = None
         self.syncs = self.synced = self.held_up = 0
-        monkeypatch.setattr(core.journal.sync, "to_disk", self)
+        monkeypatch.setattr(core.journal.writer, "to_disk", self)
 
     @property
     def held(self) -> bool:
@@ -140,7 +139,7 @@ async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
 async def test_a_short_stall_of_the_disk_is_not_reported(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.sync, "SLOW", 600.0)
+    monkeypatch.setattr(core.journal.writer, "SLOW", 600.0)
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -157,7 +156,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.writer, "SLOW", 0.0)
     disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(expect_journal_error(bus, "g0"))
@@ -170,7 +169,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
         await asyncio.sleep(0)
         assert not waiting.done()
         assert len(reports.all) == 1
-        monkeypatch.setattr(core.journal.sync, "HOPELESS", 0.0)
+        monkeypatch.setattr(core.journal.writer, "HOPELESS", 0.0)
         journal.disk.check_stall()
     disk.writable.set()
     await until(lambda: reports.last == "well")
@@ -184,7 +183,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports, bus = Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.writer, "SLOW", 0.0)
     writable, held, commit = threading.Event(), threading.Event(), JournalStorage.commit
 
     def waits(*args: Any) -> int:
@@ -211,7 +210,7 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
-    monkeypatch.setattr(core.journal.sync, "SLOW", 0.0)
+    monkeypatch.setattr(core.journal.writer, "SLOW", 0.0)
     disk.writable.clear()
     disk.error = OSError(5, "Input/output error")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:

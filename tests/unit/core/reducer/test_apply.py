@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-import core.reducer
+import core.state
 from core.events import AlertRaised, GroupEvent, GroupNoted
-from core.reducer import apply, reduce
-from core.state import State
+from core.state import State, apply, reduce
 from core.state.common import Dirty, Handlers
 from core.state.group import GROUP_HANDLERS
 from tests.support.sample import group_events, stamp, state_of
@@ -20,11 +19,11 @@ def _fail(*_: object) -> Dirty:
 
 @pytest.fixture(autouse=True)
 def _faulty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.reducer, "_FAILED", set())
-    handlers: Handlers = {**core.reducer._HANDLERS, AlertRaised: _fail}
-    monkeypatch.setattr(core.reducer, "_HANDLERS", handlers)
+    monkeypatch.setattr(core.state, "_FAILED", set())
+    handlers: Handlers = {**core.state._HANDLERS, AlertRaised: _fail}
+    monkeypatch.setattr(core.state, "_HANDLERS", handlers)
     of_groups: dict[type[GroupEvent], Any] = {**GROUP_HANDLERS, GroupNoted: _fail}
-    monkeypatch.setattr(core.reducer, "GROUP_HANDLERS", of_groups)
+    monkeypatch.setattr(core.state, "GROUP_HANDLERS", of_groups)
 
 
 def test_a_failing_event_is_skipped(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,8 +21,7 @@ from core.events import (
     decode,
     encode,
 )
-from core.reducer import reduce
-from core.state import Progress, State
+from core.state import Progress, State, reduce
 from core.state.progress import LOOK_CAP, PAIR_CAP
 from core.verdict.conclusion import Verdict, sentence
 

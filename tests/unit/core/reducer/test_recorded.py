@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from core.events import EVENT_KINDS
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.recorded.views import (
     differences,
     json_view,

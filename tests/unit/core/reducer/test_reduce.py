@@ -46,8 +46,7 @@ from core.events import (
     decode,
     encode,
 )
-from core.reducer import reduce
-from core.state import TEXT_CAP, State
+from core.state import TEXT_CAP, State, reduce
 from tests.support.sample import group_events
 
 

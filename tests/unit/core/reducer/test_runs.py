@@ -30,8 +30,7 @@ from core.events import (
     encode,
 )
 from core.jobs import default_job
-from core.reducer import reduce
-from core.state import EngineRun, State
+from core.state import EngineRun, State, reduce
 from core.state.runs import CURVE_CAP, ENGINE_RUN_CAP
 from core.verdict.conclusion import judge
 from tests.support.sample import group_events

@@ -3,8 +3,7 @@
 import pytest
 
 from core.events import EngineChanged, Event, JobSent, OperationStep, ProxyStarted, WorkChanged
-from core.reducer import reduce
-from core.state import Server, State
+from core.state import Server, State, reduce
 from tests.support.sample import stamp
 
 URL = "http://gpu:10086"

@@ -17,8 +17,7 @@ from core.events import (
     decode,
     encode,
 )
-from core.reducer import reduce
-from core.state import State, WeightVersion
+from core.state import State, WeightVersion, reduce
 from core.state.server import RUN_CAP
 
 RUN = TrainingRunIdentified(server="s", number=1, name="5d41402a")

@@ -8,9 +8,8 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.events import MockRetried, MockRowDone, MockStarted
-from core.reducer import reduce
 from core.runtime.home import Home
-from core.state import State
+from core.state import State, reduce
 from mock.control import ControlRefused
 from mock.run.pace import Pace
 from mock.run.row_order import RowSelection

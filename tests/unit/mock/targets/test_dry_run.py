@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from core.events import GroupOpened
-from core.reducer import reduce
 from core.runtime.home import Home
+from core.state import reduce
 from mock.dataset import open_dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.conversations import MAX_KEYS, Conversations, normal_form
+from proxy.admission.sessions import MAX_KEYS, Conversations, normal_form
 
 Message = dict[str, Any]
 SYSTEM = {"role": "system", "content": "You are a coding agent.\n\nBe brief."}

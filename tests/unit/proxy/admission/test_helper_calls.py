@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.helper_calls import RULES, Rule, helper_of
+from proxy.admission.admit import RULES, Rule, helper_of
 
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
 CODING = "You are Qwen Code, an interactive CLI agent developed by Alibaba Group."

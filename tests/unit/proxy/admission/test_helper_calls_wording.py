@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxy.admission.helper_calls import helper_of
-from proxy.dialects.common import last_user_text
+from proxy.admission.admit import helper_of
 from proxy.dialects.messages import read_messages
+from proxy.dialects.request import last_user_text
 
 JSON = {"content-type": "application/json"}
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]

@@ -10,9 +10,9 @@ import pytest
 
 from core.dialects.errors import ApiError
 from core.events import EpisodesClaimed
-from proxy.admission.limits import RequestCount
+from proxy.admission.sessions import RequestCount
 from proxy.dialects.chat.request import read_request
-from proxy.dialects.session_marks import key_of
+from proxy.dialects.client_marks import key_of
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.run import RunEnded
 from proxy.http.connection_use import ConnectionUse

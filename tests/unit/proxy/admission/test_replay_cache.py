@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ajet_swarm.api.outcomes import answer_of
+from ajet_swarm.api.chat import answer_of
 from proxy.admission.replay_cache import ReplayCache, is_retry
 from proxy.groups.answer import AnswerWaiter, FinalAnswer
 

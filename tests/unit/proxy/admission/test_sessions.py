@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.limits import LimitExceeded, RequestLimits
-from proxy.dialects.session_marks import sender_of, session_of, trace_of
+from proxy.admission.sessions import LimitExceeded, RequestLimits
+from proxy.dialects.client_marks import sender_of, session_of, trace_of
 
 UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.messages import MESSAGES
+from proxy.dialects.request import Dialect
 from proxy.dialects.responses import RESPONSES
 from tests.support.proxy.front import BODIES, fronted
 
@@ -66,7 +66,7 @@ async def test_the_document_has_each_field_of_a_request(
 
     original = msgspec.convert
     monkeypatch.setattr(msgspec, "convert", convert)
-    monkeypatch.setattr("proxy.dialects.common.decode", decode)
+    monkeypatch.setattr("proxy.dialects.request.decode", decode)
     more = {"seed": 1}  # or a chat has common fields only, and skips most checks
     dialect.read(msgspec.json.encode({**BODIES[path], **more}), {}, "")
     async with fronted(tmp_path) as f:

@@ -25,8 +25,8 @@ from core.events import (
 )
 from core.journal.file import JournalError
 from core.journal.writer import Journal
-from core.reducer import reduce
 from core.settings import ProxySettings, Settings
+from core.state import reduce
 from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset

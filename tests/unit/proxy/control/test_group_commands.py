@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import proxy.groups.rating
-import proxy.groups.seal_policy
+import proxy.groups.seal
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
 from tests.support.capped_clock import skip
@@ -43,7 +43,7 @@ async def test_a_rating_window_is_open_while_a_console_is_attached(tmp_path: Pat
 async def test_a_vote_within_the_window_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.groups.seal_policy, "UNDO", 0.05)
+    monkeypatch.setattr(proxy.groups.seal, "UNDO", 0.05)
     async with world(tmp_path) as w:
         w.console()
         ticket = await w.ask()
@@ -61,7 +61,7 @@ async def test_a_vote_within_the_window_is_sent(
 async def test_a_vote_counts_for_identical_answers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.groups.seal_policy, "UNDO", 0.05)
+    monkeypatch.setattr(proxy.groups.seal, "UNDO", 0.05)
     async with world(tmp_path) as w:
         w.console()
         w.swarm.answer = texts("Paris.", "Paris.", "Paris.", "Paris, of course.")

@@ -9,8 +9,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.commands import validate
 from core.events import GroupOpened, ProxyStarted, TrainingRunIdentified, TryAnswered, TryAsked
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.proxy.world import World, texts, world
 from tests.support.scripted.swarm import ScriptedSwarm

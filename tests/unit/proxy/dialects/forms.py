@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, settings
 
 from core.dialects.request import PublicAnswer, public_answer
 from core.dialects.writer import Writer
-from proxy.dialects.base import Dialect
 from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.messages import MESSAGES
-from proxy.dialects.request import ChatRequest
+from proxy.dialects.request import ChatRequest, Dialect
 from proxy.dialects.responses import RESPONSES
 
 QUICK = settings(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from proxy.admission.conversations import Conversations
-from proxy.admission.helper_calls import helper_of
-from proxy.dialects.agent_notes import own_words
+from proxy.admission.admit import helper_of
+from proxy.admission.sessions import Conversations
 from proxy.dialects.chat.request import read_request
+from proxy.dialects.client_marks import own_words
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.responses import RESPONSES
 

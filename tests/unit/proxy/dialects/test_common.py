@@ -5,15 +5,9 @@ from typing import Any
 import pytest
 
 from core.dialects.errors import ApiError
-from core.dialects.fields import flag, integer, number
-from proxy.dialects.common import (
-    decode,
-    join_key,
-    last_user_text,
-    request_id,
-    trains,
-)
-from proxy.dialects.session_marks import session_of
+from core.dialects.validation import flag, integer, number
+from proxy.dialects.client_marks import session_of
+from proxy.dialects.request import decode, join_key, last_user_text, request_id, trains
 
 JSON = "application/json"
 

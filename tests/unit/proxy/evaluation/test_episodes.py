@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.protocol.schemas import Claimed
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
 from proxy.evaluation.sampling import EpisodeSampler, MeasurementCut, eval_episode

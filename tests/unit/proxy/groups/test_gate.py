@@ -24,7 +24,7 @@ from mock.run.runner import Runner
 from mock.targets.question import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
-from proxy.groups.gate import ACTIVE, KEPT
+from proxy.groups.claim import ACTIVE, KEPT
 from proxy.servers.facts import ROLLING_POST
 from tests.support.proxy.world import World, let, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

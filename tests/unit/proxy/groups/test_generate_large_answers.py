@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import ChatAnswer, chat_answer
+from ajet_swarm.api.chat import ChatAnswer, chat_answer
 from ajet_swarm.http.interface import Response
 from core.events import CandidateFailed
 from proxy.groups.generate import LEAST, MOST, largest_answer

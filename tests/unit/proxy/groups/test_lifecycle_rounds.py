@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api.outcomes import OVERFLOW
+from ajet_swarm.api.chat import OVERFLOW
 from tests.support.proxy.world import world
 from tests.support.scripted.swarm import ScriptedSwarm
 

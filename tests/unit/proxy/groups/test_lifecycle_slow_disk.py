@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import core.journal.sync
+import core.journal.writer
 from core.events import GroupSealed, MockStarted
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
@@ -29,7 +29,7 @@ def writable(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         assert writable.wait(60)
         os.fsync(file)
 
-    monkeypatch.setattr(core.journal.sync, "to_disk", to_disk)
+    monkeypatch.setattr(core.journal.writer, "to_disk", to_disk)
     yield writable
     writable.set()
 
@@ -94,8 +94,8 @@ async def test_console_and_mock_user_continue_while_the_disk_stalls(
 async def test_a_disk_stall_raises_an_alert_and_returns_waiting_episodes(
     tmp_path: Path, writable: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.sync, "SLOW", 0.05)
-    monkeypatch.setattr(core.journal.sync, "HOPELESS", 0.1)
+    monkeypatch.setattr(core.journal.writer, "SLOW", 0.05)
+    monkeypatch.setattr(core.journal.writer, "HOPELESS", 0.1)
     async with world(tmp_path) as w:
         follow_journal(w.context)
         await w.context.journal.durable(w.state.seq)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import ajet_swarm.episodes.lost_claims
+import ajet_swarm.episodes.holdings
 from core.dialects.errors import ApiError
 from core.events import CandidateFailed
 from proxy.servers.facts import is_down
@@ -26,7 +26,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(ajet_swarm.episodes.lost_claims, "RECORDS_TIMEOUT", 0.3)
+    monkeypatch.setattr(ajet_swarm.episodes.holdings, "RECORDS_TIMEOUT", 0.3)
 
 
 @contextlib.asynccontextmanager

@@ -5,15 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.groups.seal_policy import (
-    Decision,
-    Drop,
-    Seal,
-    Situation,
-    Wait,
-    decide,
-    seals_at_once,
-)
+from proxy.groups.seal import Decision, Drop, Seal, Situation, Wait, decide, seals_at_once
 
 CLOCK = 300.0
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 import ajet_swarm.episodes.ends
-from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.protocol.schemas import EndOutcome
 from core.events import Event, GroupSealed
 from proxy.groups.answer import AnswerWaiter
 from proxy.groups.recovery import END_IN_FLIGHT

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.events import GroupOpened
-from proxy.http.client_timeout import client_timeout
+from proxy.dialects.client_marks import client_timeout
 from tests.support.proxy.world import world
 
 

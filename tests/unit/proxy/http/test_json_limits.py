@@ -10,14 +10,13 @@ import pytest
 
 from core.dialects.errors import ApiError
 from core.dialects.validation import MOST_STOPS
-from proxy.admission.conversations import Conversations
-from proxy.dialects.agent_notes import MOST_ASIDES, own_words
-from proxy.dialects.base import Dialect
+from proxy.admission.sessions import Conversations
 from proxy.dialects.chat.completions import COMPLETIONS, MOST_PROMPTS
 from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.client_marks import MOST_ASIDES, own_words
 from proxy.dialects.messages import MESSAGES
+from proxy.dialects.request import MOST_FIELDS, MOST_VALUES, Dialect, check_values, has_more_values
 from proxy.dialects.responses import RESPONSES
-from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import proxy.dialects.common
+import proxy.dialects.request
 import proxy.http.exchange
+from proxy.dialects.request import check_values
 from proxy.http.exchange import LONG, parse
-from proxy.http.json_limits import check_values
 from tests.support.proxy.front import ASKED, BODIES, fronted
 
 
@@ -42,7 +42,7 @@ async def test_every_route_reads_large_bodies_in_a_thread(
         readers.append(threading.current_thread())
         check(data)
 
-    monkeypatch.setattr(proxy.dialects.common, "check_values", checked)
+    monkeypatch.setattr(proxy.dialects.request, "check_values", checked)
     monkeypatch.setattr(proxy.http.exchange, "LONG", 1000)
     async with fronted(tmp_path) as front:
         for length in (10, 2000):

@@ -11,16 +11,9 @@ import pytest
 
 import core.journal.storage
 import proxy.servers.observe
-from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import WireOutput
-from core.events import (
-    AnswerReturned,
-    CandidateFailed,
-    EngineLost,
-    GroupClosed,
-    GroupSealed,
-)
+from ajet_swarm.protocol.schemas import EndKind, EndOutcome, WireOutput
+from core.events import AnswerReturned, CandidateFailed, EngineLost, GroupClosed, GroupSealed
 from tests.support.alerts import cause_of
 from tests.support.proxy.observed import observed
 from tests.support.proxy.singles import EpisodeEnded

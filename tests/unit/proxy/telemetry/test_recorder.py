@@ -11,7 +11,7 @@ from core.bus import Bus
 from core.events import AnswerReturned, GroupClosed, GroupEvent, GroupOpened
 from core.journal.writer import Journal
 from core.state import Group, Server
-from proxy.dialects.session_marks import trace_context_of
+from proxy.dialects.client_marks import trace_context_of
 from proxy.telemetry import recorder
 from proxy.telemetry.recorder import Recorder
 

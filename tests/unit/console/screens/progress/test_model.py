@@ -19,8 +19,7 @@ from core.events import (
     TrainingPaused,
     TrainingResumed,
 )
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.console import sample_events
 from tests.support.looks import (
     RIGHT_FELL,

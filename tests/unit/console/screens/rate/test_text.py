@@ -35,8 +35,7 @@ from core.events import (
     ScoringAbstained,
 )
 from core.events.mock import WAITS_FOR_VOTES
-from core.reducer import reduce
-from core.state import Group, Rating
+from core.state import Group, Rating, reduce
 from tests.support.alerts import two_hold_up
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of

@@ -16,9 +16,8 @@ from console.screens.rewards.text import head_lines
 from console.text.lines import line_width
 from console.views.events import event_line as event_told
 from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
-from core.reducer import reduce
 from core.settings import Settings
-from core.state import State
+from core.state import State, reduce
 from proxy import main
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource

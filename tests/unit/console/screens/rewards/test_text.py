@@ -36,8 +36,7 @@ from console.screens.rewards.text import (
 from console.text.lines import Line, line_width
 from core.events import GroupClosed, Part, RewardPart, ScoringAbstained
 from core.events.causes import NotScored
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
 from tests.support.proxy.rewards import broken, loaded, scored, state_with, two

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from core.events import JudgeSpent, ProxyStarted, decode, encode
-from core.reducer import reduce
-from core.state import State
+from core.state import State, reduce
 from proxy.rewards.judge import limits, question
 from proxy.rewards.judge.question import Cache
 from tests.support.scripted.judge import ScriptedJudge, bench
