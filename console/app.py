@@ -103,7 +103,7 @@ class ConsoleApp(OperatorMessages):
         self.theme = theme if theme in THEMES else "dark"
         self._handler = ConsoleHandler(session.note)
         self.sanitizer = OutputSanitizer()
-        self.keys_ahead = KeyQueue(self, self._on_typed, self.flush_screen, session.now)
+        self.keys_ahead = KeyQueue(self, super().on_event, self.flush_screen, session)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the line filters; the sanitizer comes last."""
@@ -237,10 +237,6 @@ class ConsoleApp(OperatorMessages):
             return
         if isinstance(event, _MOUSE):
             self.session.input_at = self.session.now()
-        await super().on_event(event)
-
-    async def _on_typed(self, event: events.Event, at: float) -> None:
-        self.session.input_at = at
         await super().on_event(event)
 
     # Navigation

@@ -120,6 +120,10 @@ class Ballot:
         """Whether nothing was typed."""
         return not (self._order or self._scores or self.armed)
 
+    def fits(self, group: Group) -> bool:
+        """Return whether the group still has the answers that are shown."""
+        return self.second or sorted(self.shown) == group.answered
+
     def record_key(self, now: float) -> None:
         """Record a key."""
         if self.first_key_at is None:

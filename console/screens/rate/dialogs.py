@@ -202,8 +202,8 @@ class HeldScreen(GroupsScreen):
         self._queue = queue
 
     def rows(self, width: int) -> Sequence[tuple[str, str]]:
-        now, vote_of = self._queue.session.now(), self._queue.vote_of
+        now, sent = self._queue.session.now(), self._queue.sent
         return [
-            (group.group_id, held_row(group, vote_of(group.group_id), now))
+            (group.group_id, held_row(group, sent.get(group.group_id), now))
             for group in self._queue.held()
         ]

@@ -58,6 +58,25 @@ class SentVote:
     """Whether it is a second vote, which cannot be undone."""
 
 
+class Painted:
+    """The ballot whose group and order of answers the terminal shows."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.ballot: Ballot | None = None
+        self._since = float("-inf")
+
+    def record(self, ballot: Ballot | None) -> None:
+        """Record what the terminal shows now."""
+        if self.ballot is not ballot:
+            self.ballot, self._since = ballot, self._session.now()
+
+    def is_read(self, ballot: Ballot | None) -> bool:
+        """Return whether the key that is handled now was pressed when a ballot was on screen long
+        enough to be read; if not, the key may be meant for the group before."""
+        return ballot is self.ballot and self._session.input_at >= self._since + APPEAR_SECONDS
+
+
 class RateQueue:
     """The groups that wait for the operator: waiting users first, then the shortest clock.
 
@@ -69,7 +88,8 @@ class RateQueue:
         only_unsure: Hide groups with a clear automatic winner.
         guidelines: The guidelines as last read; None without any.
         progress: Votes of this session, with their pace.
-        painted: The ballot whose group and order the terminal shows; None for none.
+        painted: What the terminal shows.
+        sent: The votes that this console sent, by group, oldest first.
     """
 
     def __init__(self, session: Session) -> None:
@@ -84,10 +104,9 @@ class RateQueue:
         self._is_hint = False
         self._message_until = 0.0
         self._ballots: dict[str, Ballot] = {}
-        self._sent: dict[str, SentVote] = {}
+        self.sent: dict[str, SentVote] = {}
         self._repeated: set[str] = set()
-        self.painted: Ballot | None = None
-        self._painted_at = float("-inf")
+        self.painted = Painted(session)
         self._replaced_at = float("-inf")
         self._emptied_at = float("-inf")
 
@@ -104,7 +123,7 @@ class RateQueue:
     @property
     def last(self) -> SentVote | None:
         """The newest vote that was not undone, for undo; a second vote is none."""
-        return next((vote for vote in reversed(self._sent.values()) if not vote.second), None)
+        return next((vote for vote in reversed(self.sent.values()) if not vote.second), None)
 
     @property
     def last_voted(self) -> Group | None:
@@ -146,17 +165,13 @@ class RateQueue:
         ]
         return [group for _, group in sorted(votes, key=lambda vote: vote[0], reverse=True)]
 
-    def vote_of(self, group_id: str) -> SentVote | None:
-        """Return the vote that this console sent for a group; None when it sent none."""
-        return self._sent.get(group_id)
-
     def _own_vote(self, group: Group) -> Rating | None:
         """Return the vote of this rater or console on a group; None if there is none."""
         if group.overlap > 1:
             return group.vote_of(self.session.rater, self.session.holder)
         rating = group.rating
         is_own = rating is not None and rating.rater == self.session.rater
-        return rating if is_own or group.group_id in self._sent else None
+        return rating if is_own or group.group_id in self.sent else None
 
     def _needs_vote(self, group: Group) -> bool:
         session = self.session
@@ -166,7 +181,7 @@ class RateQueue:
         return group.is_free(self.session.holder, self.session.now())
 
     def _is_in_transit(self, group_id: str) -> bool:
-        sent = self._sent.get(group_id)
+        sent = self.sent.get(group_id)
         return sent is not None and self.session.now() - sent.at < CONFIRM_SECONDS
 
     # --- the group on screen -----------------------------------------------------------------
@@ -185,7 +200,8 @@ class RateQueue:
             self.next_id = None
             return True
         if self.current in by_id:
-            if not self._has_ballot(by_id[self.current]):
+            ballot = self.ballot
+            if ballot is None or not ballot.fits(by_id[self.current]):
                 self.show(by_id[self.current])
             return False
         before = self.current
@@ -194,7 +210,7 @@ class RateQueue:
 
     def _leave(self, waiting: list[Group], now: float) -> None:
         """Show the next group, or one for a second vote, and say what became of this one."""
-        rated = self.current in self._sent
+        rated = self.current in self.sent
         left = self.session.state.groups.get(self.current or "")
         if left is not None and self._needs_vote(left) and not self._is_free(left):
             self.set_message(f"{lease_name(left)} is rating the group that was here")
@@ -222,14 +238,8 @@ class RateQueue:
         self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
-            fits = known is not None and known.second == second and self._has_ballot(group)
-            if known is None or known.empty or not fits:
+            if known is None or known.empty or known.second != second or not known.fits(group):
                 self._ballots[group.group_id] = self._new_ballot(group, second)
-
-    def _has_ballot(self, group: Group) -> bool:
-        """Return whether a group has a ballot, with the answers that the group has now."""
-        ballot = self._ballots.get(group.group_id)
-        return ballot is not None and (ballot.second or sorted(ballot.shown) == group.answered)
 
     def _new_ballot(self, group: Group, second: bool = False) -> Ballot:
         session, rating = self.session, self.session.rating
@@ -249,20 +259,6 @@ class RateQueue:
         A key meant for the previous group must not rate this one.
         """
         return self.session.now() - self._replaced_at < SETTLE_SECONDS
-
-    def record_painted(self, ballot: Ballot | None) -> None:
-        """Record that the terminal shows the group of a ballot, in the ballot's order."""
-        if self.painted is not ballot:
-            self.painted, self._painted_at = ballot, self.session.now()
-
-    @property
-    def just_appeared(self) -> bool:
-        """Whether the key that is handled now was pressed before the rater could read the group.
-
-        The terminal then showed another group, or other answers, when the key came.
-        """
-        early = self.session.input_at < self._painted_at + APPEAR_SECONDS
-        return self.ballot is not self.painted or early
 
     @property
     def just_emptied(self) -> bool:
@@ -292,14 +288,14 @@ class RateQueue:
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
         sent = SentVote(group_id, text, now, ballot.shown, ballot.second)
-        if len(self._sent) > SENT_CAP:
-            del self._sent[next(iter(self._sent))]
+        if len(self.sent) > SENT_CAP:
+            del self.sent[next(iter(self.sent))]
         if not ballot.second:
-            self._sent.pop(group_id, None)
-            self._sent[group_id] = sent
+            self.sent.pop(group_id, None)
+            self.sent[group_id] = sent
             self.progress.record(group_id, now, skipped=vote.rating == "skip")
             return
-        self._sent.setdefault(group_id, sent)
+        self.sent.setdefault(group_id, sent)
         if self.current == group_id:
             self.second = False
 
@@ -316,7 +312,7 @@ class RateQueue:
         self._ballots[group.group_id] = self._new_ballot(group)
 
     def _forget(self, group_id: str) -> None:
-        self._sent.pop(group_id, None)
+        self.sent.pop(group_id, None)
         self.progress.undone(group_id)
 
 

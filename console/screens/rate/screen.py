@@ -144,8 +144,9 @@ class RateScreen(ConsoleScreen):
         if self._painted_group != self.queue.current:
             self._painted_group = self.queue.current
             self.query_one(Candidates).reset()
-        if self.queue.painted is not (ballot := self.queue.ballot):
-            self.call_after_refresh(self.queue.record_painted, ballot)
+        painted, ballot = self.queue.painted, self.queue.ballot
+        if painted.ballot is not ballot:
+            self.call_after_refresh(painted.record, ballot)
         self.lease.update()
         for area in self.query(KeyArea):
             area.keys.refresh()

@@ -112,7 +112,7 @@ class Voting(RateArea):
 
     def _is_too_early(self, key: str) -> bool:
         """Return whether a vote may be meant for the group before this one, and show that."""
-        if early := self._one_key and self.queue.just_appeared:
+        if early := self._one_key and not self.queue.painted.is_read(self.queue.ballot):
             self.queue.set_message(f"{IGNORED}{key} is ignored: this group has only just appeared")
             self.changed()
         return early
