@@ -50,10 +50,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """False for a dry row, which only tests the connection: its group is not trained on."""
 
 
-def journal_fields(row: Row | None) -> dict[str, Any]:
-    """Return the fields of `GroupOpened` that describe a row; empty without a row."""
-    if row is None:
-        return {}
+def journal_fields(row: Row) -> dict[str, Any]:
+    """Return the fields of `GroupOpened` that describe a row."""
     reference, metadata, too_large = row.reference, row.metadata, []
     if reference is not None and len(reference) > MAX_REFERENCE_CHARS:
         reference = None

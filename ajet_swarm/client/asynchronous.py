@@ -10,6 +10,7 @@ from ajet_swarm.client.base import ROLLING
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.episodes.holdings import Holding
+from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.schemas import Claimed, EndOutcome, RefusedKind
@@ -101,7 +102,7 @@ class AsyncSwarm(EngineOrders):
             return None
         claimed = None
         try:
-            async with self._claimer.queue.entry() as entry:
+            async with QueueEntry(self._claimer.queue) as entry:
                 if not self.watcher.current.is_in(ROLLING):
                     return None
                 policy = wish.policy.wire if wish.policy is not None else None

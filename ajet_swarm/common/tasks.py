@@ -27,19 +27,15 @@ class Tasks:
         self.name = name
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing = False
+        self.closing = False
+        """No task can be started any more."""
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    @property
-    def closing(self) -> bool:
-        """Whether no task can be started any more."""
-        return self._closing
-
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task; the group holds a reference until it ends."""
-        if self._closing:
+        if self.closing:
             work.close()
             raise RuntimeError(f"{self.name} is closing: {name} cannot start")
         if self._loop is None:
@@ -67,7 +63,7 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""
-        self._closing = True
+        self.closing = True
         current = asyncio.current_task()
         while pending := [task for task in self._tasks if task is not current]:
             for task in pending:

@@ -174,7 +174,7 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes an episode back.
             deadline: Time on the event loop's clock (`loop.time()`); None waits without end. A
                 function is called again at the time it returned, and may postpone it.
-            origin: Its sender, see `ClaimQueue.entry`; ignored with `entry`.
+            origin: Its sender, see `QueueEntry`; ignored with `entry`.
             entry: Its place in the queue, which the caller lets leave afterwards; None for one that
                 ends with this call.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
@@ -192,7 +192,7 @@ class EpisodeClaimer:
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned)
-        place = entry or self.queue.entry(origin)
+        place = entry or QueueEntry(self.queue, origin)
         place.size = n
         try:
             async with timeout_at(deadline):
@@ -402,7 +402,7 @@ class EpisodeClaimer:
 
     async def _send_one(self, claim: _Claim) -> None:
         """Send one claim and record the answer; return the episode if the attempt was stopped."""
-        if claim.stop is not None:
+        if claim.stopped():
             return
         if self._closed:
             claim.error = self._closed_error()
@@ -416,7 +416,15 @@ class EpisodeClaimer:
                 throttle_policy=claim.policy,
             )
             if isinstance(answer, Claimed):
-                self._record(claim, answer)
+                claim.granted += 1
+                claim.held.append(answer)
+                self.ends.holdings.granted(answer)
+                try:
+                    if claim.on_claimed is not None:
+                        claim.on_claimed(answer.episode_uuid)
+                finally:
+                    if claim.stop is not None:
+                        self._stop(claim, claim.stop)
                 return
         except Exception as error:  # the other claims go on, and nothing may stay claimed
             log.exception("a claim failed, or could not be recorded")
@@ -426,17 +434,6 @@ class EpisodeClaimer:
             self.ends.lost.search_soon()
         if not (claim.keeps and answer.kind is RefusedKind.NONE_AVAILABLE):
             self._stop(claim, answer)
-
-    def _record(self, claim: _Claim, claimed: Claimed) -> None:
-        claim.granted += 1
-        claim.held.append(claimed)
-        self.ends.holdings.granted(claimed)
-        try:
-            if claim.on_claimed is not None:
-                claim.on_claimed(claimed.episode_uuid)
-        finally:
-            if claim.stop is not None:
-                self._stop(claim, claim.stop)
 
     def _stop(self, claim: _Claim, why: ClaimRefused) -> None:
         """Stop an attempt; a background task gives back what it holds, with `on_returned`.

@@ -290,21 +290,6 @@ class ClaimQueue:
         """Whether an entry waits because no episode is free."""
         return bool(self._starving)
 
-    def entry(
-        self, origin: Origin = (), size: int = 1, newcomer: bool = False, arrived: float = math.inf
-    ) -> "QueueEntry":
-        """Return a new entry, which does not claim yet.
-
-        Args:
-            origin: Its sender: key, address and session, or fewer names. All origins of a queue
-                have the same number of names.
-            size: Number of episodes.
-            newcomer: Whether it may overtake others of its key and address in every second place.
-            arrived: Time of its arrival, on any clock that is the same for all; of newcomers, the
-                newest overtakes. Infinity counts as the latest.
-        """
-        return QueueEntry(self, origin, size, newcomer, arrived)
-
     def widen(self, granted: int) -> None:
         """Record that episodes were granted: more may be claimed at a time.
 
@@ -399,11 +384,18 @@ class ClaimQueue:
 
 
 class QueueEntry:
-    """One group in the queue, or a single episode.
+    """One group in the queue, or a single episode; it does not claim yet.
+
+    Args:
+        queue: The queue.
+        origin: Its sender: key, address and session, or fewer names. All origins of a queue have
+            the same number of names.
+        size: Number of episodes.
+        newcomer: Whether it may overtake others of its key and address in every second place.
+        arrived: Time of its arrival, on any clock that is the same for all; of newcomers, the
+            newest overtakes. Infinity counts as the latest.
 
     Attributes:
-        origin, newcomer, arrived: See `ClaimQueue.entry`.
-        size: Number of its episodes.
         claims: Whether it may claim now.
         inside: Whether it claims or holds episodes.
         overtook: Whether it overtook others in its last wait.
@@ -412,7 +404,12 @@ class QueueEntry:
     """
 
     def __init__(
-        self, queue: ClaimQueue, origin: Origin, size: int, newcomer: bool, arrived: float
+        self,
+        queue: ClaimQueue,
+        origin: Origin = (),
+        size: int = 1,
+        newcomer: bool = False,
+        arrived: float = math.inf,
     ) -> None:
         self._queue = queue
         self.origin = origin

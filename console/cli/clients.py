@@ -3,8 +3,16 @@
 import contextlib
 
 from console.cli.options import PROXY, Args, argument, flag, takes
-from console.clients.catalog import CLIENTS, find
-from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
+from console.clients import catalog
+from console.clients.catalog import (
+    ANY_KEY,
+    DEFAULT_CONTEXT,
+    DEFAULT_MODEL,
+    OWN_KEY,
+    Client,
+    fill,
+    find,
+)
 
 KEYS = (
     "`%KEY%` stands for the proxy's key: `--show-key` prints it. Any model name is accepted "
@@ -31,17 +39,16 @@ def clients(args: Args) -> int:
     from ajet_swarm.common.errors import UsageError
     from console.cli.common import cert_of, existing_home, proxy_url, say, say_json, say_result
     from console.cli.effective import client_key, effective
-    from console.clients.installed import AGENTS
     from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
     if args.names:
-        known = [{"name": client.name, "title": client.title} for client in CLIENTS]
-        lines_of_list = (f"{client.name:14} {client.title}" for client in CLIENTS)
+        known = [{"name": client.name, "title": client.title} for client in catalog.clients()]
+        lines_of_list = (f"{client.name:14} {client.title}" for client in catalog.clients())
         return say_result(args, {"clients": known}, lines_of_list)
     matches = find(args.name)
     if not matches:
-        names = ", ".join(client.name for client in CLIENTS)
+        names = ", ".join(client.name for client in catalog.clients())
         raise UsageError(f"no client is called {args.name}", todo=f"One of: {names}")
     home = existing_home(args)
     settings = effective(args, home)
@@ -74,7 +81,7 @@ def clients(args: Args) -> int:
         return 0
     for line in (line for settings_lines in filled.values() for line in settings_lines):
         say(line)
-    is_agent = any(match.name in AGENTS for match in matches)
+    is_agent = any(match.agent for match in matches)
     if is_agent and context is not None and context < AGENT_PROMPT:
         say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")

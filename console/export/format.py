@@ -37,7 +37,6 @@ class ExportFormat(Protocol):
 
         Rows hold plain JSON values. What is left out is counted by `maker.leave_out`.
         """
-        ...
 
 
 def columns_of(chosen: ExportFormat) -> Mapping[str, Any]:

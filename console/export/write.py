@@ -26,11 +26,9 @@ class RowWriter(Protocol):
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append a row."""
-        ...
 
     def close(self) -> None:
         """Finish the file."""
-        ...
 
 
 class JsonLines:

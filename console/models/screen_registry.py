@@ -13,15 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScreenSpec:
-    """One screen of the console."""
+    """One screen of the console: for `rate` the class `RateScreen` of its folder's `screen.py`."""
 
     name: str
     """What `:name` opens, and the name of its mode."""
     title: str
     number: int
     """F<number> opens it everywhere; its last digit where digits do not vote."""
-    target: str
-    """`module:Class`."""
     help: str
 
     @property
@@ -31,82 +29,38 @@ class ScreenSpec:
 
     def load(self) -> "type[Screen[None]]":
         """Import the class of the screen."""
-        module, _, name = self.target.partition(":")
-        return cast("type[Screen[None]]", getattr(import_module(module), name))
+        module = import_module(f"console.screens.{self.name}.screen")
+        return cast("type[Screen[None]]", getattr(module, f"{self.name.capitalize()}Screen"))
 
     def __call__(self) -> "Screen[None]":
         """Create the screen; Textual calls this when the mode is first entered."""
         return self.load()()
 
 
-SCREENS: Sequence[ScreenSpec] = (
-    ScreenSpec(
-        "overview",
-        "Overview",
-        1,
-        "console.screens.overview.screen:OverviewScreen",
-        "Engine states, learning progress, alerts",
-    ),
-    ScreenSpec(
-        "requests",
-        "Requests",
-        2,
-        "console.screens.requests.screen:RequestsScreen",
-        "Every request with its candidates",
-    ),
-    ScreenSpec(
-        "rate",
-        "Rate",
-        3,
-        "console.screens.rate.screen:RateScreen",
-        "Groups that wait for your rating, shortest clock first",
-    ),
-    ScreenSpec(
-        "mock",
-        "Mock user",
-        4,
-        "console.screens.mock.screen:MockScreen",
-        "Send the questions of a dataset",
-    ),
-    ScreenSpec(
-        "engine",
-        "Engine",
-        5,
-        "console.screens.engine.screen:EngineScreen",
-        "Each swarm server: state, pool, steps; start and stop",
-    ),
-    ScreenSpec(
-        "rewards",
-        "Rewards",
-        6,
-        "console.screens.rewards.screen:RewardsScreen",
-        "The parts of the reward, their influence, the last fault",
-    ),
-    ScreenSpec(
-        "log", "Log", 7, "console.screens.log.screen:LogScreen", "The logs of the processes"
-    ),
-    ScreenSpec(
+_SCREENS = (
+    ("overview", "Overview", "Engine states, learning progress, alerts"),
+    ("requests", "Requests", "Every request with its candidates"),
+    ("rate", "Rate", "Groups that wait for your rating, shortest clock first"),
+    ("mock", "Mock user", "Send the questions of a dataset"),
+    ("engine", "Engine", "Each swarm server: state, pool, steps; start and stop"),
+    ("rewards", "Rewards", "The parts of the reward, their influence, the last fault"),
+    ("log", "Log", "The logs of the processes"),
+    (
         "progress",
         "Progress",
-        8,
-        "console.screens.progress.screen:ProgressScreen",
         "Is the policy better: looks at held-out prompts, verdict, what changed",
     ),
-    ScreenSpec(
-        "servers",
-        "Servers",
-        9,
-        "console.screens.servers:ServersScreen",
-        "All swarm servers side by side: state, pool, slots, clients, calls",
-    ),
-    ScreenSpec(
+    ("servers", "Servers", "All swarm servers side by side: state, pool, slots, clients, calls"),
+    (
         "history",
         "History",
-        10,
-        "console.screens.history.screen:HistoryScreen",
         "All runs of the engines: job, rewards, verdict; open one as of its time, compare two",
     ),
 )
+SCREENS: Sequence[ScreenSpec] = [
+    ScreenSpec(name, title, number, about)
+    for number, (name, title, about) in enumerate(_SCREENS, 1)
+]
 
 _WATCHING = frozenset({"overview", "engine", "log", "servers", "history"})
 """Screens with content for a watch-only proxy."""

@@ -85,12 +85,10 @@ class ChildProcess(Protocol):
     @property
     def role(self) -> str:
         """proxy, engine or mock."""
-        ...
 
     @property
     def phase(self) -> str:
         """stopped, starting, running, stopping, exited or attached (started elsewhere)."""
-        ...
 
     @property
     def pid(self) -> int | None: ...
@@ -101,12 +99,10 @@ class ChildProcess(Protocol):
     @property
     def detail(self) -> str:
         """Its last log line or why it ended; one line, may be empty."""
-        ...
 
     @property
     def tail(self) -> Sequence[str]:
         """Its last log lines."""
-        ...
 
 
 class ProcessManager(Protocol):
@@ -121,7 +117,6 @@ class ProcessManager(Protocol):
         Raises:
             AjetError: the command failed; the error contains the reason.
         """
-        ...
 
     async def stop_all(self, *, now: bool = False) -> None:
         """Stop all running children, one after the other.
@@ -129,7 +124,6 @@ class ProcessManager(Protocol):
         Args:
             now: Kill those that do not end at once; otherwise they may finish what they do.
         """
-        ...
 
 
 class ReplayStatus(Protocol):
@@ -138,11 +132,9 @@ class ReplayStatus(Protocol):
     @property
     def forms(self) -> Sequence[str]:
         """The text of the status bar, from the longest form to the shortest."""
-        ...
 
     def entries(self) -> Sequence[tuple[str, str, Callable[[], None]]]:
         """Return title, help and action of each control available now."""
-        ...
 
 
 @dataclass(slots=True)
@@ -314,9 +306,7 @@ class Session:
                     why = "this console started no process"
                     return Outcome(False, f"{COMMANDS[name].title}: {why}")
                 return Outcome(True, await self.processes.command(name, checked))
-            if self.link is None:
-                return Outcome(False, "there is no connection to the proxy yet")
-            reply = await self.link.command(name, checked)
+            reply = await self.proxy.command(name, checked)
         except AjetError as error:
             return Outcome(False, str(error))
         except Exception as error:  # a bug in a link or supervisor must not end the console
@@ -324,15 +314,24 @@ class Session:
             return Outcome(False, f"{name} failed: {type(error).__name__}: {error}")
         return Outcome(reply.ok, reply.message, reply.result)
 
+    @property
+    def proxy(self) -> Link:
+        """The proxy, for what only it can read; its methods raise AjetError.
+
+        Raises:
+            AjetError: there is no connection yet.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return self.link
+
     async def group_events(self, group_id: str) -> list[Event]:
         """Return all events of one group, with complete texts.
 
         Raises:
             AjetError: the proxy cannot be reached.
         """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        return list(await self.link.group_events(group_id))
+        return list(await self.proxy.group_events(group_id))
 
     async def read_group(self, group_id: str) -> Group | None:
         """Return a group built from its events in the journal; None when it has no events.
@@ -357,51 +356,9 @@ class Session:
         Raises:
             AjetError: the proxy cannot be reached.
         """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        page = await self.link.history(first, limit)
+        page = await self.proxy.history(first, limit)
         self.history.set_start(page.start, page.since)
         return max(first, page.start), page.groups
-
-    async def server_details(self, server: str) -> ServerDetails:
-        """Return everything that a swarm server reports, read now.
-
-        Raises:
-            AjetError: the proxy cannot be reached.
-        """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        return await self.link.server_details(server)
-
-    async def job(self, server: str) -> JobInfo:
-        """Return the jobs of a server: saved, running and presets.
-
-        Raises:
-            AjetError: the proxy cannot be reached.
-        """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        return await self.link.job(server)
-
-    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
-        """Return what a rewind of a server would do now, or why it is not possible.
-
-        Raises:
-            AjetError: the proxy cannot be reached, or the path is invalid.
-        """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        return await self.link.rewind_plan(server, path)
-
-    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        """Return the token log of an episode.
-
-        Raises:
-            AjetError: its server does not provide it, no longer has it, or cannot be reached.
-        """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        return await self.link.tokens(episode_uuid, server)
 
     def logs(self, source: str | None = None) -> Sequence[LogLine]:
         """Return the lines of one source (proxy, engine, mock, console) or of all, oldest first."""

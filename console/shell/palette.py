@@ -20,7 +20,6 @@ from console.screens.progress.pair import pair_entries
 from console.screens.requests.export import export_entries
 from console.screens.rewards.actions import reward_entries
 from console.screens.run_command import run_available
-from console.shell.job_entries import job_entries
 from console.text.theme import THEMES
 from core.commands import COMMANDS
 
@@ -58,7 +57,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
         yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
     yield from pair_entries(app, server)
     yield from rate_entries(app)
-    yield from job_entries(app)
+    yield from server_entries(app)
     yield from reward_entries(app)
     yield from export_entries(app)
     if app.session.replay is not None:
@@ -67,6 +66,27 @@ def entries(app: AppHost) -> Iterator[Entry]:
         if name != app.theme:
             yield f"Theme: {name}", "Colours of this console", partial(setattr, app, "theme", name)
     yield "Console: Quit", "Asks first if something runs", app.action_quit
+
+
+def server_entries(app: AppHost) -> Iterator[Entry]:
+    """Yield the entries that open the job or the details of each server."""
+    servers, writes = app.session.state.servers, not app.session.read_only
+    for name, server in servers.items():
+        if server.state == "OBSERVING":
+            continue
+        where = f" {one_line(name, 24)}" if len(servers) > 1 else ""
+        title = f"Engine: Edit the job{where}" if writes else f"Screen: Job{where}"
+        about = "The job of the next start" + (": show, change, save, apply" if writes else "")
+        yield title, about, partial(app.open_job, name)
+        title = f"Engine: Look inside{where}" if writes else f"Screen: Inside{where}"
+        about = "Claimed episodes, clients, tasks with rewards, its log"
+        yield title, about, partial(_open_inside, app, name)
+
+
+def _open_inside(app: AppHost, server: str) -> None:
+    from console.screens.engine.inside import InsideScreen  # screens are imported on first use
+
+    app.push_screen(InsideScreen(server))
 
 
 def _targets(front: HostedScreen | None) -> tuple[str | None, str | None]:

@@ -19,6 +19,20 @@ from core.verdict.conclusion import sentence
 
 QUERY = 60
 """Maximum number of characters of a user's text in a line."""
+_LONGEST = 300
+"""Maximum number of characters of a line."""
+_ABOUT = {
+    "rewards_changed": "rewards",
+    "what_if_changed": "rewards",
+    "alert_raised": "alert",
+    "alert_cleared": "alert",
+}
+"""Kind of event -> its subject, where that is no group and no server."""
+_OF_ENGINE = frozenset(
+    {"engine_changed", "engine_lost", "pool_changed", "update_done", "job_sent", "work_changed"}
+)
+Words = str | tuple[str, str]
+"""The text of a line; with its level if that is not `info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +59,16 @@ def event_line(event: Event, context: AdviceContext | None = None) -> EventLine 
     describe = _LINES.get(type(event))
     if describe is None:
         return None
-    line = describe(event)
-    if isinstance(line, EventLine):
-        return line
-    about = event.group_id if isinstance(event, GroupEvent) else event.server or "proxy"
-    return EventLine(one_line(about, 40), one_line(line, 160))
+    words = describe(event)
+    text, level = (words, "info") if isinstance(words, str) else words
+    about, source = _ABOUT.get(event.kind) or event.server or "proxy", "proxy"
+    if isinstance(event, GroupEvent):
+        about = event.group_id
+    elif event.kind.startswith("mock_"):
+        about, source = "mock user", "mock"
+    elif event.kind in _OF_ENGINE:
+        source = "engine"
+    return EventLine(one_line(about, 40), one_line(text, _LONGEST), level, source)
 
 
 def _opened(event: ev.GroupOpened) -> str:
@@ -69,12 +88,11 @@ def _answered(event: ev.CandidatesAnswered) -> str:
     return f"{numbers} in {max(candidate.seconds for candidate in event.candidates):.1f} s: {text}"
 
 
-def _failed(event: ev.CandidateFailed) -> EventLine:
+def _failed(event: ev.CandidateFailed) -> Words:
     again = "; retried" if event.retried else ""
     if event.unretried:
         again = f"; not retried: {event.unretried}"
-    text = f"candidate {event.index + 1} failed: {event.cause}{again}"
-    return EventLine(event.group_id, one_line(text), "warning")
+    return f"candidate {event.index + 1} failed: {event.cause}{again}", "warning"
 
 
 def _scored(event: ev.GroupScored) -> str:
@@ -86,11 +104,6 @@ def _scored(event: ev.GroupScored) -> str:
     ]
     reasons = f" ({', '.join(causes)})" if causes else ""
     return f"scored {rewards}, best {event.best + 1}{reasons}"
-
-
-def _abstained(event: ev.ScoringAbstained) -> EventLine:
-    text = one_line(f"no automatic reward: {event.part}: {event.cause}")
-    return EventLine(event.group_id, text, "warning")
 
 
 def _awaited(event: ev.RatingAwaited) -> str:
@@ -124,46 +137,34 @@ def _sealed(event: ev.GroupSealed) -> str:
     return f"finished {rewards} ({event.source}), {fate}"
 
 
-def _closed(event: ev.GroupClosed) -> EventLine:
+def _closed(event: ev.GroupClosed) -> Words:
     cause = f": {cause_words(event)}" if event.cause else ""
-    level = "info" if event.phase == "DONE" else "warning"
-    return EventLine(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
+    return f"{event.phase.lower()}{cause}", "info" if event.phase == "DONE" else "warning"
 
 
-def _lost(event: ev.GroupLost) -> EventLine:
-    text = f"finished, lost by {event.cause}: will not train"
-    return EventLine(event.group_id, one_line(text), "warning")
-
-
-def _alert(event: ev.AlertRaised) -> EventLine:
+def _alert(event: ev.AlertRaised) -> Words:
     level = event.level if event.level in ("info", "warning", "error") else "warning"
-    return EventLine("alert", one_line(". ".join(filter(None, (event.cause, event.todo)))), level)
+    return ". ".join(filter(None, (event.cause, event.todo))), level
 
 
-def _rewards(event: ev.RewardsChanged) -> EventLine:
+def _rewards(event: ev.RewardsChanged) -> Words:
     if event.ok:
-        return EventLine("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
+        return f"loaded {event.source} {event.version}".rstrip()
     if event.waits and not event.cause:
-        return EventLine("rewards", one_line(f"the newest rewards wait for {event.waits}"))
+        return f"the newest rewards wait for {event.waits}"
     where = f" ({event.file}:{event.line})" if event.file and event.line else ""
     judge = event.judge_in_trouble
     what = f"judge {judge} in trouble" if judge else "broken"
-    level = "warning" if event.level == "warning" else "error"
-    return EventLine("rewards", one_line(f"{what}: {event.cause}{where}"), level)
+    return f"{what}: {event.cause}{where}", "warning" if event.level == "warning" else "error"
 
 
-def _probe_set(event: ev.ProbeSetLoaded) -> EventLine:
+def _probe_set(event: ev.ProbeSetLoaded) -> Words:
     if event.error:
-        missing = event.error.removeprefix("no probe set: ")
-        return EventLine(
-            one_line(event.server, 40), one_line(f"no probe set: {missing}", 300), "warning"
-        )
+        return f"no probe set: {event.error.removeprefix('no probe set: ')}", "warning"
     count = f"{len(event.prompts)} held-out prompts, never trained on"
     if not event.enabled:
         count += "; looks are off (`probe.share: 0`)"
-    return EventLine(
-        one_line(event.server, 40), one_line(f"probe set {event.source}: {count}", 300)
-    )
+    return f"probe set {event.source}: {count}"
 
 
 def _look_name(event: ev.LookStarted | ev.LookEnded) -> str:
@@ -171,30 +172,21 @@ def _look_name(event: ev.LookStarted | ev.LookEnded) -> str:
     return word if event.step is None else f"{word} at step {event.step}"
 
 
-def _look_ended(event: ev.LookEnded) -> EventLine:
+def _look_ended(event: ev.LookEnded) -> Words:
     name = _look_name(event)
     if event.outcome != "complete":
         how = "was cut short" if event.outcome == "cut" else "failed"
-        return EventLine(
-            one_line(event.server, 40), one_line(f"{name} {how}: {event.cause}", 300), "warning"
-        )
+        return f"{name} {how}: {event.cause}", "warning"
     mean = f"{event.mean:.2f} ({event.low:.2f} to {event.high:.2f}) in {event.seconds:.0f} s"
     verdict = f"; {sentence(event.verdict)}" if event.verdict is not None else ""
     again = f"; new comparison: {event.restarted}" if event.restarted else ""
-    return EventLine(one_line(event.server, 40), one_line(f"{name}: {mean}{verdict}{again}", 300))
+    return f"{name}: {mean}{verdict}{again}"
 
 
-def _paused(event: ev.TrainingPaused) -> EventLine:
-    return EventLine(
-        one_line(event.server, 40), one_line(f"training is paused: {event.cause}", 300), "warning"
-    )
-
-
-def _rewound(event: ev.Rewound) -> EventLine:
+def _rewound(event: ev.Rewound) -> str:
     step = "the baseline" if event.step is None else f"step {event.step}"
     what = "the job has the model" if event.model else "restored from"
-    text = f"rewound to the weights of {step}: {what} {event.restored}"
-    return EventLine(one_line(event.server, 40), one_line(text, 300))
+    return f"rewound to the weights of {step}: {what} {event.restored}"
 
 
 def _training_run(event: ev.TrainingRunIdentified) -> str:
@@ -202,7 +194,7 @@ def _training_run(event: ev.TrainingRunIdentified) -> str:
     return f"the weights are of training run {event.number} ({event.name}){start}"
 
 
-def _what_if(event: ev.WhatIfChanged) -> EventLine:
+def _what_if(event: ev.WhatIfChanged) -> Words:
     what, summary = event.what or "the rewards as saved", event.summary
     if event.phase == "doing":
         text = f"what if {what}: {event.done} of {event.total} groups"
@@ -213,57 +205,41 @@ def _what_if(event: ev.WhatIfChanged) -> EventLine:
         )
     else:
         text = f"what if {what}: {event.phase}" + (f": {event.cause}" if event.cause else "")
-    return EventLine("rewards", one_line(text), "warning" if event.phase == "failed" else "info")
+    return text, "warning" if event.phase == "failed" else "info"
 
 
-def _engine(event: ev.EngineChanged) -> EventLine:
+def _engine(event: ev.EngineChanged) -> str:
     step = "" if event.step is None else f", step {event.step}"
     detail = f": {event.detail}" if event.detail else ""
     state = event.state if event.state != "UNKNOWN" else f"unknown ({event.raw})"
-    return EventLine(
-        one_line(event.server, 40), one_line(f"{state}{step}{detail}"), source="engine"
-    )
+    return f"{state}{step}{detail}"
 
 
-def _engine_lost(event: ev.EngineLost) -> EventLine:
-    text = one_line(f"does not answer: {event.error}")
-    return EventLine(one_line(event.server, 40), text, "warning", "engine")
-
-
-def _pool(event: ev.PoolChanged) -> EventLine:
+def _pool(event: ev.PoolChanged) -> Words:
     text = (
         f"pool {event.completed_tasks}/{event.task_target} tasks, "
         f"{event.completed_episodes}/{event.episode_target} episodes, {event.running} running"
     )
-    return EventLine(one_line(event.server, 40), text, "debug", "engine")
+    return text, "debug"
 
 
-def _update(event: ev.UpdateDone) -> EventLine:
+def _update(event: ev.UpdateDone) -> str:
     names = {"reward_mean": "mean reward sent", "loss": "loss", "kl": "kl"}
     stats = ", ".join(
         f"{word} {event.stats[name]:.3g}" for name, word in names.items() if name in event.stats
     )
-    text = f"update of step {event.step}" + (f": {stats}" if stats else "")
-    return EventLine(one_line(event.server, 40), text, source="engine")
+    return f"update of step {event.step}" + (f": {stats}" if stats else "")
 
 
-def _work(event: ev.WorkChanged) -> EventLine:
+def _work(event: ev.WorkChanged) -> Words:
     current = next((step.title for step in event.steps if step.phase == "doing"), "")
     text = f"{event.work} {event.phase}: {event.said or current}".rstrip(": ")
-    level = "warning" if event.phase == "failed" else "info"
-    return EventLine(one_line(event.server, 40), one_line(text), level, "engine")
+    return text, "warning" if event.phase == "failed" else "info"
 
 
 def _try(event: ev.TryAnswered) -> str:
     outcome = event.error or f"in {event.seconds:.1f} s: {one_line(event.text, QUERY)}"
     return f"try {event.try_id} {outcome}"
-
-
-def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
-    def describe(event: Any) -> EventLine:
-        return EventLine("mock user", one_line(text(event)), source="mock")
-
-    return describe
 
 
 def _retries(event: ev.MockRetried) -> str:
@@ -276,7 +252,7 @@ def _row(event: ev.MockRowDone) -> str:
     return f"row {event.row_id} {outcome}: {one_line(event.query, QUERY)}"
 
 
-_LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
+_LINES: Mapping[type[Event], Callable[[Any], Words]] = {
     ev.ProxyStarted: lambda e: f"started, pid {e.pid}, {e.url}, rating {e.rating_mode}",
     ev.ProxyStopped: lambda e: "stopped" + (f": {e.reason}" if e.reason else ""),
     ev.ConsoleAttached: lambda e: f"a console attached ({e.consoles} now)",
@@ -287,22 +263,18 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.ProbeSetLoaded: _probe_set,
     ev.LookStarted: lambda e: f"{_look_name(e)} begins: {e.samples} answers",
     ev.LookEnded: _look_ended,
-    ev.TrainingPaused: _paused,
+    ev.TrainingPaused: lambda e: (f"training is paused: {e.cause}", "warning"),
     ev.TrainingResumed: lambda e: "training is resumed",
     ev.Rewound: _rewound,
     ev.TrainingRunIdentified: _training_run,
-    ev.RequestRefused: lambda e: EventLine("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
+    ev.RequestRefused: lambda e: (f"{e.status}: {e.cause}", "warning"),
     ev.AlertRaised: _alert,
-    ev.AlertCleared: lambda e: EventLine(
-        "alert", one_line(": ".join(filter(None, ("over", e.key, e.note))))
-    ),
+    ev.AlertCleared: lambda e: ": ".join(filter(None, ("over", e.key, e.note))),
     ev.EngineChanged: _engine,
-    ev.EngineLost: _engine_lost,
+    ev.EngineLost: lambda e: (f"does not answer: {e.error}", "warning"),
     ev.PoolChanged: _pool,
     ev.UpdateDone: _update,
-    ev.JobSent: lambda e: EventLine(
-        one_line(e.server, 40), one_line(f"received a job ({e.how})"), source="engine"
-    ),
+    ev.JobSent: lambda e: f"received a job ({e.how})",
     ev.WorkChanged: _work,
     ev.TryAsked: lambda e: f"try {e.try_id} sent: {one_line(e.prompt, QUERY)}",
     ev.TryAnswered: _try,
@@ -316,7 +288,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.CandidatesAnswered: _answered,
     ev.CandidateFailed: _failed,
     ev.GroupScored: _scored,
-    ev.ScoringAbstained: _abstained,
+    ev.ScoringAbstained: lambda e: (f"no automatic reward: {e.part}: {e.cause}", "warning"),
     ev.RatingAwaited: _awaited,
     ev.GroupRated: _rated,
     ev.VoteCast: _rated,
@@ -327,17 +299,17 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.GroupSealed: _sealed,
     ev.EpisodeAborted: lambda e: f"episode of candidate {e.index + 1} given back: {e.reason}",
     ev.GroupClosed: _closed,
-    ev.GroupLost: _lost,
+    ev.GroupLost: lambda e: (f"finished, lost by {e.cause}: will not train", "warning"),
     ev.GroupMarked: lambda e: "marked" if e.marked else "mark cleared",
     ev.GroupNoted: lambda e: f"note: {e.note}" if e.note else "note removed",
     ev.GroupEdited: lambda e: f"candidate {e.index + 1} corrected",
     ev.RatingRepeated: lambda e: "rated again: " + ("agrees" if e.agrees else "differs"),
-    ev.MockStarted: _mock(lambda e: f"started: {e.total} rows of {e.dataset}"),
-    ev.MockPaused: _mock(lambda e: "paused"),
-    ev.MockResumed: _mock(lambda e: "resumed"),
-    ev.MockStopping: _mock(lambda e: "stopping after the requests in flight"),
-    ev.MockRetried: _mock(_retries),
-    ev.MockRowDone: _mock(_row),
-    ev.MockRowSkipped: _mock(lambda e: f"{e.place} {e.line} skipped: {e.cause}"),
-    ev.MockFinished: _mock(lambda e: ended_words(e.how, e.cause)),
+    ev.MockStarted: lambda e: f"started: {e.total} rows of {e.dataset}",
+    ev.MockPaused: lambda e: "paused",
+    ev.MockResumed: lambda e: "resumed",
+    ev.MockStopping: lambda e: "stopping after the requests in flight",
+    ev.MockRetried: _retries,
+    ev.MockRowDone: _row,
+    ev.MockRowSkipped: lambda e: f"{e.place} {e.line} skipped: {e.cause}",
+    ev.MockFinished: lambda e: ended_words(e.how, e.cause),
 }

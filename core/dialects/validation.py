@@ -238,8 +238,8 @@ def check_common(body: Mapping[str, Any]) -> None:
         ApiError: A field is invalid; the error names it.
     """
     fields = typed(body, _CommonFields, "body")
-    stop = fields.stop
-    check_stop_texts([stop] if isinstance(stop, str) else stop or [])
+    if (stop := fields.stop) is not None:
+        check_stop_texts([stop] if isinstance(stop, str) else stop)
     if fields.stream_options and not body.get("stream"):
         text = "Stream options can only be defined when `stream=True`."
         raise bad_value(text, "stream_options")
@@ -251,7 +251,8 @@ def check_common(body: Mapping[str, Any]) -> None:
     if most is not None and (least := body.get("min_tokens") or 0) > most:
         text = f"min_tokens must be less than or equal to max_tokens={most}, got {least}."
         raise bad_request(text, None)
-    _check_bias(fields.logit_bias or {})
+    if fields.logit_bias:
+        _check_bias(fields.logit_bias)
     if (constraints := body.get("structured_outputs")) is not None:
         _check_constraints(constraints)
     count = body.get("prompt_logprobs") or 0

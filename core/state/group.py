@@ -369,35 +369,27 @@ def _returned_claims(state: "State", group: Group, event: events.ClaimsReturned)
 
 def _answered(state: "State", group: Group, event: events.CandidatesAnswered) -> None:
     for candidate, answered in _places(group, event.candidates):
-        _take_answer(group, candidate, answered)
-    _note_answer(group, event.at)
-
-
-def _take_answer(group: Group, candidate: Candidate, event: events.AnsweredCandidate) -> None:
-    candidate.phase = "answered"
-    message = event.message
-    content = message.get("content")
-    text = content if isinstance(content, str) else content_text(content)
-    thought = message.get("reasoning") or message.get("reasoning_content")
-    reasoning = content_text(thought) if thought else ""
-    calls = message.get("tool_calls")
-    called = msgspec.json.encode(calls).decode() if calls else ""
-    candidate.text = text[:TEXT_CAP]
-    candidate.reasoning = reasoning[:TEXT_CAP]
-    candidate.tool_calls = called[:TEXT_CAP]
-    candidate.cut = max(len(text), len(reasoning), len(called)) > TEXT_CAP
-    candidate.truncated = event.truncated
-    candidate.finish_reason = event.finish_reason
-    candidate.seconds = event.seconds
-    candidate.tokens = event.completion_tokens
-    candidate.later_step = event.later_step
-    if event.step is not None:  # reported by the server: the reading at the claim was too old
-        candidate.step = group.step = event.step
-    candidate.error = candidate.failure = candidate.failure_text = ""
-
-
-def _note_answer(group: Group, at: float) -> None:
-    group.answered_at = at
+        candidate.phase = "answered"
+        message = answered.message
+        content = message.get("content")
+        text = content if isinstance(content, str) else content_text(content)
+        thought = message.get("reasoning") or message.get("reasoning_content")
+        reasoning = content_text(thought) if thought else ""
+        calls = message.get("tool_calls")
+        called = msgspec.json.encode(calls).decode() if calls else ""
+        candidate.text = text[:TEXT_CAP]
+        candidate.reasoning = reasoning[:TEXT_CAP]
+        candidate.tool_calls = called[:TEXT_CAP]
+        candidate.cut = max(len(text), len(reasoning), len(called)) > TEXT_CAP
+        candidate.truncated = answered.truncated
+        candidate.finish_reason = answered.finish_reason
+        candidate.seconds = answered.seconds
+        candidate.tokens = answered.completion_tokens
+        candidate.later_step = answered.later_step
+        if answered.step is not None:  # by the server: the reading at the claim was too old
+            candidate.step = group.step = answered.step
+        candidate.error = candidate.failure = candidate.failure_text = ""
+    group.answered_at = event.at
     if group.phase == "GENERATING":
         for candidate in group.candidates:
             if candidate.phase == "claimed":

@@ -41,7 +41,7 @@ from proxy.admission.sessions import (
     RequestLimits,
 )
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import ProxyContext, ServerHandle
+from proxy.context import ServerHandle
 from proxy.dataset_rows import HEADER, Row, journal_fields, own_words
 from proxy.dialects.client_marks import (
     client_timeout,
@@ -49,7 +49,6 @@ from proxy.dialects.client_marks import (
     sender_of,
     session_of,
     trace_context_of,
-    trace_of,
 )
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
@@ -147,8 +146,8 @@ class Admission:
     def _repeated(self, request: ChatRequest) -> AnswerWaiter | None:
         """Return a waiter for the group of an identical earlier request; None for a new request."""
         run, headers = self._joinable.get(request.key), request.headers
-        joins = is_retry(headers) or may_join(headers)
-        if run is not None and run.answer.final is None and run.stop is None and joins:
+        open_run = run is not None and run.answer.final is None and run.stop is None
+        if run is not None and open_run and (is_retry(headers) or may_join(headers)):
             waiter = run.join(request.stream)
             self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
             return waiter
@@ -187,7 +186,11 @@ class Admission:
         row = context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
-        untrained = _why_untrained(context, request, server)
+        untrained = ""
+        if request.train and context.held_out.matches(request.query, request.messages):
+            untrained = "not trained on: held-out prompt of the probe set"
+        elif request.train and server.paused:
+            untrained = f"not trained on: training is paused, {server.paused}"
         if untrained:
             request = replace(request, train=False)
         admitted = self.classify(request, row, server, count)
@@ -231,13 +234,14 @@ class Admission:
         key, address, named_session = self._origin(request)
         session = named_session
         helper = "judge" if JUDGE_HEADER in headers else ""
-        excluded = _demands_training(headers) or (row is not None and HEADER in headers)
+        demanded = headers.get(TRAIN_HEADER, "").strip().lower() in ("yes", "true", "1", "on")
+        excluded = demanded or (row is not None and HEADER in headers)
         if request.train and self._settings.helpers and not (excluded or helper):
             from_agent = bool(session) and self.sessions.has_tools(session)
             query = "" if row is not None and own_words(row, request.query) else request.query
             helper = helper_of(body, query, stream=request.stream, agent=from_agent)
         if not session:
-            sender, trace = sender_of(headers), trace_of(headers)
+            sender, trace = sender_of(headers), trace_context_of(headers)[0][3:35]
             if helper:  # not a turn, though it may repeat the whole conversation
                 session = self._conversations.find(request.messages, sender, trace)
             else:
@@ -309,7 +313,7 @@ class Admission:
                 turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
                 traceparent=traceparent,
                 tracestate=tracestate,
-                **journal_fields(row),
+                **(journal_fields(row) if row else {}),
             )
         )
         # The life cycle raises it to the server's number, which may not be known yet.
@@ -382,20 +386,6 @@ class Admission:
 
 
 # --- pure rules -----------------------------------------------------------------------------------
-
-
-def _why_untrained(context: ProxyContext, request: ChatRequest, server: ServerHandle) -> str:
-    """Return why a request that would be trained on is not; empty if it is."""
-    if request.train and context.held_out.matches(request.query, request.messages):
-        return "not trained on: held-out prompt of the probe set"
-    if request.train and server.paused:
-        return f"not trained on: training is paused, {server.paused}"
-    return ""
-
-
-def _demands_training(headers: Mapping[str, str]) -> bool:
-    value = headers.get(TRAIN_HEADER)
-    return value is not None and value.strip().lower() in ("yes", "true", "1", "on")
 
 
 def _end_for_another(run: Run) -> None:

@@ -155,12 +155,23 @@ class RequestLimits:
         self._records.move_to_end(name)
         groups = 0 if count is None else count[self, name]
         if not groups:
-            self._check(record)
-            record.calls.append(self._clock())
+            now = self._clock()
+            if self._max_open and record.open >= self._max_open:
+                raise LimitExceeded(f"{self._max_open} open requests", 2)
+            if record.calls and len(record.calls) == self._calls_per_minute:
+                wait = record.calls[0] + MINUTE - now
+                if wait > 0:
+                    limit = f"{self._calls_per_minute} requests a minute"
+                    raise LimitExceeded(limit, int(wait) + 1)
+            record.calls.append(now)
             record.open += 1
             record.tools = record.tools or tools
             record.turn += not helper
-            self._forget_idle()
+            while len(self._records) > self._max_names:  # forget those without open requests
+                idle = (known for known, kept in self._records.items() if not kept.open)
+                if (oldest := next(idle, None)) is None:
+                    break
+                del self._records[oldest]
         if count is not None:
             count[self, name] = groups + 1
         return 0 if helper else record.turn
@@ -178,22 +189,6 @@ class RequestLimits:
         """Return whether the session has sent requests with tools."""
         record = self._records.get(name)
         return record is not None and record.tools
-
-    def _check(self, record: _Record) -> None:
-        if self._max_open and record.open >= self._max_open:
-            raise LimitExceeded(f"{self._max_open} open requests", 2)
-        if record.calls and len(record.calls) == self._calls_per_minute:
-            wait = record.calls[0] + MINUTE - self._clock()
-            if wait > 0:
-                raise LimitExceeded(f"{self._calls_per_minute} requests a minute", int(wait) + 1)
-
-    def _forget_idle(self) -> None:
-        """Drop the least recently used names without open requests."""
-        while len(self._records) > self._max_names:
-            idle = next((name for name, record in self._records.items() if not record.open), None)
-            if idle is None:
-                return
-            del self._records[idle]
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -366,9 +361,9 @@ class Conversations:
         conversation = self._conversations.get(session)
         if conversation is not None:
             part = normal_form({**message, "role": "assistant"})
-            self._add(conversation, _digest(conversation.tail, part))
+            self._add(conversation, hash((conversation.tail, part)))
             if len(part) >= MIN_DISTINCT_BYTES:
-                self._add(conversation, _digest("a", conversation.opening, part))
+                self._add(conversation, hash(("a", conversation.opening, part)))
 
     def _find(self, prompt: _Prompt, trace: str) -> _Conversation | None:
         messages, known = prompt.messages, self._by_key
@@ -390,7 +385,7 @@ class Conversations:
             return None
         answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
         for index in answers[:-9:-1]:
-            if conversation := known.get(_digest("a", prompt.opening, prompt.parts[index])):
+            if conversation := known.get(hash(("a", prompt.opening, prompt.parts[index]))):
                 return conversation
         if trace and any(message.get("role") == "tool" for message in messages):
             return known.get(_trace_key(prompt, trace))
@@ -418,11 +413,6 @@ class Conversations:
             del self._by_key[key]
 
 
-def _digest(*parts: str | bytes | int) -> int:
-    """Return a 64-bit digest, unpredictable because Python's string hashes have a secret seed."""
-    return hash(parts)
-
-
 def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
     turns: list[Mapping[str, Any]] = []
     parts: list[bytes] = []
@@ -430,7 +420,7 @@ def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt
     system: str | None = None
     first_user: bytes | None = None
     budget = _ReadBudget()
-    digest = seed = _digest("sender", sender)
+    digest = seed = hash(("sender", sender))
     for message in messages:
         role = message.get("role")
         if role in SYSTEM_ROLES:
@@ -438,13 +428,13 @@ def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt
                 system = content_text(message.get("content"))[:400]
             continue
         part = normal_form(message, budget)
-        digest = _digest(digest, part)
+        digest = hash((digest, part))
         if first_user is None and role == "user":
             first_user = part
         turns.append(message)
         parts.append(part)
         chain.append(digest)
-    opening = _digest(seed, _system_digest_text(system or ""), first_user or b"")
+    opening = hash((seed, _system_digest_text(system or ""), first_user or b""))
     return _Prompt(turns, parts, chain, digest, opening)
 
 
@@ -455,7 +445,7 @@ def _system_digest_text(beginning: str) -> bytes:
 
 
 def _trace_key(prompt: _Prompt, trace: str) -> int:
-    return _digest("t", prompt.opening, trace)
+    return hash(("t", prompt.opening, trace))
 
 
 def _keys_of(prompt: _Prompt, trace: str) -> Iterator[int]:
@@ -467,9 +457,10 @@ def _keys_of(prompt: _Prompt, trace: str) -> Iterator[int]:
     """
     if not prompt.chain:
         return
-    roles = [message.get("role") for message in prompt.messages]
-    if len(roles) > 1 and roles[-1] == "user" and roles[-2] != "assistant":
-        yield prompt.chain[-2]
+    if len(prompt.messages) > 1:
+        before, last = prompt.messages[-2:]
+        if last.get("role") == "user" and before.get("role") != "assistant":
+            yield prompt.chain[-2]
     yield prompt.chain[-1]
     if trace:
         yield _trace_key(prompt, trace)

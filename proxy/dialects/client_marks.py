@@ -42,7 +42,6 @@ _UNIQUE = re.compile(
     r"|^(?:ses|sess|session|thread|conv|chat)[-_:].{6}"
 )
 _USER_ID = re.compile(r"_session_([0-9A-Za-z-]{8,})$")
-_TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_PARENT = re.compile(
     r"^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?=$|-)"
 )
@@ -75,13 +74,6 @@ def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     if isinstance(key, str) and _UNIQUE.search(key):
         return _clean(key)
     return _session_of_key(headers)
-
-
-def trace_of(headers: Mapping[str, str]) -> str:
-    """Return the trace id of a W3C `traceparent` header; empty when there is none."""
-    header = headers.get("traceparent")
-    match = _TRACE.match(header) if header else None
-    return match[1] if match else ""
 
 
 def trace_context_of(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -170,7 +162,11 @@ def own_words(text: str) -> str:
     """Return `text` without notes, timestamp and runtime line; empty if nothing else remains."""
     text_only = without_asides(text)
     stamp = _STAMP.match(text_only)
-    trimmed = _without_runtime(text_only[stamp.end() :] if stamp else text_only)
+    trimmed = text_only[stamp.end() :] if stamp else text_only
+    line = trimmed.rstrip()
+    begin = line.rfind("\n") + 1
+    if line.startswith(_RUNTIME, begin):  # a last line in which OpenClaw describes its runtime
+        trimmed = line[:begin]
     return text_only if trimmed is text_only else trimmed.strip()
 
 
@@ -215,17 +211,11 @@ def _without(text: str, begin: str, end: str) -> str:
     return text if not position else "".join((*pieces, text[position:]))
 
 
-def _without_runtime(text: str) -> str:
-    """Cut off a last line in which OpenClaw describes its runtime."""
-    line = text.rstrip()
-    begin = line.rfind("\n") + 1
-    return line[:begin].rstrip() if line.startswith(_RUNTIME, begin) else text
-
-
 # --- the client's timeout ------------------------------------------------------------------------
 
 TIMEOUTS = ("x-stainless-timeout", "x-stainless-read-timeout")
 """The client's own timeout in seconds, as the SDKs of OpenAI and Anthropic send it."""
+_TIMEOUTS = frozenset(TIMEOUTS)
 MAX_TIMEOUT = 7200.0
 """Seconds above which a value is ignored: some SDKs send milliseconds."""
 
@@ -235,9 +225,9 @@ def client_timeout(headers: Mapping[str, str], stream: bool) -> float:
 
     For a stream it limits the time between two events, which the keep-alives always stay below.
     """
-    if stream:
+    if stream or _TIMEOUTS.isdisjoint(headers):
         return 0.0
-    timeouts = [_seconds(headers[name]) for name in TIMEOUTS if name in headers]
+    timeouts = [_seconds(headers.get(name, "")) for name in TIMEOUTS]
     return min((seconds for seconds in timeouts if 0 < seconds <= MAX_TIMEOUT), default=0.0)
 
 

@@ -62,13 +62,14 @@ class ChatRequest(DialectRequest, kw_only=True, frozen=True):
         """Return whether each candidate needs its own seed: with one seed all choices are equal."""
         return self.n > 1 and isinstance(self.body.get("seed"), int)
 
-    def body_of(self, index: int) -> dict[str, Any]:
-        """Return `body` for the candidate `index`; with several choices seed + index, like vLLM."""
-        return {**self.body, "seed": self.body["seed"] + index} if self.seeds else self.body
-
     def encoded(self, index: int = 0) -> bytes:
-        """Return `body_of` as JSON bytes."""
-        return _encode(self.body_of(index))
+        """Return `body` as JSON for the candidate `index`.
+
+        With several choices its seed is seed + index, as with vLLM.
+        """
+        return _encode(
+            {**self.body, "seed": self.body["seed"] + index} if self.seeds else self.body
+        )
 
 
 @dataclass(frozen=True, slots=True)

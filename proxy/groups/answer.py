@@ -86,12 +86,6 @@ class GroupAnswer(msgspec.Struct, eq=False):
     deltas: list[dict[str, Any]] = []
     """Its deltas so far."""
 
-    def wake_late(self, now: float) -> None:
-        """Let the waiters whose deadline has passed call `spend_budget` again."""
-        for waiter in self.waiters:
-            if waiter.deadline <= now:
-                waiter.wake()
-
 
 class AnswerWaiter:
     """One user who waits for the answer of a group. Only one task reads it."""

@@ -26,9 +26,10 @@ from typing import Any
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import one_line
 from ajet_swarm.episodes.holdings import Holding
+from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome, WireOutput
 from core.dialects.errors import ApiError, bad_request
-from core.events import ClaimIntended, ClaimsReturned, EndedEpisode, EpisodeAborted
+from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EndedEpisode, EpisodeAborted
 from core.events.alerts import params_of
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
@@ -165,7 +166,7 @@ async def enter_queue(run: Run) -> None:
     arrived = run.opened_at - (use.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
-    run.entry = entry = queue.entry(run.origin, size, run.newcomer, arrived)
+    run.entry = entry = QueueEntry(queue, run.origin, size, run.newcomer, arrived)
     if entry.take_at_once():
         return
     use.waited = True
@@ -191,7 +192,8 @@ class GivingWay:
     @contextlib.contextmanager
     def waits(self, run: Run) -> Iterator[None]:
         """Context in which the request of `run` waits for episodes; most get them at once."""
-        self._check_in(run, CONTENDED_AFTER)
+        later = run.clocks.loop.call_later
+        self._timers[run] = later(CONTENDED_AFTER, self._still_waits, run)
         try:
             yield
         finally:
@@ -226,12 +228,9 @@ class GivingWay:
                     self._waiting[request] = now + AGAIN
                     _end_group(oldest)
 
-    def _check_in(self, run: Run, seconds: float) -> None:
-        self._timers[run] = run.clocks.loop.call_later(seconds, self._still_waits, run)
-
     def _still_waits(self, run: Run) -> None:
         """End a group for a request that still waits, or postpone the request if it is a row."""
-        self._check_in(run, AGAIN)
+        self._timers[run] = run.clocks.loop.call_later(AGAIN, self._still_waits, run)
         if not _is_row(run):
             self._waiting.setdefault(run, 0.0)
             self.press(run.facts)
@@ -404,7 +403,8 @@ def _record_claim(run: Run, uuid: str, slot: Candidate | None = None) -> None:
     slot.step = slot.claimed_step = run.facts.server.watcher.current.step
     slot.later_step = None
     slot.training_run = run.context.bus.state.run_of(run.facts.server.name)
-    run.events.claimed(slot)
+    run.events.add(ClaimedEpisode(slot.index, slot.uuid, slot.attempt))
+    run.events.step, run.events.training_run = slot.step, slot.training_run
     if is_first and all(candidate.uuid for candidate in run.slots.candidates):
         expires_at = run.context.clock() + run.slots.discard_timeout
         run.events.flush(expires_at, run.facts.server.info.damping)

@@ -124,7 +124,7 @@ class _CandidateCalls:
                 break
         else:
             return
-        self._stragglers.failed()
+        self._stragglers.settled(failed=True)
 
     async def _call(self, candidate: Candidate) -> ChatError | None:
         run, on_delta = self.run, None
@@ -132,7 +132,7 @@ class _CandidateCalls:
         if candidate.index == 0 and run.streams:
             on_delta = partial(self._streamed, candidate)
         else:
-            body = self._body or run.request.body_of(candidate.index)
+            body = self._body or run.request.encoded(candidate.index)
         self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
@@ -158,11 +158,17 @@ class _CandidateCalls:
     def _answered(self, candidate: Candidate) -> None:
         run = self.run
         candidate.error = candidate.unretried = ""
-        run.answer.wake_late(run.clocks.loop.time())
+        now = run.clocks.loop.time()
+        for waiter in run.answer.waiters:
+            if waiter.deadline <= now:  # it takes the best answer so far
+                waiter.wake()
         run.facts.answer_seconds.append(candidate.seconds)
         last = len(run.slots.usable) == run.slots.n
         if not (last or self._deadline_shortened):
-            self._shorten_deadline()
+            self._deadline_shortened = True  # the server reclaims the first answered episode first
+            end = now + run.slots.clock - run.context.clock()
+            if end < self.deadline and not self.scope.expired():
+                self.scope.reschedule(end)
         run.events.add(answered_candidate(candidate))
         if run.answer.live and (candidate.index == 0 or run.slots.candidates[0].error):
             run.events.flush()
@@ -178,14 +184,6 @@ class _CandidateCalls:
         when = self.scope.when()
         assert when is not None
         return when
-
-    def _shorten_deadline(self) -> None:
-        """Shorten the deadline: the server reclaims the first answered episode first."""
-        self._deadline_shortened = True
-        remaining = self.run.slots.clock - self.run.context.clock()
-        end = self.run.clocks.loop.time() + remaining
-        if end < self.deadline and not self.scope.expired():
-            self.scope.reschedule(end)
 
     def _cut(self, why: str) -> None:
         """End the time of the candidates that have not answered: see `cut_off`."""
@@ -211,7 +209,7 @@ class _CandidateCalls:
         elif status.down:
             self._give_up(ChatError(ChatErrorKind.UNREACHABLE, status.error))
         else:
-            self._stragglers.engine_changed()
+            self._stragglers.check()
 
     def _give_up(self, why: ChatError) -> None:
         """Stop waiting for the pending calls."""
@@ -409,25 +407,16 @@ def note_weights(run: Run, slot: Candidate, answer: ChatAnswer) -> None:
     """Correct the step of a slot by the server's own report, or record that the step changed.
 
     A reading of the step may be as old as the period of the watcher, so an episode may have been
-    granted under the next step already.
-    """
-    if (reported := reported_step(answer)) is not None:
-        slot.step, slot.later_step = reported, None
-        return
-    now = run.facts.server.watcher.current.step
-    slot.later_step = now if slot.step is not None and now != slot.step else None
-
-
-def reported_step(answer: ChatAnswer) -> int | None:
-    """Return the global step whose weights produced an answer; None if the server does not report
-    it.
-
-    The embedded engine reports the number of updates in its weights; the global step counts the
-    update that is being collected for.
+    granted under the next step already. The embedded engine reports the number of updates in its
+    weights; the global step counts the update that is being collected for.
     """
     info = answer.parsed.get("ajetc")
     updates = info.get("step") if isinstance(info, dict) else None
-    return updates + 1 if isinstance(updates, int) and not isinstance(updates, bool) else None
+    if isinstance(updates, int) and not isinstance(updates, bool):
+        slot.step, slot.later_step = updates + 1, None
+        return
+    now = run.facts.server.watcher.current.step
+    slot.later_step = now if slot.step is not None and now != slot.step else None
 
 
 def was_cut(answer: ChatAnswer) -> bool:

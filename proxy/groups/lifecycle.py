@@ -44,7 +44,7 @@ from proxy.groups.generate import (
 )
 from proxy.groups.rating import rate_with, waits_for_decision
 from proxy.groups.run import Run, RunEnded, ranked
-from proxy.groups.score import carry_out, score
+from proxy.groups.score import carry_out, evaluate, record
 from proxy.groups.seal import Decision, Drop, Seal, Situation, Wait, decide, sealed, seals_at_once
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import observes_requests
@@ -112,7 +112,8 @@ class Lifecycle:
 
     async def _finish(self, run: Run, end: RunEnded) -> None:
         run.events.flush()
-        await run.slots.returned()
+        if run.slots.returning:
+            await run.slots.returned()
         if run.slots.held:
             await release(run, run.slots.held, end.cause)
         run.leave_queue()
@@ -166,8 +167,8 @@ class Lifecycle:
         except TimeoutError:
             failure = params_of("hook")
         else:
-            ids = {name: task.metadata[name] for name in ("task_id", "dataset_task_id")}
-            task.metadata = {**report.metadata, **ids}
+            row_id = task.metadata["dataset_task_id"]
+            task.metadata = {**report.metadata, "task_id": task.id, "dataset_task_id": row_id}
             repeat = report.repeat or 0
             run.slots.n = request.n if task.kind == "eval" else max(run.slots.n, repeat)
             if report.error is None:
@@ -250,9 +251,9 @@ class Lifecycle:
         enough = answered >= min(2, run.slots.n)
         if enough:
             version = rewards.version
-            await score(run)
+            record(run, await evaluate(run))
             if run.scores.sheet is None and version and rewards.version not in ("", version):
-                await score(run)  # another version was loaded meanwhile
+                record(run, await evaluate(run))  # another version was loaded meanwhile
         run.clocks.mark("score")
         short = answered < run.slots.n
         abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
@@ -300,7 +301,7 @@ class Lifecycle:
         if run.request.train or run.request.helper:
             return
         run.phase = "SCORING"
-        await score(run)
+        record(run, await evaluate(run))
         run.clocks.mark("score")
         if run.scores.sheet is not None:
             run.phase = "SUBMITTING"

@@ -207,11 +207,6 @@ class EpisodeEvents(msgspec.Struct, eq=False):
     training_run: int = 0
     """Number of its training run."""
 
-    def claimed(self, slot: Candidate) -> None:
-        """Add the episode that a slot has got."""
-        self.add(ClaimedEpisode(slot.index, slot.uuid, slot.attempt))
-        self.step, self.training_run = slot.step, slot.training_run
-
     def add(self, happening: ClaimedEpisode | AnsweredCandidate | EndedEpisode) -> None:
         """Publish this before the iteration of the loop ends, or with the next `flush`."""
         if not (self.claims or self.answers or self.ends):

@@ -38,10 +38,13 @@ MIN_SECONDS = 0.5
 """Minimum number of seconds until the group has to be sealed."""
 
 
-def context_of(run: Run) -> GroupContext:
-    """Return the input of a reward source for a group."""
+async def evaluate(run: Run) -> ScoreSheet | Abstention:
+    """Return the scores of the usable candidates now; change nothing.
+
+    Never raises for an error in a source, and never takes much longer than its time limit.
+    """
     row = run.task.row
-    return GroupContext(
+    context = GroupContext(
         group_id=run.group_id,
         request_id=run.request.request_id,
         task_id=run.task.id,
@@ -65,21 +68,8 @@ def context_of(run: Run) -> GroupContext:
         ),
         tools=tools if isinstance(tools := run.request.body.get("tools"), list) else (),
     )
-
-
-async def score(run: Run) -> None:
-    """Score the usable candidates; without a sheet the source abstains.
-
-    Never raises for an error in a source, and never takes much longer than its time limit.
-    """
-    record(run, await evaluate(run))
-
-
-async def evaluate(run: Run) -> ScoreSheet | Abstention:
-    """Return the scores of the usable candidates now; change nothing."""
-    return await request_scores(
-        run.context.rewards, context_of(run), run.context.settings.reward_limit
-    )
+    limit = run.context.settings.reward_limit
+    return await request_scores(run.context.rewards, context, limit)
 
 
 def record(run: Run, result: ScoreSheet | Abstention) -> None:

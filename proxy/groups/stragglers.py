@@ -50,7 +50,7 @@ class StragglerRule:
         self._timer: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
         if limit and not run.slots.limit_used:  # the usual answer time is read when this has passed
-            self._schedule_at(self._active_at + limit)
+            self._schedule(self._active_at + limit)
 
     @property
     def _limit(self) -> float:
@@ -62,48 +62,34 @@ class StragglerRule:
         """Count from now: a call began, or a delta of its answer arrived."""
         self._active_at = self._run.clocks.loop.time()
 
-    def failed(self) -> None:
-        """Record that a candidate failed for good."""
-        self._failed += 1
-        self.settled()
-
-    def settled(self) -> None:
+    def settled(self, failed: bool = False) -> None:
         """Record that a candidate answered, or failed for good."""
-        run = self._run
-        if (
-            run.slots.limit_used or self._timer is None
-        ):  # the limit passed while there was no answer
-            self.restart()
-        counts = self._settled_at is None and self._settings.straggler_after and run.slots.usable
-        if counts and len(run.slots.usable) + self._failed == run.slots.n - 1:
+        run, usable = self._run, len(self._run.slots.usable)
+        self._failed += failed
+        if run.slots.limit_used or self._timer is None:
+            self.restart()  # the limit passed while there was no answer
+        counts = self._settled_at is None and self._settings.straggler_after and usable
+        behind = bool(counts) and usable + self._failed == run.slots.n - 1
+        if behind:
             self._settled_at = run.clocks.loop.time()
+        if behind or self._timer is None:
             self._schedule()
-        if self._timer is None:
-            self._schedule()
-
-    def engine_changed(self) -> None:
-        """Check again: the engine has changed its state."""
-        self._check()
 
     def close(self) -> None:
         """Stop the rule; drop its callbacks, which would form a reference cycle with the caller."""
-        self._cancel_timer()
+        self._cancel()
         self._cut = self._hedge = _unused
 
-    def _cancel_timer(self) -> None:
+    def _schedule(self, when: float | None = None) -> None:
+        """Check at a time on the clock of the loop; by default when the candidates are late."""
+        self._cancel()
+        if (when := self._due()[0] if when is None else when) is not None:
+            self._timer = self._run.clocks.loop.call_at(when, self.check)
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _schedule(self) -> None:
-        due, _ = self._due()
-        if due is not None:
-            self._schedule_at(due)
-
-    def _schedule_at(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._run.clocks.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
         """Return when the remaining candidates are late, on the clock of the loop (None for never),
@@ -127,14 +113,15 @@ class StragglerRule:
         others = f"the other {count}" if count > 1 else "the other one"
         return f"no answer {self._settings.straggler_after:.3g} s after {others}"
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Act if the candidates are late; call this when the engine has changed its state."""
         run = self._run
-        self._cancel_timer()
+        self._cancel()
         if len(run.slots.usable) + self._failed >= run.slots.n:
             return
         due, behind = self._due()
         if due is not None and due > run.clocks.loop.time():
-            self._schedule_at(due)
+            self._schedule(due)
         elif due is not None:
             self._act(self._why(behind))
 
@@ -159,7 +146,7 @@ class StragglerRule:
             if run.facts.contended:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
-                self._schedule_at(run.clocks.loop.time() + CONTENTION_CHECK)
+                self._schedule(run.clocks.loop.time() + CONTENTION_CHECK)
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their

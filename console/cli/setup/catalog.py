@@ -6,8 +6,7 @@ from pathlib import Path
 from ajet_swarm.common.text import one_line
 from console.cli.setup import rewards, servers
 from console.cli.setup.question import Answers, Checked, Choice, Question, Situation, one_of
-from console.clients.catalog import CLIENTS
-from console.clients.installed import installed
+from console.clients.catalog import clients, installed
 from console.models.datasets import SHIPPED, datasets, find_dataset
 from mock.dataset import Row, open_dataset
 
@@ -25,7 +24,7 @@ def _applications(situation: Situation) -> list[Choice]:
     names = {choice.value for choice in local}
     usual = [
         client
-        for client in CLIENTS
+        for client in clients()
         if client.name in ("openai", "curl") and client.name not in names
     ]
     return [*local[:5], *(Choice(client.name, client.title) for client in usual)]
@@ -69,7 +68,7 @@ QUESTIONS: Sequence[Question] = (
         choices=_applications,
         free="another name of `ajet-console clients`",
         present=lambda situation: situation.settings.console.application,
-        check=one_of([client.name for client in CLIENTS]),
+        check=one_of(lambda: [client.name for client in clients()]),
         settings=lambda situation, answer: {"console.application": answer},
         optional=True,
     ),
@@ -89,7 +88,7 @@ QUESTIONS: Sequence[Question] = (
         title="Do you rate answers yourself?",
         choices=lambda situation: [Choice(mode, mode, note) for mode, note in _MODES.items()],
         present=lambda situation: situation.settings.rating.mode,
-        check=one_of(list(_MODES)),
+        check=one_of(lambda: list(_MODES)),
         settings=lambda situation, answer: {"rating.mode": answer},
     ),
 )

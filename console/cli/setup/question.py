@@ -138,13 +138,13 @@ class Question:
         )
 
 
-def one_of(values: Sequence[str]) -> Check:
+def one_of(values: Callable[[], Sequence[str]]) -> Check:
     """Return a check that accepts these values."""
 
     def check(situation: Situation, answers: Answers, answer: str) -> Checked:
-        if answer not in values:
+        if answer not in values():
             what = f"`{one_line(answer, 60)}` is not an answer"
-            raise AnswerRefused(what, todo=known_names(answer, values))
+            raise AnswerRefused(what, todo=known_names(answer, values()))
         return Checked(answer)
 
     return check

@@ -15,7 +15,7 @@ from console.backend.supervisor import Supervisor
 from console.cli.common import cert_of, settings_of
 from console.cli.effective import client_key
 from console.cli.setup.dialog import progress
-from console.clients.snippets import DEFAULT_MODEL
+from console.clients.catalog import DEFAULT_MODEL
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_free
 from core.state import Group, State

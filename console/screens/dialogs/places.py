@@ -26,7 +26,6 @@ class Parts(Protocol):
 
     def jumps(self) -> Sequence[tuple[Widget, Callable[[], Any]]]:
         """Return the parts on screen, each with what a jump to it does; it never votes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ async def ask_rewind(app: AppHost, name: str) -> None:
     path = ""
     while True:
         try:
-            plan = await app.session.rewind_plan(name, path)
+            plan = await app.session.proxy.rewind_plan(name, path)
         except AjetError as error:
             app.say(f"{error.what}. {error.todo}", "error")
             return

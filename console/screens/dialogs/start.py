@@ -24,7 +24,7 @@ async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
     if server is None or server.job is not None:
         return True
     try:
-        sheet = await app.session.job(name)
+        sheet = await app.session.proxy.job(name)
     except AjetError:
         return True  # the command itself reports the error
     text = start_text(sheet, args)

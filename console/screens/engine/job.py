@@ -307,7 +307,7 @@ class JobScreen(ConsoleScreen):
         """Read the server's jobs; show the next one unless the operator has typed another."""
         editor, draft = self.editor, self.editor.draft
         try:
-            draft.sheet = await self.session.job(self._server)
+            draft.sheet = await self.session.proxy.job(self._server)
         except AjetError as error:
             editor.about = f"The job cannot be read: {error}"
         else:

@@ -47,7 +47,7 @@ class ReadingScreen(ConsoleScreen):
     async def _fetch(self, names: Sequence[str]) -> None:
         for name in names:
             try:
-                self.details[name] = await self.session.server_details(name)
+                self.details[name] = await self.session.proxy.server_details(name)
                 self.trouble.pop(name, None)
             except AjetError as error:
                 self.trouble[name] = f"it cannot be read now: {error.what}"

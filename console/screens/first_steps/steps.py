@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.clients import installed as clients
-from console.clients.programs import PROGRAMS
-from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
+from console.clients import catalog
+from console.clients.catalog import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
 from console.session.app_state import Session
 from console.session.command_plans import refusal
 from console.text.sections import Room, heading, lines
@@ -158,7 +157,7 @@ def loop(session: Session) -> list[str]:
 
 def curl_line(session: Session) -> str:
     """Return a command line that sends one question to the proxy."""
-    client = next(program for program in PROGRAMS if program.name == "curl")
+    client = catalog.find("curl")[0]
     return settings_of(client, session).replace("'", '"', 2)
 
 
@@ -178,7 +177,7 @@ def installed() -> Client | None:
 
     It reads the disk.
     """
-    return next((client for client in clients.installed() if _is_shell(client)), None)
+    return next((client for client in catalog.installed() if _is_shell(client)), None)
 
 
 def _is_shell(client: Client) -> bool:

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from console.clients.snippets import DEFAULT_CONTEXT, Client
+from console.clients.catalog import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
 from console.models.datasets import one_question

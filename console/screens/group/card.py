@@ -8,9 +8,9 @@ from ajet_swarm.common.text import one_line, plural
 from console.screens.group.model import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
-from console.text.diff import word_diff
+from console.text.diff import SHARED, word_diff
 from console.text.format import duration, number, places_of
-from console.text.lines import EMPTY, Line, fit, line_width
+from console.text.lines import EMPTY, Line, fit, line_text, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls
 from console.text.wrap import wrapped_lines
@@ -68,6 +68,8 @@ class Card:
     """Tool calls that its own are compared with, as JSON over several lines."""
     same: str = ""
     """Label of the first answer with exactly the same text; empty for none before it."""
+    beside: tuple[str, ...] = ()
+    """Texts of all answers; lines that all of them have are dimmed. Empty: none is."""
 
 
 def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Card]:
@@ -194,6 +196,14 @@ def head(card: Card, width: int, selected: bool) -> Line:
     return line
 
 
+def in_border(line: Line) -> list[tuple[str, str]]:
+    """Return the head of a card without the padding of its row."""
+    pieces = [(text if text.strip() else " ", tone) for text, tone in line]
+    while pieces and not pieces[-1][0].strip():
+        pieces.pop()
+    return [*pieces[:-1], (pieces[-1][0].rstrip(), pieces[-1][1])] if pieces else []
+
+
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
     marks = []
     if card.truncated:
@@ -312,7 +322,22 @@ def _text(card: Card, width: int) -> Sequence[Line]:
         return ()
     if card.raw:
         return wrapped_lines(card.text, width)
-    return markdown_lines(card.text, width)
+    lines = markdown_lines(card.text, width)
+    shared = shared_lines(card.beside, width)
+    return [_dimmed(line) if line_text(line).strip() in shared else line for line in lines]
+
+
+@lru_cache(maxsize=16)
+def shared_lines(texts: Sequence[str], width: int) -> frozenset[str]:
+    """Return the lines that all of several different texts have, as painted in `width` cells."""
+    if len(set(texts)) < 2:
+        return frozenset()
+    painted = ({line_text(line).strip() for line in markdown_lines(text, width)} for text in texts)
+    return frozenset(set.intersection(*painted) - {""})
+
+
+def _dimmed(line: Line) -> Line:
+    return tuple((text, SHARED) for text, _ in line)
 
 
 def _trouble(card: Card, width: int) -> list[Line]:
@@ -365,37 +390,3 @@ def part_line(part: Part, name_width: int) -> Line:
     how = "gate" if part.gate else f"× {part.weight:g}"
     tone = "$reward-down" if part.gate and not part.value else "bold"
     return ((f"{name}  ", ""), (number(part.value), tone), (f" {how}", "$muted"))
-
-
-def share_heights(
-    requested: Sequence[int], room: int, focus: int | None, least: int = 2
-) -> list[int]:
-    """Return the rows for each of several stacked cards that share `room` rows.
-
-    The focused card gets the rows it requests as long as the others keep `least` rows. Without
-    one all cards get an equal share; rows that short cards do not need go to longer ones.
-    """
-    count = len(requested)
-    if not count:
-        return []
-    heights = [min(height, least) for height in requested]
-    left = room - sum(heights)
-    if left < 0:
-        return _too_tight(count, room, focus)
-    order = sorted(range(count), key=lambda place: requested[place])
-    if focus is not None and 0 <= focus < count:
-        order.remove(focus)
-        more = min(requested[focus] - heights[focus], left)
-        heights[focus] += more
-        left -= more
-    for rank, place in enumerate(order):
-        more = min(requested[place] - heights[place], left // (len(order) - rank))
-        heights[place] += more
-        left -= more
-    return heights
-
-
-def _too_tight(count: int, room: int, focus: int | None) -> list[int]:
-    heights = [1] * count
-    heights[focus if focus is not None and focus < count else 0] += max(0, room - count)
-    return heights

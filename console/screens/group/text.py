@@ -286,7 +286,7 @@ def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
     return wrapped_lines(ids, width, "$muted", 1_000)
 
 
-def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
+def tabs_line(cards: Sequence[Card], selected: int | None, window: Sequence[int]) -> Line:
     """Return number, marks and reward of all candidates, as tabs."""
     pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
     for place, card in enumerate(cards):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,11 +11,10 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 
-from console.screens.group.card import Card, body, cards, compared, head, share_heights
+from console.screens.group.card import Card, body, cards, compared, head, in_border
 from console.screens.group.model import WholeAnswer
 from console.screens.group.text import DetailOptions, header_lines, tabs_line
 from console.session.group_facts import verdict_in
-from console.text.lines import Line
 from console.text.server_color import group_color
 from console.views.rewards.bars import bar_lines
 from console.widgets.pane import TextPane
@@ -32,31 +31,18 @@ SLOTS = 16
 """Most cards on screen; the selection scrolls through more."""
 
 
-def _in_border(line: Line) -> list[tuple[str, str]]:
-    """Return a card's head without the padding of its row."""
-    pieces = [(text if text.strip() else " ", tone) for text, tone in line]
-    while pieces and not pieces[-1][0].strip():
-        pieces.pop()
-    return [*pieces[:-1], (pieces[-1][0].rstrip(), pieces[-1][1])] if pieces else []
-
-
 class Candidates(Container):
-    """Shows the cards of one group.
-
-    If they do not fit side by side, `stack` stacks them and shares the height between them;
-    otherwise as many as fit are shown side by side, around the selected one.
-    """
+    """Shows the cards of one group: as many as fit side by side, around the selected one."""
 
     DEFAULT_CSS = """
     Candidates { height: 1fr; layout: horizontal; }
-    Candidates.-stacked { layout: vertical; }
     Candidates > TextPane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
-    Candidates.-stacked > TextPane { margin: 0; }
-    Candidates.-framed > TextPane {
+    Candidates > TextPane.-framed {
         margin: 0; border: round $faint; border-title-color: $foreground;
     }
-    Candidates.-framed > TextPane.-selected { border: round $accent; }
+    Candidates > TextPane.-framed.-selected { border: round $accent; }
     """
+    pane_type: ClassVar[type[TextPane]] = TextPane
 
     class Chosen(Message):
         """A card was clicked."""
@@ -67,11 +53,8 @@ class Candidates(Container):
             self.twice = twice
             """It is the second click on the card, within half a second."""
 
-    def __init__(self, stack: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
-        super().__init__(id=id)
-        self.stack = stack
-        self.zoomed = False
-        """Only the selected card is shown."""
+    def __init__(self) -> None:
+        super().__init__()
         self._cards: list[Card] = []
         self._selected: int | None = None
 
@@ -96,124 +79,67 @@ class Candidates(Container):
         """Select a card, or none."""
         self.show_cards(self._cards, place)
 
-    def reset(self) -> None:
-        """Show the answers of another group: all of them, from their first lines, none selected."""
-        self.zoomed = False
-        for pane in self.query_children(TextPane):
-            pane.scroll_home(animate=False, immediate=True)
-        self.select(None)
-
-    def toggle_zoom(self) -> None:
-        """Give the selected card the whole size, or share it again."""
-        self.zoomed = not self.zoomed
-        self._arrange()
-
     def scroll_selected(self, rows: int) -> None:
         """Scroll the selected card, or the first one."""
-        for pane, place in self._visible():
+        for pane, place in self.shown_cards():
             if place == (self._selected or 0):
                 pane.scroll_relative(y=rows, animate=False, immediate=True)
 
     @property
-    def columns(self) -> int:
-        """The number of cards that fit side by side."""
-        return max(1, self.size.width // COLUMN)
-
-    @property
     def side_by_side(self) -> bool:
-        """Whether all cards fit beside each other."""
-        return self.columns >= min(len(self._cards), SLOTS) and not self.zoomed
+        """Whether all cards are on screen."""
+        return len(self.window()) == min(len(self._cards), SLOTS)
 
-    def fits(self, rows: int) -> bool:
-        """Return whether no card on screen would be cut if this widget had `rows` rows."""
-        panes = [pane for pane, _ in self._visible()]
-        if self.has_class("-stacked"):
-            return sum(pane.content_rows() for pane in panes) <= rows
-        frame = 2 if self.has_class("-framed") else 0
-        return all(pane.content_rows() + frame <= rows for pane in panes)
-
-    def window(self) -> range:
-        """Return the places on screen."""
-        count = len(self._cards)
-        if self.zoomed:
-            place = self._selected or 0
-            return range(place, min(place + 1, count))
-        if self.side_by_side:
-            return range(min(count, SLOTS))
-        if self.stack:
-            return self._sliding(min(SLOTS, max(1, self.size.height // 2)))
-        return self._sliding(min(self.columns, SLOTS))
-
-    def _sliding(self, room: int) -> range:
-        count = len(self._cards)
-        if count <= room:
-            return range(count)
+    def window(self) -> Sequence[int]:
+        """Return the place of the card in each pane on screen."""
+        count, room = len(self._cards), min(SLOTS, max(1, self.size.width // COLUMN))
         start = max(0, min((self._selected or 0) - room // 2, count - room))
-        return range(start, start + room)
+        return range(start, min(count, start + room))
 
-    def _visible(self) -> list[tuple[TextPane, int]]:
+    def shown_cards(self) -> list[tuple[TextPane, int]]:
+        """Return the panes on screen, each with the place of its card."""
         return list(zip(self.query_children(TextPane), self.window(), strict=False))
 
     def jumps(self) -> list[tuple[TextPane, Callable[[], Any]]]:
         """Return the cards on screen, each with what selects it, as a click does."""
         return [
             (pane, partial(self.post_message, self.Chosen(place)))
-            for pane, place in self._visible()
+            for pane, place in self.shown_cards()
             if pane.display
         ]
 
     def _arrange(self) -> None:
         if not self.is_mounted:
             return
-        if (
-            not self.size.width
-        ):  # hidden: the first frame after it is shown must not have old answers
-            for pane in self.query_children(TextPane):
-                pane.display = False
-            return
-        stacked = self.stack and not self.side_by_side and not self.zoomed
-        self.set_class(stacked, "-stacked")
-        roomy = self.screen.has_class("-roomy") and not stacked
-        self.set_class(roomy and self.size.width // len(self.window() or "x") > FRAMED, "-framed")
-        places = self.window()
+        # hidden: the first frame after it is shown must not have old answers
+        places = self.window() if self.size.width else ()
         panes = self._panes(len(places))
         for pane in panes[len(places) :]:
             pane.display = False
-        shown = list(zip(panes, places, strict=False))
-        for pane, place in shown:
-            self._fill(pane, place)
-        if stacked:
-            self._share(shown)
-        else:
-            for pane, _ in shown:
-                pane.styles.height = "1fr"
+        for at, (pane, _) in enumerate(zip(panes, places, strict=False)):
+            pane.display = True
+            self.fill(pane, at)
 
     def _panes(self, count: int) -> list[TextPane]:
         """Return at least `count` panes, mounting those that are missing."""
         missing = count - len(self.query_children(TextPane))
         if missing > 0:
-            self.mount_all([TextPane() for _ in range(missing)])
+            self.mount_all([self.pane_type() for _ in range(missing)])
         return list(self.query_children(TextPane))
 
-    def _fill(self, pane: TextPane, place: int) -> None:
-        card = self._cards[place]
-        chosen = place == self._selected
-        pane.display = True
+    def fill(self, pane: TextPane, at: int) -> None:
+        """Show a card in the pane at position `at` of those on screen."""
+        place = self.window()[at]
+        card, chosen = self._cards[place], place == self._selected
         pane.set_class(chosen, "-selected")
-        if self.has_class("-framed"):
+        roomy = self.screen.has_class("-roomy")
+        pane.set_class(roomy and self.size.width // len(self.window()) > FRAMED, "-framed")
+        if pane.has_class("-framed"):
             pane.drop_head()
-            pane.put_in_border(Content.assemble(*_in_border(head(card, HEAD, chosen))))
+            pane.put_in_border(Content.assemble(*in_border(head(card, HEAD, chosen))))
         else:
             pane.show_head((card, chosen), lambda width: head(card, width, chosen))
         pane.show(card, lambda width: body(card, width))
-
-    def _share(self, shown: Sequence[tuple[TextPane, int]]) -> None:
-        """Share the height of stacked cards by the length of their texts."""
-        rows_needed = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
-        focus = next((at for at, (_, place) in enumerate(shown) if place == self._selected), None)
-        heights = share_heights(rows_needed, self.size.height, focus)
-        for (pane, _), rows in zip(shown, heights, strict=True):
-            pane.styles.height = rows
 
     def on_resize(self, event: events.Resize) -> None:
         """Arrange the cards for another size."""
@@ -222,7 +148,7 @@ class Candidates(Container):
 
     def on_click(self, event: events.Click) -> None:
         """Report a click on a card."""
-        for pane, place in self._visible():
+        for pane, place in self.shown_cards():
             if event.widget is pane:
                 self.post_message(self.Chosen(place, twice=event.chain == 2))
 

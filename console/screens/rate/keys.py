@@ -8,8 +8,8 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.text import plain
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupKeys, GroupTarget
-from console.screens.group.widgets import Candidates
 from console.screens.rate.model import RateQueue, digit
+from console.screens.rate.widgets import Answers
 from console.widgets.key_area import KeyArea
 from core.state import Group
 
@@ -42,9 +42,9 @@ class RateArea(KeyArea):
         self.queue = queue
 
     @property
-    def answers(self) -> Candidates:
+    def answers(self) -> Answers:
         """The widget with the answers."""
-        return self.screen.query_one(Candidates)
+        return self.screen.query_one(Answers)
 
     def explain(self, key: str, why: str) -> None:
         _explain(self, self.queue, key, why)
@@ -59,7 +59,7 @@ class RatedGroup(GroupTarget):
 
     @property
     def candidate(self) -> int:
-        answers = self._screen.query_one(Candidates)
+        answers = self._screen.query_one(Answers)
         return answers.cards[answers.selected or 0].index if answers.cards else 0
 
     def number_of(self, index: int) -> str:

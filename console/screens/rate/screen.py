@@ -12,17 +12,15 @@ from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     ballot_text,
-    banner_line,
-    clock_line,
     empty_lines,
+    header_line,
     last_line,
     prompt_lines,
     rate_cards,
-    title_line,
 )
 from console.screens.rate.tools import AnswerKeys, RaterTools
 from console.screens.rate.voting import Voting
-from console.screens.rate.widgets import RateAside
+from console.screens.rate.widgets import Answers, RateAside
 from console.session.app_state import EVERYTHING
 from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
@@ -47,7 +45,8 @@ class RateScreen(ConsoleScreen):
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
         "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
         "reshuffled: that vote is compared with the first and not sent; j shows how often they "
-        "agree."
+        "agree. Space reads on: answers beside each other move together, the selected one (Tab) "
+        "alone; of several under each other one at a time. Lines that all answers share are dim."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
@@ -68,6 +67,7 @@ class RateScreen(ConsoleScreen):
         "zoom",
         "step(1)",
         "tags",
+        "page(1)",
         "held",
         "judge",
         "unsure",
@@ -86,11 +86,9 @@ class RateScreen(ConsoleScreen):
     def compose_body(self) -> ComposeResult:
         tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
         with self.group_keys, tools, AnswerKeys(self.queue, self.target), self.voting:
-            yield TextPane(id="rate-title")
-            yield TextPane(id="rate-banner")
-            yield TextPane(id="rate-clock")
+            yield TextPane(id="rate-head")
             yield TextPane(id="rate-prompt")
-            yield Candidates(stack=True)
+            yield Answers()
             yield TextPane(id="rate-empty")
             yield RateAside()
             yield TextPane(id="rate-ballot")
@@ -126,7 +124,7 @@ class RateScreen(ConsoleScreen):
     @on(Candidates.Chosen)
     def choose(self, event: Candidates.Chosen) -> None:
         """Select the answer that was clicked; a double click ranks it next, like its digit."""
-        self.query_one(Candidates).select(event.place)
+        self.query_one(Answers).select(event.place)
         ballot = self.queue.ballot
         if event.twice and ballot is not None and not ballot.scoring:
             self.voting.action_digit(event.place + 1)
@@ -143,7 +141,7 @@ class RateScreen(ConsoleScreen):
         self.queue.advance()
         if self._painted_group != self.queue.current:
             self._painted_group = self.queue.current
-            self.query_one(Candidates).reset()
+            self.query_one(Answers).reset()
         painted, ballot = self.queue.painted, self.queue.ballot
         if painted.ballot is not ballot:
             self.call_after_refresh(painted.record, ballot)
@@ -157,32 +155,27 @@ class RateScreen(ConsoleScreen):
 
     def _paint(self) -> None:
         queue, group, width = self.queue, self.queue.group, max(20, self.size.width)
-        self._pane("title").show_lines([title_line(queue, width)])
-        self._pane("banner").show_lines([banner_line(queue, width)])
+        # a group with a second vote has no clock: show that of the next group
+        clocked = next(iter(queue.waiting()), None) if queue.second else group
+        self._pane("head").show_lines([header_line(queue, clocked, width)])
         self.set_class(group is None, "-empty")
         if group is not None:
-            self._paint_group(group, width)
+            self._paint_group(group)
         else:
             lines = tuple(empty_lines(queue))
             self._pane("empty").show(lines, lambda room: _centred(lines, room))
         self._pane("last").show_lines([last_line(queue, width)])
-        answers = self.query_one(Candidates) if group is not None else None
+        answers = self.query_one(Answers) if group is not None else None
         self.query_one(RateAside).paint(queue, answers, self.has_class("-roomy"))
 
-    def _paint_group(self, group: Group, width: int) -> None:
-        queue, ballot = self.queue, self.queue.ballot
-        # a group with a second vote has no clock: show that of the next group
-        clocked = next(iter(queue.waiting()), None) if queue.second else group
-        now = self.session.now()
-        line = clock_line(clocked, now, width) if clocked is not None else EMPTY
-        self._pane("clock").show_lines([line])
+    def _paint_group(self, group: Group) -> None:
+        ballot = self.queue.ballot
         prompt = (group.query, self.group_keys.context())
         self._pane("prompt").show(prompt, lambda room: prompt_lines(prompt[0], room, prompt[1]))
         if ballot is None:
             return
-        answers = self.query_one(Candidates)
-        beside = answers.columns >= len(ballot.shown)
-        cards = rate_cards(group, ballot, compact=not (beside or answers.zoomed))
+        answers = self.query_one(Answers)
+        cards = rate_cards(group, ballot, compact=not answers.zoomed)
         answers.show_cards(cards, answers.selected)
         text, tone = ballot_text(group, ballot, self.session.read_only)
         self._pane("ballot").show(

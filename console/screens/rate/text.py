@@ -2,11 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
+
+from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of
 from console.models.alerts import held_up
-from console.screens.group.card import Card, cards, compared, mark_same
+from console.screens.group.card import (
+    Card,
+    body,
+    cards,
+    compared,
+    head,
+    in_border,
+    mark_same,
+    shared_lines,
+)
 from console.screens.group.text import held_words, rating_words
 from console.screens.rate.ballot import Ballot
 from console.screens.rate.model import (
@@ -21,7 +33,7 @@ from console.screens.rate.model import (
 from console.session.group_facts import best_of
 from console.text.alert_words import AdviceContext
 from console.text.format import countdown
-from console.text.lines import EMPTY, Line, bar_pieces, fit, line_width
+from console.text.lines import EMPTY, Line, bar_pieces, fit, line_text, line_width
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
 from console.views.group import user_wait
@@ -37,10 +49,14 @@ RECENT_SECONDS = 60.0
 """Seconds for which the banner counts groups that were sent unrated."""
 URGENT_SECONDS = 10.0
 """Remaining seconds below which the clock is shown in the warning tone."""
-PROMPT_ROWS = 4
+PROMPT_ROWS = 2
 """Most rows of the question."""
 UNDO_BAR = 9
 """Cells of the bar of the time in which a vote can be undone."""
+BAR = 43
+"""Cells that the clock's bar and what happens then take at least."""
+LONGEST_BAR = 40
+"""Most cells of the clock's bar."""
 MINUTES = 15
 """Minutes that the pace is drawn for."""
 _CAP = 4_000
@@ -54,10 +70,35 @@ def mode_words(mode: str) -> str:
 # --- title, banner, clock ------------------------------------------------------------------------
 
 
-def title_line(queue: RateQueue, width: int) -> Line:
-    """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once."""
-    session, context = queue.session, context_of(queue.session)
-    open_groups, waiting = session.state.waiting(), len(queue.waiting())
+def header_line(queue: RateQueue, clocked: Group | None, width: int) -> Line:
+    """Return the line above the question: counts, clock, notes, and what happens then.
+
+    A stall leaves room for the clock only. A group is counted once. Other groups with a cause to
+    name stand in the last line as long as that is empty.
+
+    Args:
+        queue: The rating queue.
+        clocked: The group whose clock is shown; None for none.
+        width: Cells.
+    """
+    now = queue.session.now()
+    clock = clock_label(clocked, now) if clocked is not None else EMPTY
+    room = width - line_width(clock)
+    if held_up(queue.session.state, now):
+        return (*clock, *banner_line(queue, room))
+    before = _fitting(
+        [*_counts(queue), *((f" {note} ", "$accent") for note in queue_notes(queue))], room
+    )
+    room -= line_width(before)
+    if queue.last is not None and (info := banner_line(queue, room)):
+        return (*before, *clock, *info)
+    mode = _mode(queue, room - (BAR if clocked is not None else 0))
+    bar = clock_bar(clocked, now, room - line_width(mode)) if clocked is not None else EMPTY
+    return (*before, *clock, *bar, *mode)
+
+
+def _counts(queue: RateQueue) -> Line:
+    open_groups, waiting = queue.session.state.waiting(), len(queue.waiting())
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
         (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
@@ -66,14 +107,13 @@ def title_line(queue: RateQueue, width: int) -> Line:
         pieces.append((f" {held} rated, held ", "$reward-up"))
     if skipped := sum(group.is_skipped for group in open_groups):
         pieces.append((f" {skipped} skipped, held ", "$muted"))
-    pieces += [(f" {note} ", "$accent") for note in queue_notes(queue)]
-    room = width - sum(len(text) for text, _ in pieces)
-    mode, change = session.state.rating_mode, context.keys["rating.mode"]
-    hint = "" if context.read_only else f"  ({change} switches)"
-    name = mode_words(mode)
-    forms = [MODES.get(mode, one_line(mode, 20)), f"{name}{hint}", name]
-    words = next((form for form in forms if len(form) + 7 <= room), name)
-    return (*pieces, (fit(f"  mode {words}", max(0, room)), "$muted"))
+    return tuple(pieces)
+
+
+def _fitting(pieces: Sequence[tuple[str, str]], room: int) -> Line:
+    """Return the pieces that fit into `room` cells, the first ones."""
+    ends = accumulate(line_width((piece,)) for piece in pieces)
+    return tuple(piece for piece, end in zip(pieces, ends, strict=True) if end <= room)
 
 
 def queue_notes(queue: RateQueue) -> list[str]:
@@ -177,7 +217,7 @@ def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
             (*first, *aborts, hand, (", larger batch", "")),
             (*first, hand, (", larger batch", "")),
         ]
-    return key_lines
+    return [*key_lines, first]
 
 
 def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> str:
@@ -196,18 +236,49 @@ def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> 
     return f"{text}; {context.keys['rate.take']} takes {'it' if len(others) == 1 else 'the first'}"
 
 
-def clock_line(group: Group, now: float, width: int) -> Line:
-    """Return how long the user waits, how long the group stays open, and what happens then."""
+def _mode(queue: RateQueue, room: int) -> Line:
+    """Return the rating mode: its meaning, else its name with the key that switches it."""
+    session, context = queue.session, context_of(queue.session)
+    mode, change = session.state.rating_mode, context.keys["rating.mode"]
+    hint = "" if context.read_only else f"  ({change} switches)"
+    name = mode_words(mode)
+    meaning = MODES.get(mode, one_line(mode, 20))
+    forms = [f"  mode {meaning}", f"  mode {name}{hint}", f"  mode {name}", f"  {name}"]
+    return ((next((form for form in forms if len(form) <= room), ""), "$muted"),)
+
+
+def clock_label(group: Group, now: float) -> Line:
+    """Return how long the user of a group waits and how long it stays open: ` 0:08 `."""
     if group.until is None:
-        return ((" no clock", "$muted"),)
+        return ((" no clock ", "$muted"),)
     left = max(0.0, group.until - now)
     if now < group.spared < group.until:
-        left = group.spared - now
-        text = f" a user waited: this group may be sent unrated in {countdown(left)}"
-        return ((fit(text, width), "bold $reward-down"),)
-    began = group.scored_at or group.opened_at
-    share = left / max(group.until - began, 0.1)
-    tone = "$reward-down" if left <= URGENT_SECONDS else "$winner"
+        text = f" a user waited: this group may be sent unrated in {countdown(group.spared - now)} "
+        return ((text, "bold $reward-down"),)
+    label = f" {countdown(left)} "
+    if group.gives_up_at is not None:
+        gone = group.gives_up_at - now
+        when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
+        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+        left = min(left, gone)
+    elif group.user_waits:
+        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+    return ((label, f"bold {_clock_tone(left)}"),)
+
+
+def _clock_tone(left: float) -> str:
+    return "$reward-down" if left <= URGENT_SECONDS else "$winner"
+
+
+def clock_bar(group: Group, now: float, width: int) -> Line:
+    """Return the share of its time that a group has left, and what happens then."""
+    if group.until is None or now < group.spared < group.until:
+        return EMPTY
+    left = max(0.0, group.until - now)
+    share = left / max(group.until - (group.scored_at or group.opened_at), 0.1)
+    if group.gives_up_at is not None:
+        gone = group.gives_up_at - now
+        share, left = min(share, max(0.0, gone) / group.client_timeout), min(left, gone)
     then = {
         "accept": "then the automatic reward is sent",
         "abort": "then it is aborted",
@@ -215,38 +286,35 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     }.get(group.fallback, "")
     if group.abstained:
         then = "not scored automatically; " + then
-    label = f" {countdown(left)} "
-    if group.user_waits:
-        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
-    if group.gives_up_at is not None:
-        gone = group.gives_up_at - now
-        share = min(share, max(0.0, gone) / group.client_timeout)
-        tone = "$reward-down" if min(left, gone) <= URGENT_SECONDS else "$winner"
-        when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
-        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
-    tail = fit(f" {then} ", max(0, min(len(then) + 2, width - len(label) - 8)))
-    room = max(0, width - len(label) - len(tail))
-    return ((label, f"bold {tone}"), *bar_pieces(share, room, tone), (tail, "$muted"))
+    tail = fit(f" {then} ", max(0, min(len(then) + 2, width - 8)))
+    bar = bar_pieces(share, min(LONGEST_BAR, width - len(tail)), _clock_tone(left))
+    return (*bar, (tail, "$muted"))
 
 
 # --- question, answers, ballot -------------------------------------------------------------------
 
 
 def prompt_lines(query: str, width: int, context: str) -> list[Line]:
-    """Return the context of the question in one row, then the question in a few.
+    """Return the question in at most two rows, the last one with its context and the key for all.
 
     Args:
         query: The last user message.
         width: Cells.
-        context: As `turn 3, 5 tools`.
+        context: As `turn 3, 5 tools`; empty before it is known.
     """
+    about = f"  {context}" if context else ""
     rows = wrapped(query or "(no text)", max(10, width - 2))
-    if len(rows) > PROMPT_ROWS:
-        more = len(rows) - PROMPT_ROWS + 1
-        rows = [*rows[: PROMPT_ROWS - 1], f"… {more} more lines"]
-    key = "  i shows all of it"
-    about = (fit(f" {context or '…'}", width - len(key)).rstrip(), "$muted")
-    return [(about, (key, "$accent")), *(((f" {row}", "bold"),) for row in rows)]
+    above, last = rows[: PROMPT_ROWS - 1], " ".join(rows[PROMPT_ROWS - 1 :])
+    if len(rows) < PROMPT_ROWS:
+        above, last = rows[:-1], rows[-1]
+    tails = [(about, "  i shows all"), ("", "  i shows all"), ("", "  i")]
+    free = max(10, width - 2) - cell_len(last)
+    about, key = next((tail for tail in tails if len("".join(tail)) <= free), tails[0])
+    if len(rows) <= PROMPT_ROWS and free < len(about + key):
+        about, key = "", ""  # the question is whole
+    line = fit(last, max(10, width - 2 - len(about + key)))
+    tail = ((about, "$muted"), (key, "$accent"))
+    return [*(((f" {row}", "bold"),) for row in above), ((f" {line}", "bold"), *tail)]
 
 
 def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
@@ -267,6 +335,40 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
     ]
     result = mark_same(result)
     return result if ballot.base is None else compared(result, ballot.base)
+
+
+def answer_head(card: Card, width: int, chosen: bool, words: str = "", note: str = "") -> Line:
+    """Return the head of an answer in exactly `width` cells.
+
+    Args:
+        card: The answer.
+        width: Cells.
+        chosen: Whether it is selected.
+        words: What stands beside its number: its place, or its first words.
+        note: How much of it is left to read.
+    """
+    right = f" {note} " if note else ""
+    line = head(card, max(1, width - len(right)), chosen)
+    if words:
+        pieces = in_border(line)
+        room = max(0, width - len(right) - line_width(tuple(pieces)) - 1)
+        line = (*pieces, (" ", ""), (fit(words, room), "$muted"))
+    return (*line, (right, "$muted"))
+
+
+def first_lines(card: Card, beside: tuple[str, ...], width: int) -> Sequence[Line]:
+    """Return the lines of an answer from the first one on that not all answers have."""
+    shared = shared_lines(beside, max(8, width - 2)) | {""}
+    lines = body(card, width)
+    first = (at for at, line in enumerate(lines) if line_text(line).strip() not in shared)
+    return lines[next(first, 0) :]
+
+
+def rows_left(left: int, cut: bool, hint: bool) -> str:
+    """Return `Space ▾ 12 lines`: the lines of an answer below what is on screen."""
+    if not left:
+        return "end" if cut else ""
+    return f"{'Space ' if hint else ''}▾ {plural(left, 'line')}"
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
@@ -327,7 +429,8 @@ def last_line(queue: RateQueue, width: int) -> Line:
         tone = "bold $warning" if queue.message.startswith(IGNORED) else "$muted"
         return ((fit(f" {queue.message}", width), tone),)
     if queue.last is None:
-        return EMPTY
+        stalled = held_up(queue.session.state, queue.session.now())
+        return EMPTY if stalled else banner_line(queue, width)
     typed = queue.ballot is not None and not queue.ballot.empty
     now = queue.session.now()
     last, held = queue.last_voted, queue.held()

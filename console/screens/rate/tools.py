@@ -52,7 +52,16 @@ class AnswerKeys(RateArea):
         Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
         Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
         Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
-        Binding("down,space", "scroll_card(3)", "Down", show=False),
+        Binding(
+            "space,pagedown",
+            "page(1)",
+            "Read on",
+            show=False,
+            id="rate.page",
+            tooltip="The next page, then the next answer",
+        ),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("down", "scroll_card(3)", "Down", show=False),
         Binding("up", "scroll_card(-3)", "Up", show=False),
         Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
         *hidden_keys(
@@ -68,7 +77,7 @@ class AnswerKeys(RateArea):
         self._target = target
 
     def obstacle(self, action: str) -> str | None:
-        if action == "scroll_card" or self.queue.group is not None:
+        if action in ("scroll_card", "page") or self.queue.group is not None:
             return None
         return ""
 
@@ -86,8 +95,12 @@ class AnswerKeys(RateArea):
             answers.select((start + by) % len(answers.cards))
 
     def action_scroll_card(self, rows: int) -> None:
-        """Scroll the selected answer."""
+        """Scroll the selected answer, or all that stand beside each other."""
         self.answers.scroll_selected(rows)
+
+    def action_page(self, by: int) -> None:
+        """Show the next page, then the next answer."""
+        self.answers.page(by)
 
     def action_zoom(self) -> None:
         """Show one answer on the whole screen, or all again."""

@@ -68,7 +68,7 @@ class Voting(RateArea):
             return NO_GROUP
         if action == "rank" and not self._one_key:
             return "Digits rank here: type them all, best first"
-        if action == "commit" and self._one_key and not self._sends_with_enter():
+        if action == "commit" and self._one_key and not _enter_sends(self.queue):
             return "A digit votes, without Enter"
         return None if self.queue.second else obstacle("vote", group, self.session)
 
@@ -76,11 +76,6 @@ class Voting(RateArea):
     def _one_key(self) -> bool:
         """Whether a digit votes without Enter."""
         return self.session.rating.confirm == "none"
-
-    def _sends_with_enter(self) -> bool:
-        """Return whether Enter sends a typed vote, or one that is held."""
-        ballot = self.queue.ballot
-        return bool(self.queue.held()) or (ballot is not None and ballot.vote() is not None)
 
     def _undo_obstacle(self) -> str | None:
         """Return why the last vote cannot be undone; independent of the group on screen."""
@@ -281,6 +276,11 @@ class Voting(RateArea):
         if group.overlap > 1:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _enter_sends(queue: RateQueue) -> bool:
+    """Return whether Enter sends a typed vote, or one that is held."""
+    return bool(queue.held()) or (queue.ballot is not None and queue.ballot.vote() is not None)
 
 
 def _lacking_votes(group: Group) -> int:

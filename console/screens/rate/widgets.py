@@ -1,18 +1,283 @@
-"""Panels below the answers of a wide rating screen: guidelines, reference, session."""
+"""The answers on the rating screen, and the panels below them on a wide one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
 
-from console.screens.group.widgets import Candidates
+from ajet_swarm.common.text import plural
+from console.screens.group.card import body, in_border
+from console.screens.group.widgets import HEAD, Candidates
+from console.screens.rate.arrangement import GRID, Arrangement, Spot, arranged
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     MINUTES,
+    answer_head,
+    first_lines,
     guideline_lines,
     last_vote_words,
     reference_lines,
+    rows_left,
     session_lines,
 )
+from console.text.lines import Line, line_text
 from console.widgets.pane import TextPane
+
+
+class AnswerPane(TextPane):
+    """One answer; its head or its frame says how many lines are below.
+
+    Attributes:
+        hint: Whether it names the key that reads on.
+    """
+
+    hint = False
+
+    @property
+    def left(self) -> int:
+        """Lines below the last one on screen."""
+        return max(0, self.content_rows() - self.size.height - round(self.scroll_offset.y))
+
+    @property
+    def cut(self) -> bool:
+        """Whether not all lines fit."""
+        return self.content_rows() > self.size.height
+
+    @property
+    def note(self) -> str:
+        """How much is left to read, in words."""
+        return rows_left(self.left, self.cut, self.hint)
+
+    @property
+    def page_rows(self) -> int:
+        """Lines on screen."""
+        return self.size.height - (self.content_rows() - len(self.lines))
+
+    def repaint(self) -> None:
+        super().repaint()
+        self.border_subtitle = self.note if self.has_class("-framed") else None
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.repaint()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.repaint()
+
+
+def inner_width(width: int, framed: bool) -> int:
+    """Return the cells of a line in a pane: without its frame and its scroll bar."""
+    return width - (3 if framed else 1)
+
+
+class _Spots(Layout):
+    """Places the panes of `Answers` in the spots of its arrangement."""
+
+    name = "spots"
+
+    def arrange(
+        self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True
+    ) -> ArrangeResult:
+        assert isinstance(parent, Answers)
+        parent.pre_layout(self)
+        return [
+            WidgetPlacement(
+                Region(spot.x, spot.y, spot.width, spot.height), NULL_OFFSET, NULL_SPACING, pane
+            )
+            for pane, spot in zip(children, parent.arrangement(size).spots, strict=False)
+        ]
+
+
+class Answers(Candidates):
+    """Shows the answers to rate as `arrangement.py` places them, and pages through them."""
+
+    DEFAULT_CSS = """
+    Answers > TextPane { margin: 0; }
+    Answers > TextPane.-folded { overflow-y: hidden; }
+    """
+    pane_type: ClassVar[type[TextPane]] = AnswerPane
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zoomed = False
+        """Only the selected answer is shown."""
+        self._placed: tuple[Spot, ...] = ()
+        self._layout = _Spots()
+
+    @property
+    def layout(self) -> Layout:
+        """How its panes are placed; not by styles, which know the layouts of Textual only."""
+        return self._layout
+
+    @property
+    def opened(self) -> int:
+        """Place of the answer that is read where not all are open."""
+        return self._selected or 0
+
+    @property
+    def together(self) -> bool:
+        """Whether all answers scroll together: beside each other, and none is selected."""
+        return self.arrangement(self.size).form == "grid" and self._selected is None
+
+    def arrangement(self, size: Size) -> Arrangement:
+        """Return where the answers stand in a size."""
+        framed = self._framed(size)
+
+        def needed(width: int) -> list[int]:
+            inner = inner_width(width, framed)
+            return [len(body(card, inner)) + (2 if framed else 1) for card in self._cards]
+
+        return arranged(needed, size.width, size.height, self.opened, self.zoomed)
+
+    def _framed(self, size: Size) -> bool:
+        return self.screen.has_class("-roomy") and size.width >= GRID
+
+    def fits(self, rows: int) -> bool:
+        """Return whether no answer would be cut if this widget had `rows` rows."""
+        return self.arrangement(Size(self.size.width, rows)).whole
+
+    def reset(self) -> None:
+        """Show the answers of another group: all of them, from their first lines, none selected."""
+        self.zoomed = False
+        self.scroll_first()
+        self.select(None)
+
+    def toggle_zoom(self) -> None:
+        """Give the selected card the whole size, or share it again."""
+        self.zoomed = not self.zoomed
+        self._arrange()
+
+    # --- scrolling ---------------------------------------------------------------------------
+
+    def scroll_first(self) -> None:
+        """Show the first lines of all answers."""
+        for pane in self.query_children(AnswerPane):
+            pane.scroll_home(animate=False, immediate=True)
+
+    def scroll_selected(self, rows: int) -> None:
+        """Scroll the open answer, or all of them together."""
+        for pane in self._read():
+            pane.scroll_relative(y=rows, animate=False, immediate=True)
+
+    def page(self, by: int) -> None:
+        """Show the next page of what is read; after its end the next answer, or all again.
+
+        One of several answers under each other is read on the whole screen.
+
+        Args:
+            by: 1 for the next page, -1 for the one before.
+        """
+        arrangement = self.arrangement(self.size)
+        panes = [pane for pane in self._read() if pane.cut]
+        before = [pane.scroll_offset.y for pane in panes]
+        rows = min((pane.page_rows for pane in panes), default=0)
+        for pane in panes:
+            pane.scroll_relative(y=by * rows, animate=False, immediate=True)
+        moved = before != [pane.scroll_offset.y for pane in panes]
+        if arrangement.form == "stack" and not arrangement.whole:
+            self._read_alone(self.opened, rows if moved else 0)
+        elif arrangement.form in ("list", "alone") and not moved:
+            self._read_next(by)
+        elif not moved:
+            self.scroll_first()
+
+    def _read_alone(self, place: int, row: int) -> None:
+        """Show one answer on the whole screen, from a row on."""
+        self.zoomed = True
+        self.select(place)
+        for pane in self._read():
+            self.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
+
+    def _read_next(self, by: int) -> None:
+        """Show the next answer from its first line; after the last one all of them."""
+        place = self.opened + by
+        if 0 <= place < len(self._cards):
+            self.scroll_first()
+            self.select(place)
+        else:
+            self.reset()
+
+    def _read(self) -> list[AnswerPane]:
+        """Return the panes that scroll: the open answer, or all of them."""
+        panes = zip(self.query_children(AnswerPane), self._placed, strict=False)
+        return [
+            pane
+            for pane, spot in panes
+            if not spot.folded and (self.together or spot.place == self.opened)
+        ]
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def window(self) -> Sequence[int]:
+        return [spot.place for spot in self._placed]
+
+    def _arrange(self) -> None:
+        spots = self.arrangement(self.size).spots if self.is_mounted else ()
+        if spots != self._placed:
+            self._placed = spots
+            self.refresh(layout=True)
+        super()._arrange()
+
+    def fill(self, pane: TextPane, at: int) -> None:
+        assert isinstance(pane, AnswerPane)
+        form, spot = self.arrangement(self.size).form, self._placed[at]
+        card, chosen = self._cards[spot.place], spot.place == self._selected
+        if spot.folded:
+            self._fold(pane, spot)
+            return
+        if form == "grid" and not any(other.base for other in self._cards):
+            card = replace(card, beside=self._texts)
+        framed = self._framed(self.size)
+        inner = inner_width(spot.width, framed)
+        pane.hint = spot.place == self.opened
+        self._mark(pane, chosen=chosen, framed=framed)
+        words = f"of {len(self._cards)}" if form == "alone" and len(self._cards) > 1 else ""
+        if framed:
+            pane.drop_head()
+            line = answer_head(card, HEAD, chosen, words)
+            pane.put_in_border(Content.assemble(*in_border(line)))
+        else:
+            pane.show_head(
+                (card, chosen, words),
+                lambda width: answer_head(card, width, chosen, words, pane.note),
+            )
+        pane.show((card, inner), lambda _: body(card, inner))
+
+    def _fold(self, pane: AnswerPane, spot: Spot) -> None:
+        """Show the number, the first words and the length of an answer that is not open."""
+        card, texts, last = self._cards[spot.place], self._texts, self._placed[-1]
+        chosen = spot.place == (last.place if not last.folded else self._selected)
+        inner = inner_width(max(spot.width, last.width), self._framed(self.size))
+        rows = plural(len(body(card, inner)), "line")
+        self._mark(pane, chosen=chosen, folded=True)
+        pane.scroll_home(animate=False, immediate=True)
+
+        def titled(width: int) -> Line:
+            words = line_text(next(iter(first_lines(card, texts, width)), ())).strip()
+            return answer_head(card, width, chosen, words if spot.height == 1 else "", rows)
+
+        pane.show_head((card, chosen, texts, spot), titled)
+        pane.show((card, texts), lambda width: first_lines(card, texts, width))
+
+    @staticmethod
+    def _mark(
+        pane: AnswerPane, *, chosen: bool, framed: bool = False, folded: bool = False
+    ) -> None:
+        pane.set_class(chosen, "-selected")
+        pane.set_class(framed, "-framed")
+        pane.set_class(folded, "-folded")
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(card.text for card in self._cards if card.text)
+
 
 _PROBE_WIDTH = 80
 """Cells for which it is asked whether there is a reference to show."""
@@ -39,7 +304,7 @@ class RateAside(Horizontal):
             pane.border_title = name.upper()
             yield pane
 
-    def paint(self, queue: RateQueue, answers: Candidates | None, roomy: bool) -> None:
+    def paint(self, queue: RateQueue, answers: Answers | None, roomy: bool) -> None:
         """Show the panels that have content if the terminal is roomy and no answer is cut.
 
         Args:

@@ -84,7 +84,7 @@ class TokensScreen(ConsoleScreen):
     @work(group="tokens", exclusive=True, exit_on_error=False)
     async def _fetch(self, episode_uuid: str, server: str) -> None:
         try:
-            self._tokens = await self.session.tokens(episode_uuid, server)
+            self._tokens = await self.session.proxy.tokens(episode_uuid, server)
         except AjetError as error:
             self._message = (f"There are no tokens to show: {error.what}", error.todo)
         if self.is_mounted:

@@ -8,7 +8,7 @@ import pytest
 from console.app import SETUP_FOLLOWS
 from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
-from console.clients import installed
+from console.clients import catalog
 from console.screens.first_steps.widgets import FirstSteps, FirstStepsScreen
 from console.screens.overview.widgets import RecentGroups
 from console.session.app_state import EVERYTHING
@@ -33,7 +33,7 @@ MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs installed on this machine change no test."""
-    monkeypatch.setattr(installed.shutil, "which", lambda name: None)
+    monkeypatch.setattr(catalog.shutil, "which", lambda name: None)
 
 
 def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) -> State:
@@ -183,7 +183,7 @@ async def test_in_observe_mode_nothing_is_trained() -> None:
 async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(installed.shutil, "which", lambda name: name if name == "claude" else None)
+    monkeypatch.setattr(catalog.shutil, "which", lambda name: name if name == "claude" else None)
     monkeypatch.setattr("console.screens.first_steps.widgets.window_of", lambda *_: 512)
     async with run_console(fresh(), processes=FakeProcessManager()) as console:
         await console.shows("v  Copy the settings of Claude Code")

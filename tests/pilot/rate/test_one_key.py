@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from console.screens.group.widgets import Candidates
 from console.screens.rate.model import APPEAR_SECONDS
+from console.screens.rate.widgets import Answers
 from core.events import CandidateFailed, GroupSealed, RatingUndone
 from tests.pilot.rate.test_screen import PLACES, order_of, sent_vote, votes, waiting
 from tests.support.console import RunningConsole, run_console
@@ -151,7 +151,7 @@ async def test_answers_that_change_on_screen_close_what_was_typed() -> None:
 
 async def test_a_double_click_is_a_digit() -> None:
     async with run_console(waiting(1), places=PLACES, at="rate") as console:
-        card = console.app.screen.query_one(Candidates).children[1]
+        card = console.app.screen.query_one(Answers).children[1]
         await console.pilot.double_click(card)
         await console.settle()
         assert votes(console) == []

@@ -70,7 +70,7 @@ async def test_an_operator_accepts_a_group_that_lacks_votes_only_after_a_questio
 async def test_a_rater_is_offered_only_what_the_token_permits(role: AccessRole) -> None:
     link = FakeLink(state_of(*group_events(1, until="AWAITING_RATING")))
     link.identity = Identity("ada", role)
-    async with run_console(places=PLACES, at="rate", link=link) as console:
+    async with run_console(places=PLACES, at="rate", link=link, size=(120, 36)) as console:
         text, operates = console.text(), role == "operator"
         assert "Skip" in text
         for words in ("x Abort", "o Mode", "(o switches)"):

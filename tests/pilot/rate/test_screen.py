@@ -364,27 +364,6 @@ async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
         assert len(votes(console)) == 1
 
 
-async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -> None:
-    texts = [f"start{index} " + "word " * 200 + f"end{index}" for index in range(4)]
-    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
-        assert all(f"start{index}" in console.text() for index in range(4))
-        rows = console.text().count("word word")
-        await console.press("tab", "z")
-        first = order_of(1)[0]
-        assert f"start{first}" in console.text()
-        assert console.text().count("word word") > rows
-        await console.press(*["space"] * 4)
-        assert f"end{first}" in console.text()
-        await console.press("escape")
-        assert all(f"start{index}" in console.text() for index in range(4))
-        await console.press("v")
-        shown = console.text()
-        assert all(f"start{index}" in shown for index in range(4))
-        assert shown.count("advantage") == 4, "the figures leave room for the answers"
-        assert shown.count("word word") >= 6
-        assert votes(console) == []
-
-
 async def test_panels_give_way_to_a_long_answer() -> None:
     """Panels appear with content, and only where they cut no answer."""
     guidelines = Guidelines(text="Prefer short answers.", version="1")

@@ -325,18 +325,6 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up() -> None
         assert "user waits 1:04  0:50 left" in console.text()
 
 
-async def test_two_answers_are_shown_side_by_side() -> None:
-    events = group_events(
-        1, texts=("first word", "second word"), rewards=(0.2, 0.8), at=NOW, until="AWAITING_RATING"
-    )
-    async with run_console(state_of(*events), places=PLACES, at="rate") as console:
-        for size in ((80, 24), (160, 48)):
-            await console.pilot.resize_terminal(*size)
-            await console.settle()
-            rows = console.text().splitlines()
-            assert any("first word" in row and "second word" in row for row in rows)
-
-
 async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> None:
     async with run_console(held_state(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         card = console.app.screen.query_one(Candidates).children[1]

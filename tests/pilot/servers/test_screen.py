@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from console.screens.engine.text import table_head, table_row
-from console.screens.servers import ServersScreen
+from console.screens.servers.screen import ServersScreen
 from console.shell.palette import entries
 from core.commands import COMMANDS
 from core.control_payloads import EpisodeDetails, LogLine, ServerDetails, TaskDetails

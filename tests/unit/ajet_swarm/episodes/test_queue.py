@@ -39,7 +39,7 @@ class Line:
         self.order: list[str] = []
 
     async def claim(self, name: str, origin: str) -> None:
-        entry = self.queue.entry((origin,))
+        entry = QueueEntry(self.queue, (origin,))
         await entry.take(soon())
         entry.claimed()
         self.order.append(name)
@@ -71,11 +71,11 @@ async def test_a_sender_with_one_request_does_not_wait_for_one_with_a_hundred() 
 
 async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    many = [queue.entry(("a",), 4) for _ in range(40)]
+    many = [QueueEntry(queue, ("a",), 4) for _ in range(40)]
     waits = [tasks.spawn(entry.take(), "a") for entry in many]
     await settle()
     assert queue.claiming == START // 4
-    other = queue.entry(("b",), 4)
+    other = QueueEntry(queue, ("b",), 4)
     waiting = tasks.spawn(other.take(), "b")
     await settle()
     many[0].end_claims()
@@ -91,10 +91,10 @@ async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Ta
 
 async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first = queue.entry(("", "", "a"))
+    first = QueueEntry(queue, ("", "", "a"))
     await first.take()
-    old = [queue.entry(("", "", "a")) for _ in range(2)]
-    new = [queue.entry(("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
+    old = [QueueEntry(queue, ("", "", "a")) for _ in range(2)]
+    new = [QueueEntry(queue, ("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
     waits = [tasks.spawn(entry.take(), "entry") for entry in (*old, *new)]
     order: list[int] = []
     every = [first, *old, *new]
@@ -113,7 +113,7 @@ async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) 
 
 async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    entries = [queue.entry() for _ in range(200)]
+    entries = [QueueEntry(queue) for _ in range(200)]
     waits = [tasks.spawn(entry.take(), "entry") for entry in entries]
     await settle()
     assert [entry.claims for entry in entries[: START + 1]] == [True] * START + [False]
@@ -146,7 +146,7 @@ async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tas
 
 async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    large, small = queue.entry((), 3 * START), queue.entry((), 1)
+    large, small = QueueEntry(queue, (), 3 * START), QueueEntry(queue, (), 1)
     await large.take()
     waiting = tasks.spawn(small.take(), "small")
     await settle()
@@ -157,7 +157,7 @@ async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
 
 async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second = queue.entry(), queue.entry()
+    first, second = QueueEntry(queue), QueueEntry(queue)
     await first.take()
     first.claimed()
     assert first.inside
@@ -173,7 +173,7 @@ async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
 
 async def test_an_entry_that_has_ended_its_claims_may_claim_again_within_the_limit() -> None:
     queue = ClaimQueue(1)
-    entry = queue.entry()
+    entry = QueueEntry(queue)
     await entry.take()
     entry.end_claims()
     assert entry.take_at_once()
@@ -189,8 +189,8 @@ async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
     tasks: Tasks,
 ) -> None:
     queue = ClaimQueue()
-    entries = [queue.entry((), 2) for _ in range(4)]
-    later = queue.entry((), 2)
+    entries = [QueueEntry(queue, (), 2) for _ in range(4)]
+    later = QueueEntry(queue, (), 2)
     for entry in entries:
         await entry.take()
     waiting = tasks.spawn(later.take(), "later")
@@ -214,7 +214,7 @@ async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
 
 async def test_a_turn_refused_alone_tries_again_at_once() -> None:
     queue = ClaimQueue()
-    entry = queue.entry((), 4)
+    entry = QueueEntry(queue, (), 4)
     await entry.take()
     entry.refused(True)
     assert queue.starved
@@ -228,9 +228,9 @@ async def test_a_turn_refused_alone_tries_again_at_once() -> None:
 
 async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    large = [queue.entry(("a",), 8) for _ in range(6)]
+    large = [QueueEntry(queue, ("a",), 8) for _ in range(6)]
     waits = [tasks.spawn(entry.take(), "large") for entry in large]
-    small = [queue.entry(("a",), 4) for _ in range(2)]
+    small = [QueueEntry(queue, ("a",), 4) for _ in range(2)]
     waits += [tasks.spawn(entry.take(), "small") for entry in small]
     await settle()
     large[0].refused(True)
@@ -246,7 +246,7 @@ async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: T
         assert entry.claims
         entry.leave()
     assert await yielding
-    newest = queue.entry(("a",), 4)
+    newest = QueueEntry(queue, ("a",), 4)
     waits.append(tasks.spawn(newest.take(), "small"))
     await settle()
     assert not large[0].must_not_hold_parts()
@@ -260,7 +260,7 @@ async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: T
 
 async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    first, second = queue.entry((), 8), queue.entry((), 8)
+    first, second = QueueEntry(queue, (), 8), QueueEntry(queue, (), 8)
     await first.take()
     waiting = tasks.spawn(second.take(), "second")
     await settle()
@@ -275,7 +275,7 @@ async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
 
 async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    first, second, third = QueueEntry(queue), QueueEntry(queue), QueueEntry(queue)
     await first.take(soon())
     for late in (0.01, -1.0):
         with pytest.raises(TimeoutError):
@@ -290,7 +290,7 @@ async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None
 
 async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    first, second, third = QueueEntry(queue), QueueEntry(queue), QueueEntry(queue)
     await first.take(soon())
     cancelled = tasks.spawn(second.take(soon()), "second")
     waits = tasks.spawn(third.take(soon()), "third")
@@ -306,7 +306,7 @@ async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks:
 
 async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.entry(), queue.entry(), queue.entry()
+    first, second, third = QueueEntry(queue), QueueEntry(queue), QueueEntry(queue)
     await first.take(soon())
     cancelled = tasks.spawn(second.take(soon()), "second")
     waits = tasks.spawn(third.take(soon()), "third")
@@ -321,7 +321,11 @@ async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks
 
 async def test_a_large_turn_that_leaves_the_queue_lets_a_smaller_one_claim(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    first, large, small = queue.entry((), 4), queue.entry((), 8), queue.entry((), 4)
+    first, large, small = (
+        QueueEntry(queue, (), 4),
+        QueueEntry(queue, (), 8),
+        QueueEntry(queue, (), 4),
+    )
     await first.take()
     leaves = tasks.spawn(large.take(), "large")
     waits = tasks.spawn(small.take(), "small")
@@ -369,7 +373,7 @@ async def _story(story: list[Move], limit: int) -> None:
                         inside.append(entry)
 
     def come(number: int) -> None:
-        entry = queue.entry((f"s{number % 2}",), 1 + number % 3)
+        entry = QueueEntry(queue, (f"s{number % 2}",), 1 + number % 3)
         waiting.append((entry, tasks.spawn(entry.take(), "take")))
 
     def claiming(number: int) -> QueueEntry | None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from console.cli import main
-from console.clients.snippets import ANY_KEY, OWN_KEY
+from console.clients.catalog import ANY_KEY, OWN_KEY
 from core.runtime.home import Home, Role, running
 from core.settings import Settings, load
 from core.settings.effective import HIDDEN

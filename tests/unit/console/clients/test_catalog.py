@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from console.cli import main
-from console.clients.catalog import CLIENTS, find
-from console.clients.snippets import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill
+from console.clients.catalog import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, clients, fill, find
 from tests.support.commands.cli import Cli, missing
 
 GUIDE = (Path(__file__).parents[4] / "docs/guide/clients.md").read_text(encoding="utf-8")
+CLIENTS = clients()
 NAMES = [one.name for one in CLIENTS]
 
 

@@ -73,10 +73,10 @@ async def test_a_command_may_have_an_argument_called_name() -> None:
 async def test_tokens_are_read_through_the_link() -> None:
     link = FakeLink()
     link.token_log = EpisodeTokens(episode_uuid="", state="live", calls=())
-    assert (await Session(link=link).tokens("e1", "s")).episode_uuid == "e1"
+    assert (await Session(link=link).proxy.tokens("e1", "s")).episode_uuid == "e1"
     assert link.token_requests == [("e1", "s")]
     with pytest.raises(AjetError, match="no connection"):
-        await Session().tokens("e1", "s")
+        await Session().proxy.tokens("e1", "s")
 
 
 async def test_a_read_only_session_sends_no_command() -> None:

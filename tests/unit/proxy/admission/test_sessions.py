@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.admission.sessions import LimitExceeded, RequestLimits
-from proxy.dialects.client_marks import sender_of, session_of, trace_of
+from proxy.dialects.client_marks import sender_of, session_of, trace_context_of
 
 UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
 
@@ -85,9 +85,10 @@ def test_any_body_can_be_searched_for_a_session(body: dict[str, Any]) -> None:
 
 def test_traces_and_senders_are_read_from_headers() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    assert trace_of({"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}) == trace
-    assert trace_of({"traceparent": "nonsense"}) == ""
-    assert trace_of({}) == ""
+    parent = f"00-{trace}-00f067aa0ba902b7-01"
+    assert trace_context_of({"traceparent": parent})[0][3:35] == trace
+    assert trace_context_of({"traceparent": "nonsense"}) == ("", "")
+    assert trace_context_of({}) == ("", "")
     assert sender_of({"authorization": "Bearer a", "x-api-key": "b"}) == "Bearer a"
     assert sender_of({"x-api-key": "b"}) == "b"
     assert sender_of({}) == ""

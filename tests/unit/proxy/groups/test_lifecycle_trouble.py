@@ -10,6 +10,7 @@ import pytest
 
 import ajet_swarm.api.watcher
 import ajet_swarm.episodes.holdings
+from ajet_swarm.episodes.queue import QueueEntry
 from core.dialects.errors import ApiError
 from core.events import CandidateFailed
 from proxy.servers.facts import is_down
@@ -295,7 +296,7 @@ async def test_a_group_waits_for_its_turn_and_leaves_the_queue_without_episodes(
 ) -> None:
     async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
         queue = w.server.claimer.queue
-        first = queue.entry(("", "", ""))
+        first = QueueEntry(queue, ("", "", ""))
         await first.take()
         first.claimed()  # it holds episodes, as another group of this proxy
         ticket = await w.ask("hello", {"x-session-id": "s1"})
@@ -312,7 +313,7 @@ async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> 
     async with world(tmp_path, configured=settings(proxy=limits)) as w:
         queue = w.server.claimer.queue
         queue.limit = 1
-        await queue.entry(("", "", "")).take()
+        await QueueEntry(queue, ("", "", "")).take()
         ticket = await w.ask()
         reply = await w.reply(ticket)
         assert reply.error is not None

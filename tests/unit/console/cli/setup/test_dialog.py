@@ -24,7 +24,7 @@ def situation(root: Path) -> Situation:
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs installed on this machine change no test."""
-    monkeypatch.setattr("console.clients.installed.shutil.which", lambda name: None)
+    monkeypatch.setattr("console.clients.catalog.shutil.which", lambda name: None)
 
 
 @pytest.fixture

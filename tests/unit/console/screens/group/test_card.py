@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line
-from console.screens.group.card import Card, body, cards, head, share_heights
+from console.screens.group.card import Card, body, cards, head, shared_lines
 from console.screens.group.model import whole_texts
 from console.screens.group.text import DetailOptions, header_lines, tabs_line
 from console.text.lines import fit, line_width
@@ -147,27 +147,32 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
     assert shown in line.text
 
 
-@pytest.mark.slow
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=8),
-    st.integers(1, 60),
-    st.one_of(st.none(), st.integers(0, 9)),
+@pytest.mark.parametrize(
+    ("texts", "dimmed"),
+    [
+        (("same\nmine", "same\nyours"), {"same"}),
+        (("# Title\n\n- same\n- a", "# Title\n\n- same\n- b"), {"Title", "• same"}),
+        (("```py\nx = 1\ny = 2\n```", "```py\nx = 1\ny = 3\n```"), {"▏ py", "▏ x = 1"}),
+        (("one two three four", "one two five six"), set()),
+        (("one two three four 5", "one two three four 6"), {"one two three four"}),
+        (("same", "same"), set()),
+        (("same\na", "same\nb", "other"), set()),
+        (("alone",), set()),
+        ((), set()),
+    ],
 )
-def test_stacked_cards_never_take_more_than_there_is(
-    wanted: list[int], room: int, focus: int | None
-) -> None:
-    heights = share_heights(wanted, room, focus)
-    assert len(heights) == len(wanted)
-    assert all(rows >= 1 for rows in heights)
-    assert sum(heights) <= max(room, len(wanted))
-    if sum(wanted) <= room and sum(min(want, 2) for want in wanted) <= room:
-        assert heights == wanted
-
-
-def test_four_long_answers_share_twelve_rows_and_the_selected_one_gets_most() -> None:
-    assert share_heights([30, 30, 30, 30], 12, None) == [3, 3, 3, 3]
-    assert share_heights([30, 30, 30, 30], 12, 1) == [2, 6, 2, 2]
-    assert share_heights([2, 30, 3, 30], 16, None) == [2, 5, 3, 6]
+def test_lines_that_all_answers_share_are_dimmed(texts: tuple[str, ...], dimmed: set[str]) -> None:
+    assert shared_lines(texts, 18) == dimmed
+    for text in texts:
+        plain = Card(index=0, label="1", text=text, blind=True)
+        lines = body(replace(plain, beside=texts), 20)
+        assert text_of(lines) == text_of(body(plain, 20))
+        tones = {
+            text_of([line]).strip(): {tone for words, tone in line if words.strip()}
+            for line in lines
+        }
+        muted = {words for words in tones if tones[words] == {"$muted"}}
+        assert muted == dimmed
 
 
 def test_tabs_show_every_candidate() -> None:

@@ -4,20 +4,25 @@ import pytest
 from msgspec.structs import replace
 
 from console.models.alerts import alerts_by_urgency, stall_words
-from console.screens.group.card import body, head
+from console.screens.group.card import Card, body, head
 from console.screens.rate.ballot import Ballot
 from console.screens.rate.model import RatingFigures, RatingProgress
 from console.screens.rate.text import (
+    answer_head,
     banner_line,
-    clock_line,
+    clock_bar,
+    clock_label,
+    first_lines,
     guideline_lines,
+    header_line,
     last_vote_line,
     progress_words,
+    prompt_lines,
     queue_notes,
     rate_cards,
     reference_lines,
+    rows_left,
     session_lines,
-    title_line,
 )
 from console.session.app_state import Session
 from console.text.lines import bar_pieces, line_width
@@ -170,10 +175,85 @@ def test_blind_cards_show_only_the_answers() -> None:
 
 def test_rate_lines_fit_their_width() -> None:
     one = group()
-    for width in (40, 80, 160):
-        assert line_width(clock_line(one, NOW, width)) <= max(width, 60)
-        assert line_width(title_line(queue_of(waiting_state(1, 2, 3)), width)) <= width
+    queue = queue_of(waiting_state(1, 2, 3))
+    for width in (40, 60, 80, 120, 160, 240):
+        assert line_width(header_line(queue, one, width)) <= width
+        assert line_width(header_line(queue, None, width)) <= width
+        assert line_width(clock_bar(one, NOW, width)) <= width
         assert line_width(bar_pieces(0.333, width, "")) == width
+
+
+def test_the_header_has_counts_clock_and_what_happens_then() -> None:
+    queue, one = queue_of(waiting_state(1, 2, 3)), group()
+    for width, words in (
+        (60, ["3 to rate", "0:20", "then the automatic"]),
+        (80, ["3 to rate", "0:20", "then the automatic reward is sent", "off"]),
+        (120, ["then the automatic reward is sent", "mode off  (o switches)"]),
+        (160, ["then the automatic reward is sent", "mode off: no one waits; a scored group"]),
+    ):
+        line = text_of([header_line(queue, one, width)])
+        assert all(word in line for word in words), line
+    assert "mode off" in text_of([header_line(queue, None, 80)])
+
+
+@pytest.mark.parametrize(
+    ("left", "cut", "hint", "words"),
+    [
+        (12, True, False, "▾ 12 lines"),
+        (1, True, True, "Space ▾ 1 line"),
+        (0, True, True, "end"),
+        (0, False, True, ""),
+    ],
+)
+def test_each_answer_says_how_many_lines_are_left(
+    left: int, cut: bool, hint: bool, words: str
+) -> None:
+    assert rows_left(left, cut, hint) == words
+    line = answer_head(Card(index=1, label="2", rank="best"), 40, True, "of 4", words)
+    assert line_width(line) == 40
+    assert " 2  best of 4" in text_of([line])
+    assert words in text_of([line])
+
+
+def test_a_folded_answer_begins_where_it_differs() -> None:
+    texts = ("In short:\n\n# Title\n\nFirst words", "In short:\n\n# Title\n\nOther words")
+    cards = [Card(index=at, label=str(at), text=text, blind=True) for at, text in enumerate(texts)]
+    assert [text_of(first_lines(card, texts, 40)) for card in cards] == [
+        " First words",
+        " Other words",
+    ]
+    same = ("a\nb", "a\nb")
+    assert (
+        text_of(first_lines(Card(index=0, label="1", text="a\nb", blind=True), same, 40))
+        == " a\n b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "context", "rows"),
+    [
+        ("Why?", "", [" Why?                       i shows all"]),
+        ("Why?", "turn 3", [" Why?               turn 3  i shows all"]),
+        ("Why is the sky of blue", "turn 3", [" Why is the sky of blue     i shows all"]),
+        ("Why is the sky so blue at noon here", "", [" Why is the sky so blue at noon here  i"]),
+        ("Why is the sky so blue at noon in May?", "", [" Why is the sky so blue at noon in May?"]),
+        (
+            "Why is the sky so blue at noon, and red in the evening?",
+            "",
+            [" Why is the sky so blue at noon, and", " red in the evening?        i shows all"],
+        ),
+        (
+            "word " * 30,
+            "turn 3",
+            [" word word word word word word word", " word word word w…  turn 3  i shows all"],
+        ),
+        ("", "", [" (no text)                  i shows all"]),
+    ],
+)
+def test_the_question_takes_two_rows_at_most(query: str, context: str, rows: list[str]) -> None:
+    lines = prompt_lines(query, 40, context)
+    assert text_of(lines).split("\n") == rows
+    assert all(line_width(line) <= 40 for line in lines)
 
 
 def test_the_last_vote_is_shown_as_held_then_sent() -> None:
@@ -202,7 +282,8 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     whole = text_of([banner_line(queue, 160)])
     assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
     narrow = text_of([banner_line(queue, 60)])
-    assert "A accepts all  5 h, larger batch" in narrow
+    assert "2 open ratings hold up the weight update  A accepts all" in narrow
+    assert narrow in text_of([header_line(queue, None, 60)])
     actual = text_of([banner_line(reading, 80)])
     assert "hold up the weight update" in actual
     assert "aborts" not in actual
@@ -219,9 +300,9 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     )
     state = state_of(*sent, *group_events(2, at=NOW, until="SCORING"), awaited)
     queue = queue_of(state)
-    line = text_of([clock_line(state.groups["g0002"], NOW, 80)])
+    line = text_of([clock_label(state.groups["g0002"], NOW)])
     assert "a user waited: this group may be sent unrated in 0:07" in line
-    assert "automatic reward" in text_of([clock_line(state.groups["g0002"], NOW + 7, 80)])
+    assert "automatic reward" in text_of([clock_bar(state.groups["g0002"], NOW + 7, 80)])
     text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
     assert text in text_of([banner_line(queue, 80)])
     assert banner_line(queue_of(state, lambda: NOW + 60), 80) == ()
@@ -242,8 +323,8 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         ScoringAbstained(group_id="g0001", part="hook", cause="returned None", at=NOW),
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
-    result = text_of([banner_line(queue_of(state_of(*unscored, held, rolling)), 80)])
-    assert "S re-scores a group  5 h, larger batch" in result
+    result = text_of([banner_line(queue_of(state_of(*unscored, held, rolling)), 100)])
+    assert "S re-scores a group  X aborts them  5 h, larger batch" in result
     assert "accepts all" not in result
 
 

@@ -1,0 +1,1 @@
+"""All swarm servers side by side; reading and text are those of `console/screens/engine`."""
