@@ -70,7 +70,7 @@ def run_proxy(home: str, url: str) -> int:
     from console.cli import main as console
     from proxy.admission import admit
     from proxy.dialects.client_marks import trace_context_of
-    from proxy.telemetry.recorder import Recorder
+    from proxy.telemetry.service import Recorder
 
     write_run_file = proxy.main._publish_run_file
     following = modes()

@@ -13,11 +13,9 @@ import msgspec
 
 from ajet_swarm.runtime import SYSTEM
 from core.events import Event
-from core.events.base import GroupEvent
 from core.journal.writer import Journal
-from core.state import GROUP_CAP, State, apply
+from core.state import State, apply
 from core.state.common import Dirty
-from core.state.encoder import StateEncoder
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +85,6 @@ class Bus:
         self._listeners: list[tuple[Listener, frozenset[type[Event]] | None]] = []
         self._by_kind: dict[type[Event], tuple[Listener, ...]] = {}
         self._since_snapshot = 0
-        self._encoder = StateEncoder()
 
     def publish(self, event: Event) -> int:
         """Publish `event`; returns its `seq`, for `Journal.durable`.
@@ -117,19 +114,10 @@ class Bus:
             except Exception:  # boundary: neither the publisher nor other listeners may suffer
                 log.exception("a listener of %s failed", kind.__name__)
         self._since_snapshot += 1
-        if self._since_snapshot >= SNAPSHOT_EVERY - GROUP_CAP:
-            self._prepare_snapshot(event)
+        if self._since_snapshot >= SNAPSHOT_EVERY:
+            self._since_snapshot = 0
+            self.journal.append_snapshot(self.state)
         return seq
-
-    def _prepare_snapshot(self, event: Event) -> None:
-        """Encode one more group for the snapshot; write it when it is due."""
-        if isinstance(event, GroupEvent):
-            self._encoder.forget(event.group_id)
-        if self._since_snapshot < SNAPSHOT_EVERY:
-            self._encoder.encode_ahead(self.state)
-            return
-        self._since_snapshot = 0
-        self.journal.append_snapshot(self.state, self._encoder.encode(self.state))
 
     def publish_checked(self, event: Event) -> int:
         """Publish `event` and check that the journal can be written, without a wait for it.

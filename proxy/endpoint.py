@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ResponseStore
 from core.dialects.schemas import (
     ChatCompletionRequest,
     CompletionRequest,

@@ -43,6 +43,7 @@ from core.runtime.sockets import (
 )
 from core.runtime.tls import absolute_path, tls_requested
 from core.settings import Settings
+from core.state.common import record_of
 from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
@@ -62,7 +63,7 @@ from proxy.endpoint import create_app
 from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.groups.recovery import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.server import HttpServer
-from proxy.rewards.model.commands import kind_of, parts_of
+from proxy.rewards.model.source import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
@@ -430,19 +431,17 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
     )
     for key_ in obsolete - {key}:
         clear_alert(context.bus, key_)
+    fault = error or Abstention("", "")
     context.bus.publish(
-        RewardsChanged(
+        record_of(
+            RewardsChanged,
+            fault,
             source=source,
             ok=health.ok,
             version=health.version,
-            cause=error.cause if error else "",
-            traceback=error.traceback if error else "",
-            file=error.file if error else "",
-            line=error.line if error else 0,
-            part=error.part if error else "",
             judge=judging,
             level=health.level,
-            fell=error.crashed if error else False,
+            fell=fault.crashed,
             waits=health.waiting_for,
             parts=parts_of(context.rewards),
         )
@@ -485,23 +484,11 @@ def _reward_trouble(error: Abstention, health: SourceHealth, judging: bool) -> A
     """Return the alert about the rewards, or about a judge of them."""
     if error.crashed:
         return params_of("rewards_ended", error=error.cause)
+    place = {"error": error.cause, "file": error.file, "line": error.line}
     if not judging:
-        return params_of(
-            "rewards",
-            error=error.cause,
-            file=error.file,
-            line=error.line,
-            kept=bool(health.version),
-        )
+        return params_of("rewards", kept=bool(health.version), **place)
     scoring = "version" if health.version else "operator"
     if health.version and not health.waiting_for:
         scoring = "cache"
-    return params_of(
-        "judge",
-        judge=error.part,
-        error=error.cause,
-        file=error.file,
-        line=error.line,
-        unreached=health.level == "warning",
-        scoring=scoring,
-    )
+    unreached = health.level == "warning"
+    return params_of("judge", judge=error.part, unreached=unreached, scoring=scoring, **place)

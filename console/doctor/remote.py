@@ -177,7 +177,7 @@ async def check_hooks(folder: Path) -> Finding:
     try:
         await child.start()
     except HookError as error:
-        lines = [line for line in error.traceback.strip().splitlines() if line.strip()]
+        lines = [line for line in error.fault.traceback.strip().splitlines() if line.strip()]
         text = one_line(f"{error.cause} {lines[-1] if lines else ''}")
         return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
     finally:

@@ -12,7 +12,7 @@ from core.state import Group, State
 # The arithmetic of the rewards is imported on use, so that screens open without the proxy.
 if TYPE_CHECKING:
     from proxy.rewards.model.spec import PartSpec, Weigher
-    from proxy.rewards.rescore.results import Rescored
+    from proxy.rewards.rescore.cases import Rescored
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def can_weigh(state: State) -> bool:
 def tally(state: State, groups: Sequence[Group], weights: Mapping[str, float]) -> WhatIfResult:
     """Recompute scored groups, oldest first, with these weights instead of the active ones."""
     from proxy.rewards.model.spec import Weigher
-    from proxy.rewards.rescore.results import summary_of
+    from proxy.rewards.rescore.cases import summary_of
 
     specs = [_spec(part, weights) for part in state.rewards.parts if part.enabled]
     weigher = Weigher(specs)
@@ -66,7 +66,7 @@ def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
 def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Rescored":
     from proxy.rewards.model.spec import NothingApplies
     from proxy.rewards.part import PartValue
-    from proxy.rewards.rescore.results import Case, Rescored
+    from proxy.rewards.rescore.cases import Case, Rescored
     from proxy.rewards.source import Abstention, GroupContext
 
     scored = [candidate for candidate in group.candidates if candidate.parts]

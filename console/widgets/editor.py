@@ -18,6 +18,8 @@ from console.models.app_host import AppHost
 FALLBACKS = ("nano", "vim", "vi")
 CAP = 1 << 20
 """Most characters of an edited text."""
+DRAFTS = 50
+"""Most drafts that are kept."""
 
 
 class EditorError(AjetError):
@@ -44,20 +46,28 @@ def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
     raise EditorError("no editor was found", todo="Set EDITOR to the command of your editor")
 
 
-async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
+async def edit_text(app: AppHost, text: str, suffix: str = ".md", draft: Path | None = None) -> str:
     """Return `text` as edited by the operator. The event loop runs on; nothing is painted.
+
+    Args:
+        app: The console, which is suspended meanwhile.
+        text: The text to edit.
+        suffix: Ending of the temporary file, by which an editor knows the format.
+        draft: File to edit it in, which outlives a crash; if it exists, its text is edited. The
+            caller deletes it. None: a temporary file.
 
     Raises:
         EditorError: there is no editor, or it failed.
     """
     command = editor_of()
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ajet-console-"))
-    file = folder / f"answer{suffix}"
+    file = draft or folder / f"answer{suffix}"
     try:
-        await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
+        await asyncio.to_thread(_write_new, file, text)
         code = await _run(app, [*command, str(file)])
         if code:
-            raise EditorError(f"{command[0]} ended with {code}: the text is unchanged")
+            kept = "the draft is kept" if draft else "the text is unchanged"
+            raise EditorError(f"{command[0]} ended with {code}: {kept}")
         edited = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error
@@ -66,6 +76,19 @@ async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
     if len(edited) > CAP:
         raise EditorError(f"the text is longer than {CAP} characters")
     return edited if text.endswith("\n") else edited.removesuffix("\n")
+
+
+def _write_new(file: Path, text: str) -> None:
+    """Write a private file unless it exists; of the files beside it the newest few stay."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    others = sorted(file.parent.iterdir(), key=lambda known: known.stat().st_mtime)
+    for old in others[:-DRAFTS]:
+        if old != file:
+            old.unlink()
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
+            opened.write(text)
 
 
 def place_command(command: list[str], file: str, line: int) -> list[str]:

@@ -20,8 +20,8 @@ from core.commands import COMMANDS, CommandError, validate
 from core.commands import plan_engines as engines
 from core.commands import plan_groups as groups
 from core.commands import plan_progress as progress
-from core.commands.refusal import NoChange, NotNow
 from core.commands.rewards import WHAT_IF_MOST, weights_of
+from core.commands.spec import NoChange, NotNow
 from core.commands.table import WHAT_IF_GROUPS
 from core.roles import OWNER, Identity, require
 from core.state import EngineRun, Group, Progress, Server, State

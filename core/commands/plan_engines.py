@@ -5,7 +5,7 @@ from typing import Any
 
 from ajet_swarm.common.text import ago, known_names, one_line, plural
 from core.commands import CommandError
-from core.commands.refusal import NoChange, NotNow
+from core.commands.spec import NoChange, NotNow
 from core.events.server import PoolChanged
 from core.state import Group, Server, State
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean, one_line, plural
-from core.commands.refusal import NoChange, NotNow
+from core.commands.spec import NoChange, NotNow
 from core.commands.table import OVERRIDE_HINT
 from core.roles import ASK_OPERATOR, NotPermitted
 from core.state import Group, Lease, Rating, State

@@ -7,7 +7,7 @@ whether weights are where a job saves them) is checked by the proxy afterwards.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.commands.refusal import NoChange, NotNow
+from core.commands.spec import NoChange, NotNow
 from core.state import Progress, Server
 
 Args = Mapping[str, Any]

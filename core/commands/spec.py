@@ -1,8 +1,22 @@
-"""Definition of an operator's command and its arguments."""
+"""Definition of an operator's command and its arguments.
+
+Why a command is not carried out.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from ajet_swarm.common.errors import AjetError
+
+
+class NotNow(AjetError):
+    """A command that cannot be carried out in the present state."""
+
+
+class NoChange(NotNow):
+    """A command that succeeds without changing anything."""
+
 
 if TYPE_CHECKING:
     from core.roles import AccessRole

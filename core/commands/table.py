@@ -78,7 +78,7 @@ TABLE: Final[Sequence[Command]] = (
             Arg("shared", "flag", "Only report the group on screen: others may vote on it", False),
         ), role="rater"),
     Command("group.edit", "Group: Keep a correction",
-        "Keep a better text for one answer, as a preference; it is recorded, never sent",
+        "Keep a better text for one answer, for SFT; it is recorded, never sent",
         (
             _GROUP, Arg("index", "int", "Candidate it corrects, from 0"),
             Arg("edited", "text", "The whole text; empty removes the correction"),

@@ -2,11 +2,13 @@
 
 The form is that of a chat completion, the API of swarm servers: a dialect converts its own requests
 to a chat completion and writes a `PublicAnswer` in its own format.
+
+Log probabilities of an answer, split to match the deltas of a stream. No I/O.
 """
 
 import hashlib
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -15,13 +17,6 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.runtime import SYSTEM, Chance
 
 _encode = msgspec.json.Encoder().encode
-
-MOST_PIECES = 8
-"""Deltas per text, at most, when a complete answer is sent as a stream."""
-MIN_PIECE_CHARS = 16
-"""Characters per delta, at least."""
-_COMBINING_VOWELS = "\u0e33\u0eb3"
-"""Thai and Lao vowels: letters by Unicode category, but displayed as part of the letter before."""
 
 
 class DialectRequest(msgspec.Struct, kw_only=True, frozen=True):
@@ -184,23 +179,21 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     )
 
 
-def deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
-
-    The first delta of a tool call has its index, id, type and name, the next ones its arguments.
-    """
-    for kind, text in (("reasoning", answer.reasoning), ("content", answer.content)):
-        for piece in pieces(text or ""):
-            yield {kind: piece}
-    yield from call_deltas(answer)
+def text_deltas(answer: PublicAnswer) -> list[dict[str, str]]:
+    """Return the deltas of a chat stream with the texts of an answer: reasoning, then content."""
+    texts = {"reasoning": answer.reasoning, "content": answer.content}
+    return [{kind: text} for kind, text in texts.items() if text]
 
 
 def call_deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """Split the tool calls of an answer into the deltas of a chat stream."""
+    """Yield the deltas of a chat stream with the tool calls of an answer.
+
+    The first delta of a tool call has its index, id, type and name, the next one its arguments.
+    """
     for index, call in enumerate(answer.tool_calls):
         yield call_start_delta(index, call["id"], call["function"]["name"])
-        for piece in pieces(call["function"]["arguments"]):
-            yield call_arguments_delta(index, piece)
+        if arguments := call["function"]["arguments"]:
+            yield call_arguments_delta(index, arguments)
 
 
 def call_start_delta(index: int, call_id: str, function_name: str) -> dict[str, Any]:
@@ -215,35 +208,6 @@ def call_arguments_delta(index: int, arguments: str) -> dict[str, Any]:
     return {"content": None, "tool_calls": [call]}
 
 
-# --- text ---------------------------------------------------------------------------------------
-
-
-def pieces(text: str) -> Iterator[str]:
-    """Split `text` into at most `MOST_PIECES` parts; keep displayed characters whole."""
-    size = max(MIN_PIECE_CHARS, -(-len(text) // MOST_PIECES))
-    start = 0
-    while start < len(text):
-        end = start + size
-        while end < len(text) and same_character(text[end - 1], text[end]):
-            end += 1
-        yield text[start:end]
-        start = end
-
-
-def same_character(left: str, right: str) -> bool:
-    """Return whether two adjacent code points form one displayed character.
-
-    This covers combining marks, joiners, skin tones, flags, and a line end of two characters.
-    """
-    if right < "\u0300":
-        return left == "\r" and right == "\n"
-    if left == "\u200d" or right == "\u200d" or "\U0001f3fb" <= right <= "\U0001f3ff":
-        return True
-    if "\U0001f1e6" <= right <= "\U0001f1ff" and "\U0001f1e6" <= left <= "\U0001f1ff":
-        return True
-    return right in _COMBINING_VOWELS or unicodedata.category(right) in ("Mn", "Me", "Mc", "Cf")
-
-
 def valid_text(text: str) -> str:
     """Return `text` in encodable form: surrogate pairs joined, lone surrogates as U+FFFD."""
     try:
@@ -251,3 +215,78 @@ def valid_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+# --- log probabilities ----------------------------------------------------------------------------
+
+Entry = dict[str, Any]
+"""One token: `{"token", "logprob", "bytes", "top_logprobs"}`."""
+
+
+def token_entries(logprobs: Any) -> list[Entry]:
+    """Return the tokens of a choice's `logprobs`; empty when it has none."""
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
+        return []
+    return content
+
+
+def requested_tokens(request: DialectRequest, answer: PublicAnswer) -> list[Entry]:
+    """Return the tokens of an answer if their log probabilities are requested."""
+    return token_entries(answer.logprobs) if request.body.get("logprobs") else []
+
+
+def token_bytes(entry: Entry) -> bytes:
+    """Return the text of one token as UTF-8 bytes, possibly only a part of a character."""
+    values = entry.get("bytes")
+    if isinstance(values, list):
+        try:
+            return bytes(values)
+        except (TypeError, ValueError):
+            pass
+    return str(entry.get("token") or "").encode(errors="replace")
+
+
+def alternatives(entry: Entry) -> list[Entry]:
+    """Return the alternatives of a token."""
+    tops = entry.get("top_logprobs")
+    return [top for top in tops if isinstance(top, dict)] if isinstance(tops, list) else []
+
+
+DeltaTokens = tuple[dict[str, Any], list[Entry]]
+"""A delta and its tokens."""
+
+
+def walk(answer: PublicAnswer, entries: list[Entry]) -> tuple[list[DeltaTokens], list[Entry]]:
+    """Split an answer into the deltas of a chat stream, each with the tokens of its text.
+
+    A text has the tokens before it too; if the tokens do not add up to it, it has none.
+
+    Args:
+        answer: The complete answer.
+        entries: Its tokens; empty if they are not requested.
+
+    Returns:
+        The deltas, and the tokens after all texts; the first call has those of all calls.
+    """
+    result: list[DeltaTokens] = []
+    for delta in text_deltas(answer):
+        count = _count_up_to(delta, entries)
+        result.append((delta, entries[:count]))
+        entries = entries[count:]
+    calls: list[DeltaTokens] = [(delta, []) for delta in call_deltas(answer)]
+    if not calls:
+        return result, entries
+    calls[0] = (calls[0][0], entries)
+    return result + calls, []
+
+
+def _count_up_to(delta: dict[str, str], entries: list[Entry]) -> int:
+    """Return the number of tokens up to the end of a text; 0 if none ends or begins there."""
+    ((kind, text),) = delta.items()
+    blobs = [token_bytes(entry) for entry in entries]
+    joined, blob = b"".join(blobs), text.encode()
+    begin = joined.rfind(blob) if kind == "content" else joined.find(blob)
+    borders = list(accumulate(map(len, blobs), initial=0))
+    aligned = begin >= 0 and {begin, begin + len(blob)} <= set(borders)
+    return borders.index(begin + len(blob)) if aligned else 0

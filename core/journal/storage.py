@@ -40,10 +40,10 @@ _UNWRITABLE = (UnicodeEncodeError, TypeError, msgspec.MsgspecError)
 
 
 class Snapshot(NamedTuple):
-    """The state as it was after event `seq`, as JSON in parts."""
+    """The state as it was after event `seq`, as JSON."""
 
     seq: int
-    parts: tuple[bytes, ...]
+    state: bytes
 
 
 class Meta(NamedTuple):
@@ -291,8 +291,7 @@ class JournalStorage:
         rows: list[Row] = []
         for job in jobs:
             if isinstance(job, Snapshot):
-                state = zlib.compress(b"".join(job.parts), 1)
-                add_snapshot(db, job.seq, STATE_VERSION, state)
+                add_snapshot(db, job.seq, STATE_VERSION, zlib.compress(job.state, 1))
             elif isinstance(job, Meta):
                 db.execute("insert or replace into meta values (?,?)", job)
             elif job.seq > written:

@@ -324,15 +324,10 @@ class Journal(JournalReader):
         if not self._pending.is_set():
             self._pending.set()
 
-    def append_snapshot(self, state: State, parts: tuple[bytes, ...] = ()) -> None:
-        """Queue a snapshot of the present `state`, unless events were lost.
-
-        Args:
-            state: The state; not used after the call.
-            parts: Its JSON in parts; empty to encode it here.
-        """
+    def append_snapshot(self, state: State) -> None:
+        """Queue a snapshot of the present `state`, unless events were lost."""
         if not self._lost:
-            self.append(Snapshot(state.seq, parts or (msgspec.json.encode(state),)))
+            self.append(Snapshot(state.seq, msgspec.json.encode(state)))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a key and value that are no event."""

@@ -1,7 +1,17 @@
-"""The form of chat completions: parts of messages, calls and their outputs, tools."""
+"""The form of chat completions: parts of messages, calls and their outputs, tools.
 
+The reasoning that a model writes before its answer, where the server does not separate it.
+
+The templates of many models contain the beginning of the thought, so that only its end is written.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import Any
+
+THOUGHT_END = re.compile(r"</(?:think|thinking|thought|reasoning)\s*>|\[/THINK\]", re.IGNORECASE)
+"""The end of a thought; what precedes it is not part of the answer."""
+
 
 Message = dict[str, Any]
 

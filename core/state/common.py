@@ -26,23 +26,23 @@ NOTHING: Dirty = frozenset()
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
 
-def record_of(kind: type[_Record], event: msgspec.Struct, **others: Any) -> _Record:
-    """Make a record of the state from the fields of an event that have the same names.
+def record_of(kind: type[_Record], source: msgspec.Struct, /, **others: Any) -> _Record:
+    """Make a record from the fields of an event or another record that have the same names.
 
     Args:
         kind: The record's class.
-        event: The event, or another record; its other fields are ignored.
+        source: The event; its other fields are ignored.
         **others: Fields that the event does not have, or has with another meaning.
     """
-    names, values_of = _shared(kind, type(event))
-    return kind(**(dict(zip(names, values_of(event), strict=True)) | others))
+    names, values_of = _shared(kind, type(source))
+    return kind(**(dict(zip(names, values_of(source), strict=True)) | others))
 
 
 @cache
 def _shared(
-    kind: type[msgspec.Struct], event: type[msgspec.Struct]
+    kind: type[msgspec.Struct], source: type[msgspec.Struct]
 ) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Return the fields that a record and an event share, at least two, and their getter."""
-    fields = frozenset(event.__struct_fields__)
+    """Return the fields that two records share, at least two, and their getter."""
+    fields = frozenset(source.__struct_fields__)
     names = tuple([name for name in kind.__struct_fields__ if name in fields])
     return names, attrgetter(*names)

@@ -148,17 +148,7 @@ class EngineRuns(msgspec.Struct, kw_only=True):
 
     def numbered(self, number: int) -> EngineRun | None:
         """Return a run by its number; None if there is none."""
-        if self.runs and self.runs[-1].number == number:  # the usual case
-            return self.runs[-1]
-        low, high = 0, len(self.runs)
-        while low < high:
-            middle = (low + high) // 2
-            if self.runs[middle].number < number:
-                low = middle + 1
-            else:
-                high = middle
-        run = self.runs[low] if low < len(self.runs) else None
-        return run if run is not None and run.number == number else None
+        return next((run for run in reversed(self.runs) if run.number == number), None)
 
     def began_with(self, first_seq: int) -> EngineRun | None:
         """Return a run by the number of its first event; None if there is none."""

@@ -6,9 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from core.verdict.betting import Interval, difference_interval, mean_interval
+from core.verdict.betting import ALPHA, Interval, difference_interval, mean_interval, share, spent
 from core.verdict.samples import UNIT, Bounds
-from core.verdict.shares import ALPHA, share, spent
 
 Outcome = Literal["better", "worse", "unknown"]
 

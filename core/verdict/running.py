@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from core.verdict.betting import Interval
+from core.verdict.betting import ALPHA, Interval
 from core.verdict.samples import UNIT, Bounds, SampleError, check_alpha, scaled
-from core.verdict.shares import ALPHA
 
 TRUNCATION = 0.5
 """Share of the capital that a single sample can cost at most."""

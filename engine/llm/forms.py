@@ -20,8 +20,7 @@ from core.dialects.errors import ApiError
 from core.dialects.messages.input import read_prompt
 from core.dialects.messages.writer import MessagesWriter, with_valid_arguments
 from core.dialects.request import DialectRequest, PublicAnswer, call_deltas
-from core.dialects.responses.input import ConversationReader
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ConversationReader, ResponseStore
 from core.dialects.responses.tools import choose, read_tools
 from core.dialects.responses.writer import ResponseWriter, response_fields
 from core.dialects.validation import typed

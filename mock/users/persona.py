@@ -16,7 +16,7 @@ import msgspec
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
-from core.openai.thoughts import THOUGHT_END
+from core.openai.forms import THOUGHT_END
 from mock.dataset.rows import Row, Turn
 from mock.targets.dialects import CHAT, read
 from mock.targets.question import (

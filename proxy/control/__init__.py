@@ -8,7 +8,7 @@ validated arguments by name:
     {"group.mark": self.mark}             # a class of commands has such a table
     async def mark(self, group_id: str, marked: bool = True) -> str:  # the message, or raises
 
-Handlers: `group_commands.py`, `engine_commands.py` with `job_commands.py`, `progress_commands.py`
-with `rewind.py`, `probes.py`, `what_if.py`, `record_commands.py`. A start or a changed job is an
+Handlers: `group_commands.py`, `engine_commands.py` with `job_commands.py`, `progress_commands.py`,
+`probes.py`, `what_if.py`, `record_commands.py`. A start or a changed job is an
 operation in steps (`job_operation.py`). `watch_only.py` has the proxy that changes nothing.
 """

@@ -2,14 +2,18 @@
 
 A handler returns the value of its answer, which `_answered` sends as JSON, or raises an error,
 which `_failed` sends with its status.
+
+The snapshot of the control API, whole or brief, and what a brief one leaves out.
 """
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,7 +22,7 @@ from starlette.routing import Route
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from core.bus import Subscription
+from core.bus import Bus, Subscription
 from core.dialects.errors import ApiError
 from core.events import (
     AnyEvent,
@@ -32,17 +36,65 @@ from core.events import (
 from core.roles import AccessRole, NotPermitted, require
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
+from core.state import Group
+from core.state.brief import brief_groups, brief_runs
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandHandler
 from proxy.control.group_commands import caught_up
-from proxy.control.job_info import job_info
+from proxy.control.job_commands import job_info
 from proxy.control.job_store import JobStore
 from proxy.control.permissions import Clients, UnknownClient, require_own_console
-from proxy.control.rewind import rewind_plan
-from proxy.control.snapshot import curves, groups, integer, snapshot
+from proxy.control.progress_commands import rewind_plan
 from proxy.dataset_rows import Row
 from proxy.servers.extensions import tokens
 from proxy.servers.slots import read_details
+
+IDS_CAP = 200
+"""Maximum number of groups, or of curves, read at once."""
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+def integer(text: str, name: str) -> int:
+    """Return the whole number of a parameter in the query of a request.
+
+    Raises:
+        UsageError: it is not a whole number; names the parameter.
+    """
+    if not _INTEGER.fullmatch(text):
+        raise UsageError(f"`{name}` must be a whole number")
+    return int(text)
+
+
+async def snapshot(bus: Bus, request: Request) -> dict[str, Any]:
+    """Return the state and its sequence number; brief with the parameter `whole`.
+
+    See `ControlClient.snapshot` for the parameter.
+    """
+    state = bus.state
+    if (whole := request.query_params.get("whole")) is not None:
+        groups = brief_groups(state.groups, max(0, integer(whole, "whole")))
+        state = replace(state, groups=groups, engine_runs=brief_runs(state.engine_runs))
+    return {"seq": state.seq, "identity": request.state.identity, "state": state}
+
+
+async def groups(bus: Bus, request: Request) -> dict[str, list[Group]]:
+    """Return the groups of the parameter `ids` that are in the state."""
+    known = bus.state.groups
+    return {"groups": [known[name] for name in _list(request, "ids") if name in known]}
+
+
+async def curves(bus: Bus, request: Request) -> dict[str, Any]:
+    """Return the curves of the engine runs whose numbers are in the parameter `runs`."""
+    numbers = (integer(number, "runs") for number in _list(request, "runs"))
+    runs = [bus.state.engine_runs.numbered(number) for number in numbers]
+    return {"curves": {run.number: run.curve for run in runs if run is not None}}
+
+
+def _list(request: Request, name: str) -> list[str]:
+    """Return the parts of a parameter with commas."""
+    text = request.query_params.get(name, "")
+    return text.split(",")[:IDS_CAP] if text else []
+
 
 T = TypeVar("T")
 

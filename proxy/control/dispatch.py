@@ -25,7 +25,7 @@ from proxy.control.record_commands import RecordCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.groups.claim import rows_wait
-from proxy.rewards.model.commands import RewardCommands
+from proxy.rewards.model.source import RewardCommands
 
 log = logging.getLogger(__name__)
 

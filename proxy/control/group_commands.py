@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.runtime import Chance
 from core.commands.plan import refusal
 from core.commands.plan_groups import LEASE_SECONDS, unrated
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.dialects.errors import ApiError
 from core.events import (
     GroupEdited,

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -51,50 +51,35 @@ async def has_no_trainer(client: SwarmWire) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The engine of a server, with what reaches and watches it."""
-
-    name: str
-    client: SwarmWire
-    watcher: Watcher
-
-
 class OperationCancelled(AjetError):
     """The operator has cancelled the operation."""
 
 
+@dataclass
 class JobOperation:
-    """Runs the steps of an operation and publishes its progress.
+    """Runs the steps of an operation on an engine and publishes its progress."""
 
-    Args:
-        engine: The engine.
-        publish: Called with each event about it.
-        clock: Returns Unix seconds.
-        title: Title of the operation.
-        steps: Titles of the steps that are shown, in order.
-    """
+    client: SwarmWire
+    """Client of the engine's server."""
+    watcher: Watcher
+    publish: Callable[[Event], object]
+    """Called with each event about it."""
+    clock: Callable[[], float]
+    """Returns Unix seconds."""
+    title: str
+    """Title of the operation."""
+    titles: InitVar[tuple[str, ...]]
+    """Titles of the steps that are shown, in order."""
+    phase: str = "doing"
+    job: str = ""
+    """YAML of the job that is sent; its secrets are removed from every published text."""
+    _cancelled: bool = False
+    _wait: asyncio.Timeout | None = None
+    """Scope of the step that a cancellation interrupts."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        publish: Callable[[Event], object],
-        clock: Callable[[], float],
-        title: str,
-        steps: tuple[str, ...],
-    ) -> None:
-        self.engine = engine
-        self._publish_event = publish
-        self._clock = clock
-        self.title = title
-        self.phase = "doing"
-        self.job = ""
-        """YAML of the job that is sent; its secrets are removed from every published text."""
-        self.steps = [OperationStep(title=step) for step in steps]
-        self._began = clock()
-        self._cancelled = False
-        self._wait: asyncio.Timeout | None = None
-        """Scope of the step that a cancellation interrupts."""
+    def __post_init__(self, titles: tuple[str, ...]) -> None:
+        self.steps = [OperationStep(title=step) for step in titles]
+        self._began = self.clock()
         self._publish()
 
     @property
@@ -160,7 +145,7 @@ class JobOperation:
             job: The job, as YAML; it is refused before anything is stopped.
             quiet: As of `quiet_seconds`.
         """
-        self.job, client, watcher = job, self.engine.client, self.engine.watcher
+        self.job, client, watcher = job, self.client, self.watcher
         await self.step(CHECK, self._check_accepted(job))
         if watcher.current.is_in(OFF):
             self._mark(STOP, "skipped", "it is OFFLINE")
@@ -170,10 +155,10 @@ class JobOperation:
         await self.wait(quiet_seconds(await has_no_trainer(client), quiet))
 
     async def _check_accepted(self, job: str) -> None:
-        status = await self.engine.watcher.refresh(POLL_LIMIT)
+        status = await self.watcher.refresh(POLL_LIMIT)
         if not status.reachable:
-            raise AjetError(f"{self.engine.name} does not answer: {status.error}")
-        await self.engine.client.prepared(job)
+            raise AjetError(f"{self.client.name} does not answer: {status.error}")
+        await self.client.prepared(job)
 
     async def wait(self, seconds: float) -> None:
         """Wait until the server has been OFFLINE for some seconds; 0 for no step.
@@ -184,18 +169,18 @@ class JobOperation:
             SwarmError: the server accepts no connections.
         """
         if seconds:
-            offline = wait_stable_offline(self.engine.watcher, seconds)
+            offline = wait_stable_offline(self.watcher, seconds)
             await self.step(WAIT, offline, interruptible=True)
 
     async def send(self, job: str) -> str:
         """Send a job; return its text as it was sent."""
         self.job = job
-        return await self.step(SEND, self.engine.client.sync_train_config(job))
+        return await self.step(SEND, self.client.sync_train_config(job))
 
     async def start(self) -> None:
         """Start the engine."""
-        await self.step(START, self.engine.client.start_engine())
-        self.engine.watcher.nudge()
+        await self.step(START, self.client.start_engine())
+        self.watcher.nudge()
 
     async def boot(self) -> str:
         """Wait until a started engine has left BOOTING, and end the operation; return its state.
@@ -205,12 +190,12 @@ class JobOperation:
         """
         status = await self.step(BOOT, self._booted(), interruptible=True)
         step = "" if status.step is None else f", step {status.step}"
-        state = f"{self.engine.name} is {status.raw.rpartition('.')[2]}{step}"
+        state = f"{self.client.name} is {status.raw.rpartition('.')[2]}{step}"
         self.end("done", state)
         return state
 
     async def _booted(self) -> ServerStatus:
-        name, watcher, client = self.engine.name, self.engine.watcher, self.engine.client
+        name, watcher, client = self.client.name, self.watcher, self.client
         await watcher.refresh(POLL_LIMIT)
         try:
             status = await watcher.wait_for(
@@ -234,8 +219,8 @@ class JobOperation:
     async def _failure(self, error: AjetError | TimeoutError) -> AjetError:
         """End the operation after a failure or a cancellation; return the error for the caller."""
         with contextlib.suppress(TimeoutError):
-            await self.engine.watcher.refresh(POLL_LIMIT)
-        name, state = self.engine.name, self._state_text()
+            await self.watcher.refresh(POLL_LIMIT)
+        name, state = self.client.name, self._state_text()
         if isinstance(error, OperationCancelled):
             last = next((step.title for step in reversed(self.steps) if step.began), "")
             self.end("cancelled", f"cancelled at `{last}`; {state}")
@@ -247,17 +232,17 @@ class JobOperation:
         step = next((step.title for step in self.steps if step.phase == "failed"), self.title)
         what = f"`{step}` failed: {why}; {state}"
         self.end("failed", what)
-        off = self.engine.watcher.current.is_in(OFF)
+        off = self.watcher.current.is_in(OFF)
         params = params_of(
             "start", server=name, error=why, step=step, remedy=error.todo, off=off, left=state
         )
-        self._publish_event(alert_raised(f"start:{name}", params))
+        self.publish(alert_raised(f"start:{name}", params))
         todo = error.todo or (_REMEDY_OFF if off else _REMEDY_RUNNING)
         return AjetError(f"{name}: {what}", todo=todo)
 
     def _state_text(self) -> str:
         """Return the present state of the server as text."""
-        status = self.engine.watcher.current
+        status = self.watcher.current
         state = status.raw.rpartition(".")[2] or str(status.state)
         where = f"the engine is {state}" if status.reachable else "the server does not answer now"
         done = {step.title for step in self.steps if step.phase == "done"}
@@ -268,7 +253,7 @@ class JobOperation:
         return f"{where}; the job that was sent is there and waits for a start"
 
     def _mark(self, title: str, phase: str, detail: str = "") -> None:
-        now = self._clock()
+        now = self.clock()
         for index, step in enumerate(self.steps):
             if step.title == title:
                 self.steps[index] = msgspec.structs.replace(
@@ -281,9 +266,9 @@ class JobOperation:
         self._publish()
 
     def _publish(self, summary: str = "") -> None:
-        self._publish_event(
+        self.publish(
             WorkChanged(
-                server=self.engine.name,
+                server=self.client.name,
                 work=self.title,
                 steps=tuple(self.steps),
                 phase=self.phase,

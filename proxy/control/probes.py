@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from core.commands.refusal import NotNow
-from core.commands.spec import Handler
+from core.commands.spec import Handler, NotNow
 from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
 from core.events import TryAnswered, TryAsked

@@ -9,8 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.commands.refusal import NotNow
-from core.commands.spec import Handler
+from core.commands.spec import Handler, NotNow
 from core.events import RunNamed, RunNoted, RunPinned
 from core.journal.prune import PruneResult, Retention
 from proxy.context import ProxyContext

@@ -15,10 +15,9 @@ from core.commands.table import WHAT_IF_GROUPS
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
-from proxy.rewards.model.commands import RewardCommands
-from proxy.rewards.rescore.cases import newest_cases
+from proxy.rewards.model.source import RewardCommands
+from proxy.rewards.rescore.cases import newest_cases, summary_of
 from proxy.rewards.rescore.rescorer import RewardChoice, model_of, rescorer
-from proxy.rewards.rescore.results import summary_of
 
 log = logging.getLogger(__name__)
 

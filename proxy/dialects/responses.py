@@ -23,8 +23,7 @@ import msgspec
 
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.dialects.errors import invalid
-from core.dialects.responses.input import ConversationReader
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ConversationReader, ResponseStore
 from core.dialects.responses.tools import ToolTable, choose, read_tools
 from core.dialects.responses.writer import LOGPROBS, ResponseWriter, response_fields
 from core.dialects.validation import (

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
 from core.events.progress import RIGHT_ANSWERS
-from core.verdict.betting import mean_interval
+from core.state.common import record_of
+from core.verdict.betting import mean_interval, share
 from core.verdict.conclusion import against_best, judge, judge_wins
 from core.verdict.samples import UNIT, Bounds, SampleError
-from core.verdict.shares import share
 from core.whole_file import replace_file
 from proxy.evaluation.probe_set import ProbeSet
 from proxy.evaluation.sampling import PromptTooLong, Sampler
@@ -143,15 +143,8 @@ async def take_samples(
         on_progress(number * attempt.samples)
     if not prompts:
         raise NoVerdict("all prompts are longer than the window of the model", ended.server)
-    return Measurement(
-        look_id=ended.look_id,
-        server=ended.server,
-        step=sampler.step,
-        at=clock(),
-        reward=scorer.version,
-        probe_set=attempt.probe_set.version,
-        prompts=tuple(prompts),
-    )
+    facts = {"step": sampler.step, "at": clock(), "reward": scorer.version}
+    return record_of(Measurement, ended, prompts=tuple(prompts), **facts)
 
 
 async def rescored(attempt: Attempt, measured: Measurement, scorer: ProbeScorer) -> Measurement:
@@ -160,21 +153,13 @@ async def rescored(attempt: Attempt, measured: Measurement, scorer: ProbeScorer)
     Raises:
         NoVerdict: The reward abstains.
     """
-    by_id = {prompt.id: prompt for prompt in attempt.probe_set.prompts}
-    prompts = [
-        replace(
-            prompt,
-            samples=tuple(
-                await scorer.score(
-                    by_id[prompt.id], [answer_of(sample) for sample in prompt.samples]
-                )
-            ),
-        )
-        for prompt in measured.prompts
-    ]
-    return replace(
-        measured, look_id=attempt.ended.look_id, reward=scorer.version, prompts=tuple(prompts)
-    )
+    by_id, prompts = {prompt.id: prompt for prompt in attempt.probe_set.prompts}, []
+    for prompt in measured.prompts:
+        answers = [answer_of(sample) for sample in prompt.samples]
+        samples = await scorer.score(by_id[prompt.id], answers)
+        prompts.append(replace(prompt, samples=tuple(samples)))
+    look_id = attempt.ended.look_id
+    return replace(measured, look_id=look_id, reward=scorer.version, prompts=tuple(prompts))
 
 
 class SampleArchive:
@@ -285,11 +270,8 @@ async def conclude(
     try:
         attempt.ended = await asyncio.to_thread(figures, scorer.unweighted)
     except SampleError as error:
-        raise NoVerdict(
-            f"{error}",
-            f"{ended.server}, probe set",
-            "Set `rating.score_low` and `rating.score_high`",
-        ) from error
+        todo = "Set `rating.score_low` and `rating.score_high`"
+        raise NoVerdict(f"{error}", f"{ended.server}, probe set", todo) from error
 
 
 def _comparable(
@@ -306,11 +288,8 @@ def _comparable(
     asked = set.intersection(*({prompt.id for prompt in taken.prompts} for taken in both))
     long = [prompt.id for prompt in attempt.probe_set.prompts if prompt.id not in asked]
     if not asked:
-        raise NoVerdict(
-            "no prompt of the baseline fits into the window of the model",
-            attempt.ended.server,
-            "Shorten the prompts of the probe set",
-        )
+        cause = "no prompt of the baseline fits into the window of the model"
+        raise NoVerdict(cause, attempt.ended.server, "Shorten the prompts of the probe set")
     kept = asked
     if scorer.mode == "absolute":
         kept = asked.intersection(*(_rows(taken, _reward) for taken in both))
@@ -391,15 +370,8 @@ def _against_best(
         return None
     rows = ([then[name] for name in shared], [rewards[name] for name in shared])
     interval = against_best(*rows, number, bounds)
-    return BestComparison(
-        look_id=best.look_id,
-        step=best.step,
-        run=best.run,
-        effect=interval.estimate,
-        low=interval.low,
-        high=interval.high,
-        alpha=interval.alpha,
-    )
+    limits = {"low": interval.low, "high": interval.high, "alpha": interval.alpha}
+    return record_of(BestComparison, best, effect=interval.estimate, **limits)
 
 
 def _parts(
@@ -418,16 +390,11 @@ def _parts(
         (LENGTH, lambda _, sample: float(sample.length), None),
         (REPETITION, lambda _, sample: sample.repetition, None),
     ]
-    return tuple(
-        _part(
-            name,
-            _rows(now, value),
-            _rows(before, value),
-            judged,
-            judged is None or name not in unweighted,
-        )
-        for name, value, judged in figures
-    )
+    result = []
+    for name, value, judged in figures:
+        counts = judged is None or name not in unweighted
+        result.append(_part(name, _rows(now, value), _rows(before, value), judged, counts))
+    return tuple(result)
 
 
 def _part(name: str, now: Rows, old: Rows, number: int | None, counts: bool) -> PartFigures:

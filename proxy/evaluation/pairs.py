@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import LookEnded, PairCounts, PairRated
 from core.events.progress import PairChoice, PairSide
 from core.state import Progress

@@ -12,7 +12,7 @@ and tokenizer; the weights as well after a merge, or where the job saves `hf_mod
 import logging
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.job.schema import DEFAULTS, EXPERIMENT, MODEL, PROJECT
 from ajet_swarm.job.tree import JobError, get, load_job
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.state import Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.extensions import (
@@ -45,8 +45,6 @@ UNNAMED: Final = str(DEFAULTS[EXPERIMENT])
 
 PATH_CAP = 1024
 """Maximum length of a path from the operator."""
-HEADER_CAP = 100 << 20
-"""Maximum size of the header of a safetensors file, and of an index, in bytes."""
 
 _STEP = re.compile(r"(?:^|/)global_step_(\d{1,9})(?=/|$)")
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -188,18 +186,17 @@ def model_in(path: str) -> Path | None:
         The folder; None if this machine cannot see a folder of that path.
 
     Raises:
-        NotPossible: It holds shards only, an adapter, a damaged model or none.
+        NotPossible: It holds shards only, an adapter, a model with a file missing or none.
     """
     start, damage = Path(path), None
     try:
         if not start.is_dir():
             return None
         for place in (start, start / "huggingface", start / "actor", start / "actor/huggingface"):
-            try:
-                if not _has_weights(place):
-                    continue
-            except _Damaged as error:
-                damage = damage or _damaged(place, error.what)
+            if (missing := _lacking(place)) is None:
+                continue
+            if missing:
+                damage = damage or _damaged(place, f"{missing} is missing")
                 continue
             if (place / "lora_adapter").is_dir() or (place / "adapter_config.json").is_file():
                 raise NotPossible(
@@ -218,7 +215,7 @@ def model_in(path: str) -> Path | None:
                     merge_command(str(place), megatron=megatron),
                 )
         raise _damaged(start, "it holds neither weights nor shards")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise _damaged(start, f"it cannot be read: {error}") from error
 
 
@@ -233,69 +230,20 @@ def _damaged(folder: Path, detail: str) -> NotPossible:
     return NotPossible(f"{folder} is damaged: {detail}", todo)
 
 
-def _has_weights(folder: Path) -> bool:
-    """Return whether a folder has weights as safetensors, with their configuration.
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
 
-    Raises:
-        _Damaged: One of the files is missing or damaged.
-    """
+
+def _lacking(folder: Path) -> str | None:
+    """Return a file that a folder with safetensors lacks, empty for none; None without any."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file() and not single.is_file():
-        return False
-    config = folder / "config.json"
-    if not config.is_file():
-        raise _Damaged("config.json is missing")
-    if not isinstance(_json(config), dict):
-        raise _Damaged("config.json is not a JSON object")
-    for file in _listed(index) if index.is_file() else (single,):
-        _check_safetensors(file)
-    return True
-
-
-class _Damaged(AjetError):
-    """A file of a model is missing or damaged."""
-
-
-def _listed(index: Path) -> Iterator[Path]:
-    """Yield the files that an index lists."""
-    content = _json(index)
-    names = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(names, dict) or not names:
-        raise _Damaged(f"{index.name} lists no weights")
-    for name in sorted({str(file) for file in names.values()}):
-        if Path(name).name != name:
-            raise _Damaged(f"{index.name} lists {one_line(name, 60)!r}, which is no file beside it")
-        yield index.parent / name
-
-
-def _json(file: Path) -> Any:
-    with file.open("rb") as opened:
-        data = opened.read(HEADER_CAP + 1)
-    try:
-        if len(data) <= HEADER_CAP:
-            return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    raise _Damaged(f"{file.name} is not JSON")
-
-
-def _check_safetensors(file: Path) -> None:
-    """Check that a file has a header and all the bytes that it describes."""
-    name = one_line(file.name, 60)
-    if not file.is_file():
-        raise _Damaged(f"{name} is missing")
-    with file.open("rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        head = opened.read(size) if size <= HEADER_CAP else b""
-    try:
-        header = msgspec.json.decode(head, type=dict[str, dict[str, Any]])
-        header.pop("__metadata__", None)
-        ends = [tensor["data_offsets"][1] for tensor in header.values()]
-        complete = bool(ends) and file.stat().st_size == 8 + size + max(ends)
-    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, RecursionError):
-        raise _Damaged(f"{name} is no safetensors file") from None
-    if not complete:
-        raise _Damaged(f"{name} is cut off, or has other bytes than its header describes")
+        return None
+    files = {single.name}
+    if index.is_file():
+        files = {*msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()}
+    missing = (name for name in ("config.json", *sorted(files)) if not (folder / name).is_file())
+    return one_line(next(missing, ""), 60)
 
 
 def merge_command(folder: str, *, megatron: bool = False) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import LookAdvanced, LookEnded, LookStarted, ProbePrompt, ProbeSetLoaded, Rewound
 from core.events.progress import LookRole
 from core.state import Progress, Server

@@ -33,8 +33,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from ajet_swarm.common.text import one_line
-from core.commands.refusal import NotNow
-from core.commands.spec import Answer
+from core.commands.spec import Answer, NotNow
 from core.commands.table import OVERRIDE_HINT
 from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
 from core.events.rating import VoteEvent

@@ -29,7 +29,7 @@ from ajet_swarm.episodes.queue import Origin, QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from ajet_swarm.protocol.schemas import Claimed
 from core.bus import Bus
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.dialects.errors import ApiError
 from core.events import (
     AnsweredCandidate,

@@ -14,7 +14,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks, run_all
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatError
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import CandidateFailed, GroupScored, ScoringAbstained
 from proxy.groups.claim import refill_slot, release
 from proxy.groups.generate import MAYBE_GONE, answered_candidate, ask

@@ -17,14 +17,13 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.runtime import SYSTEM, Runtime
-from core.events import Event
+from core.events import Event, Part
 from core.plugins import REWARD_PARTS, Plugins
 from core.whole_file import read_small
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
     Listener,
-    Part,
     RequestReport,
     SourceHealth,
 )
@@ -87,24 +86,15 @@ class PartAbstained(Exception):
     """The part cannot score this group, so the group gets no reward."""
 
     def __init__(
-        self,
-        cause: str,
-        traceback: str = "",
-        file: str = "",
-        line: int = 0,
-        late: bool = False,
+        self, cause: str, traceback: str = "", file: str = "", line: int = 0, late: bool = False
     ) -> None:
-        self.late = late
-        """The part exceeded the time limit."""
         self.cause = cause
-        self.traceback = traceback
-        self.file = file
-        self.line = line
+        self._abstention = Abstention("", cause, traceback, file, line, late=late)
         super().__init__(cause)
 
     def by(self, part: str) -> Abstention:
         """Return the abstention of the part of this name."""
-        return Abstention(part, self.cause, self.traceback, self.file, self.line, late=self.late)
+        return msgspec.structs.replace(self._abstention, part=part)
 
 
 class SettingError(UsageError):

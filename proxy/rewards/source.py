@@ -8,27 +8,12 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from core.events import CandidateScore, Part
+from core.events import CandidateScore
 from core.scoring.advantage import usable
-
-__all__ = [
-    "Abstention",
-    "Answer",
-    "GroupContext",
-    "Listener",
-    "Part",
-    "RequestReport",
-    "RewardSource",
-    "Score",
-    "ScoreSheet",
-    "SourceHealth",
-    "extra_seconds_of",
-]
 
 Listener = Callable[["SourceHealth"], None]
 log = logging.getLogger(__name__)
@@ -72,8 +57,7 @@ Score = CandidateScore
 """The reward of one answer with its parts: computed in the form in which it is published."""
 
 
-@dataclass(frozen=True, slots=True)
-class Abstention:
+class Abstention(msgspec.Struct, frozen=True):
     """The reason why a group has no reward."""
 
     part: str
@@ -114,8 +98,7 @@ class RequestReport(msgspec.Struct, frozen=True):
     """Why the hook failed; the request proceeds without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceHealth:
+class SourceHealth(msgspec.Struct, frozen=True):
     """Whether the newest code of a source is the code that scores."""
 
     ok: bool

@@ -1,4 +1,10 @@
-"""Telemetry of a proxy: started and stopped with it, off unless the settings enable it."""
+"""Telemetry of a proxy: started and stopped with it, off unless the settings enable it.
+
+Which requests are sampled, and the events of those that are, until their group closes.
+
+It is a listener of the bus, on the event loop. For a request that is not sampled it costs one draw,
+and one look-up in a dict per event.
+"""
 
 import asyncio
 import contextlib
@@ -11,10 +17,60 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import SYSTEM, Chance
 from core.bus import Bus
+from core.events import Event, GroupClosed, GroupOpened, UpdateDone
 from core.events.alerts import params_of
+from core.events.base import GroupEvent
 from core.settings import TelemetrySettings
+from core.state.common import Dirty
 from proxy.alerts import clear_alert, show_alert
-from proxy.telemetry.recorder import Recorder
+
+if TYPE_CHECKING:
+    from proxy.telemetry.spans import SpanWriter
+
+MOST_OPEN = 1_000
+"""Sampled groups that are open at once; further ones are not sent."""
+
+
+class Recorder:
+    """Collects the events of sampled groups and hands closed groups over."""
+
+    def __init__(self, bus: Bus, share: float, chance: Chance, writer: "SpanWriter") -> None:
+        """Listen to the bus.
+
+        Args:
+            bus: Source of the events.
+            share: Share of the requests without a trace context that are sampled.
+            chance: Draws which ones.
+            writer: Takes each closed group and each update.
+        """
+        self._state = bus.state
+        self._share = share
+        self._draw = chance.random.random
+        self._writer = writer
+        self._open: dict[str, list[GroupEvent]] = {}
+        bus.listen(self._take)
+
+    def _take(self, event: Event, _: Dirty) -> None:
+        if isinstance(event, GroupOpened):
+            if self._samples(event) and len(self._open) < MOST_OPEN:
+                self._open[event.group_id] = [event]
+        elif isinstance(event, GroupEvent):
+            if (events := self._open.get(event.group_id)) is None:
+                return
+            events.append(event)
+            if isinstance(event, GroupClosed):
+                del self._open[event.group_id]
+                server = self._state.servers.get(event.server)
+                self._writer.write_group(self._state.groups[event.group_id], events, server)
+        elif isinstance(event, UpdateDone):
+            self._writer.write_update(event)
+
+    def _samples(self, event: GroupOpened) -> bool:
+        """Return whether a request is sampled: its client decides on a trace of its own."""
+        if event.traceparent:
+            return bool(int(event.traceparent[53:55], 16) & 1)
+        return self._draw() < self._share
+
 
 if TYPE_CHECKING:
     from proxy.telemetry.export import Export, Report

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.state import Group
-from proxy.dialects.chat.chunks import fingerprint
+from proxy.dialects.chat.writer import fingerprint
 from tests.conformance.forms import (
     CALL,
     CALM,

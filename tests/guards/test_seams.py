@@ -24,7 +24,7 @@ OUTSIDE = {
     "core/whole_file.py": "name of a temporary file",
     "proxy/control/job_store.py": "file of a home: the key of its masks",
     "proxy/rewards/hooks/host.py": "runs in the process of the hooks",
-    "proxy/trackers/runner.py": "thread of a sink",
+    "proxy/trackers/service.py": "thread of a sink",
 }
 """Modules that read the system itself, and why: no simulation runs them."""
 

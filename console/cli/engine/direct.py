@@ -53,7 +53,7 @@ async def running_engine(name: str, url: str, settings: "EngineSettings") -> "En
     answers there."""
     if not url:
         return settings
-    from proxy.control.job_info import engine_of
+    from proxy.control.job_commands import engine_of
 
     try:
         async with reached(name, url) as client:
@@ -120,7 +120,7 @@ async def _start(client: "SwarmWire", name: str, job: str, waits: bool, *, stop:
     """
     from ajet_swarm.api.watcher import Watcher
     from core.events import WorkChanged
-    from proxy.control.job_operation import ALL_STEPS, Engine, JobOperation
+    from proxy.control.job_operation import ALL_STEPS, JobOperation
 
     def show(event: "Event") -> None:
         for step in event.steps if isinstance(event, WorkChanged) else ():
@@ -132,8 +132,7 @@ async def _start(client: "SwarmWire", name: str, job: str, waits: bool, *, stop:
     watcher = Watcher(client)
     async with Tasks("engine") as tasks:
         tasks.spawn(watcher.run(), "watcher")
-        engine = Engine(name, client, watcher)
-        operation = JobOperation(engine, show, time.time, "Start", ALL_STEPS)
+        operation = JobOperation(client, watcher, show, time.time, "Start", ALL_STEPS)
         async with operation.reported():
             if stop:
                 await operation.stop_for(job)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
     from proxy.rewards.model.spec import PartSpec
-    from proxy.rewards.rescore.results import Case
+    from proxy.rewards.rescore.cases import Case
 
 _INSTRUCTION_CHARS = 2_000
 """Approximate number of characters of instructions and rubric in a prompt."""

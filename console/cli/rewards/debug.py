@@ -27,8 +27,8 @@ from proxy.rewards.part import (
     PartValues,
     SlowPart,
 )
+from proxy.rewards.rescore.cases import Case
 from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
-from proxy.rewards.rescore.results import Case
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 

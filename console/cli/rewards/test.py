@@ -20,8 +20,8 @@ from core.events import TrialGroup, TrialSummary
 if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
+    from proxy.rewards.rescore.cases import Case, Rescored
     from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice
-    from proxy.rewards.rescore.results import Case, Rescored
 
 LAST = 100
 SHOWN = 40
@@ -146,7 +146,7 @@ async def _run(
 
 
 def _print(args: Args, results: "list[Rescored]", used: "Rescorer") -> int:
-    from proxy.rewards.rescore.results import summary_of
+    from proxy.rewards.rescore.cases import summary_of
 
     summary = summary_of(results, used.version)
     if args.json:

@@ -17,6 +17,8 @@ from core.state import Group
 
 DIGITS = 9
 """Most places that a digit can name."""
+NO_WINNER = frozenset({"tie", "bad"})
+"""Ratings without a best answer: the one that should have been given is asked for."""
 TOP_SCORE = 9
 """The score key that stands for 1."""
 
@@ -33,6 +35,15 @@ class Vote:
         """Return it as arguments of its command."""
         given = {"rating": self.rating, "order": list(self.order), "scores": list(self.scores)}
         return {name: value for name, value in given.items() if value}
+
+    def best(self, shown: Sequence[int]) -> int | None:
+        """Return the best answer; of several the first of `shown`, and None for a skip."""
+        if self.rating == "skip" or not shown:
+            return None
+        if self.scores:
+            by_index = dict(zip(sorted(shown), self.scores, strict=True))
+            return max(shown, key=by_index.__getitem__)
+        return self.order[0] if self.order else shown[0]
 
 
 def shown_order(group_id: str, indices: Sequence[int]) -> tuple[int, ...]:

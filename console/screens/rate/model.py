@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.screens.rate.ballot import Ballot, Vote
+from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
 from console.session.app_state import Session
 from core.state import Group, Rating, State
 
@@ -56,6 +56,10 @@ class SentVote:
     """Candidate index at each place: the digits its rater typed."""
     second: bool = False
     """Whether it is a second vote, which cannot be undone."""
+    best: int | None = None
+    """Answer whose correction can be written after it; None for a skip."""
+    has_winner: bool = True
+    """Whether it prefers an answer, unlike a tie."""
 
 
 class Painted:
@@ -287,7 +291,15 @@ class RateQueue:
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
-        sent = SentVote(group_id, text, now, ballot.shown, ballot.second)
+        sent = SentVote(
+            group_id,
+            text,
+            now,
+            ballot.shown,
+            ballot.second,
+            best=vote.best(ballot.shown),
+            has_winner=vote.rating not in NO_WINNER,
+        )
         if len(self.sent) > SENT_CAP:
             del self.sent[next(iter(self.sent))]
         if not ballot.second:

@@ -43,10 +43,12 @@ class RateScreen(ConsoleScreen):
         "b and k are pressed twice. x asks first and takes a reason. "
         "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
-        "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
-        "reshuffled: that vote is compared with the first and not sent; j shows how often they "
-        "agree. Space reads on: answers beside each other move together, the selected one (Tab) "
-        "alone; of several under each other one at a time. Lines that all answers share are dim."
+        "answer, also of the last vote; after a tie or all bad it asks for the one that should "
+        "have been given: a demonstration for SFT; rewards and the user's answer stay. Some groups "
+        "come back reshuffled: that vote is compared with the first and not sent; j shows how "
+        "often they agree. Space reads on: answers beside each other move together, the selected "
+        "one (Tab) alone; of several under each other one at a time. Lines that all answers share "
+        "are dim."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True

@@ -20,7 +20,7 @@ from console.screens.group.card import (
     shared_lines,
 )
 from console.screens.group.text import held_words, rating_words
-from console.screens.rate.ballot import Ballot
+from console.screens.rate.ballot import NO_WINNER, Ballot
 from console.screens.rate.model import (
     IGNORED,
     RateQueue,
@@ -382,6 +382,8 @@ def ballot_text(group: Group, ballot: Ballot, read_only: bool) -> tuple[str, str
     text = "view only: v shows rewards and marks" if read_only else ballot.meaning()
     if missing := sum(not candidate.has_answer for candidate in group.candidates):
         text = f"{plural(missing, 'candidate')} failed and cannot be rated. {text}"
+    if ballot.armed in NO_WINNER and not read_only:
+        text += " · e: the answer that should have been given, which SFT teaches"
     if ballot.tags:
         text = f"[{', '.join(ballot.tags)}] {text}"
     return text, "$muted" if ballot.empty else ("bold $warning" if ballot.armed else "bold")
@@ -432,9 +434,10 @@ def last_line(queue: RateQueue, width: int) -> Line:
         stalled = held_up(queue.session.state, queue.session.now())
         return EMPTY if stalled else banner_line(queue, width)
     typed = queue.ballot is not None and not queue.ballot.empty
-    now = queue.session.now()
-    last, held = queue.last_voted, queue.held()
-    return last_vote_line(last, last_vote_words(queue), now, width, sends=not typed, held=held)
+    now, room = queue.session.now(), width - line_width(_offer(queue))
+    last, words, held = queue.last_voted, last_vote_words(queue), queue.held()
+    line = last_vote_line(last, words, now, room, sends=not typed, held=held)
+    return (*_offer(queue), *line)
 
 
 def last_vote_words(queue: RateQueue) -> str:
@@ -443,6 +446,14 @@ def last_vote_words(queue: RateQueue) -> str:
         return ""
     group = queue.last_voted
     return vote_words(group, queue.last) if group is not None else queue.last.words
+
+
+def _offer(queue: RateQueue) -> Line:
+    """Return the key that writes what a vote without a winner lacks; empty after another vote."""
+    last, group = queue.last, queue.last_voted
+    if last is None or last.has_winner or group is None or group.edited_index is not None:
+        return EMPTY
+    return ((" e writes the right answer ", "$accent"),)
 
 
 def last_vote_line(

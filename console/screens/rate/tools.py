@@ -1,6 +1,8 @@
 """Keys of the rating screen that do not vote: about the answers, and about queue and raters."""
 
 import asyncio
+import hashlib
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -13,6 +15,7 @@ from console.screens.dialogs.abort import AbortScreen
 from console.screens.group.model import whole_texts
 from console.screens.group.rater import ask_name, rater_args
 from console.screens.group.screen import GroupScreen
+from console.screens.rate.ballot import NO_WINNER
 from console.screens.rate.dialogs import (
     GroupChoice,
     GuidelinesScreen,
@@ -37,7 +40,7 @@ _READING = frozenset({"guidelines", "judge", "unsure"})
 
 
 _ANSWER_TIPS = {
-    "edit": "Edit the best answer; kept as a preference, not sent",
+    "edit": "Write the answer that should have been given: for SFT, not sent",
     "tags": "Reasons recorded with the vote",
     "diff": "Word differences of the others from one answer",
 }
@@ -77,6 +80,8 @@ class AnswerKeys(RateArea):
         self._target = target
 
     def obstacle(self, action: str) -> str | None:
+        if action == "edit" and self._subject() is not None:
+            return None
         if action in ("scroll_card", "page") or self.queue.group is not None:
             return None
         return ""
@@ -129,26 +134,44 @@ class AnswerKeys(RateArea):
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_edit(self) -> None:
-        """Open the best answer in the editor, and store the result as a correction."""
-        group, index, queue = self.queue.group, self._best_index(), self.queue
-        if group is None:
-            return
-        if index is None:
+        """Ask for the answer that should have been given, and keep it as a demonstration."""
+        subject = self._subject()
+        if subject is None:
             message = "Which one? Type the best answer's digit first, or choose with Tab"
-            show_hint(self, queue, message)
+            show_hint(self, self.queue, message)
             return
+        group, index = subject
+        draft = draft_file(self.session.home, group.group_id, index)
         try:
             before = await self._whole_text(group, index)
-            after = await edit_text(self.host, before)
+            after = await edit_text(self.host, before, draft=draft)
         except AjetError as error:
             self.host.say(str(error), "error")
             return
         if after == before:
-            show_hint(self, queue, "nothing was changed")
+            show_hint(self, self.queue, "nothing was changed")
         elif not after.strip():
             self.host.say("The text is empty; nothing was stored", "warning")
-        else:
-            await self._store(group, index, after)
+        elif not await self._store(group, index, after):
+            return
+        if draft is not None:
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
+
+    def _subject(self) -> tuple[Group, int] | None:
+        """Return the answer that `e` edits: the best or selected one, else that of the last vote.
+
+        Without a best answer, as of a tie, it is the first one shown.
+        """
+        queue, index = self.queue, self._best_index()
+        group, ballot, last = queue.group, queue.ballot, queue.last
+        if group is not None and index is not None:
+            return group, index
+        if group is not None and ballot is not None and ballot.armed in NO_WINNER:
+            return group, ballot.shown[0]
+        voted = queue.last_voted
+        if voted is None or last is None or last.best is None:
+            return None
+        return voted, last.best
 
     def _best_index(self) -> int | None:
         """Return the answer typed as best, else the selected one."""
@@ -171,7 +194,7 @@ class AnswerKeys(RateArea):
             raise AjetError("the whole text is not in the journal")
         return texts[index].text
 
-    async def _store(self, group: Group, index: int, edited: str) -> None:
+    async def _store(self, group: Group, index: int, edited: str) -> bool:
         outcome = await self.session.command(
             "group.edit",
             group_id=group.group_id,
@@ -180,15 +203,25 @@ class AnswerKeys(RateArea):
             **rater_args(self.session),
         )
         if not outcome.ok:
-            self.host.say(f"The correction was not stored: {outcome.message}", "error")
-            return
+            kept = " Your draft is kept: e opens it again" if self.session.home else ""
+            self.host.say(f"The correction was not stored: {outcome.message}.{kept}", "error")
+            return False
         ballot = self.queue.ballot
         same = ballot is not None and ballot.group_id == group.group_id
         if ballot is not None and same and ballot.empty and not ballot.scoring:
             ballot.record_key(self.session.now())
             ballot.digit(ballot.shown.index(index) + 1)
-        message = "correction stored as a preference; reward and user's answer stay as they are"
+        message = "kept as a demonstration for SFT; reward and user's answer stay as they are"
         show_hint(self, self.queue, message)
+        return True
+
+
+def draft_file(home: Path | None, group_id: str, index: int) -> Path | None:
+    """Return the file of the draft for an answer, by a hash: an id may be no file name."""
+    if home is None:
+        return None
+    name = hashlib.sha256(f"{group_id}:{index}".encode(errors="surrogatepass")).hexdigest()[:16]
+    return home / "drafts" / f"{name}.md"
 
 
 _TOOL_TIPS = {

@@ -14,7 +14,7 @@ from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
-from core.commands.refusal import NoChange
+from core.commands.spec import NoChange
 from core.state import Group
 
 _TIPS = {

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from core.dialects.errors import ApiError
-from core.dialects.logprobs import Entry
-from core.dialects.request import DialectRequest, PublicAnswer
+from core.dialects.request import DialectRequest, Entry, PublicAnswer
 from core.dialects.writer import Block, BlockStream, Writer, blocks, event_bytes
 
 _encode = msgspec.json.Encoder().encode

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ajet_swarm.runtime import Chance
-from core.dialects.logprobs import Entry, alternatives
-from core.dialects.request import pieces
+from core.dialects.request import Entry, alternatives
 from core.dialects.responses.tools import custom_input
 from core.dialects.writer import Block, BlockStream, event_bytes
 
@@ -88,9 +87,8 @@ class OutputItem(msgspec.Struct, eq=False):
     def closing_events(self) -> Iterator[JsonObject]:
         """Yield the events that end the item."""
         form, text = _FORMS[self.kind], self._text()
-        if self.kind == "custom_tool_call":
-            for piece in pieces(text):
-                yield self._event(f"{form.text_event}.delta", delta=piece)
+        if self.kind == "custom_tool_call" and text:
+            yield self._event(f"{form.text_event}.delta", delta=text)
         position = self._position(self.logprobs or ())
         done = self._event(f"{form.text_event}.done", **{form.field: text}, **position)
         yield done | ({"name": self.block.name} if self.kind == "function_call" else {})

@@ -13,10 +13,9 @@ import msgspec
 
 from ajet_swarm.runtime import Chance
 from core.dialects.errors import ApiError
-from core.dialects.logprobs import Entry, requested_tokens
-from core.dialects.request import DialectRequest, PublicAnswer
+from core.dialects.request import DialectRequest, Entry, PublicAnswer, requested_tokens
+from core.dialects.responses.input import ResponseStore
 from core.dialects.responses.output import ItemStream, ResponseFields, logprob_of
-from core.dialects.responses.store import ResponseStore
 from core.dialects.responses.tools import ToolTable
 from core.dialects.writer import Writer, blocks
 

@@ -46,7 +46,7 @@ class HookError(PartAbstained):
 
     def __init__(self, fault: HookFault) -> None:
         self.fault = fault
-        super().__init__(fault.cause, fault.traceback, fault.file, fault.line, fault.late)
+        super().__init__(**msgspec.structs.asdict(fault))
 
 
 class CrashError(HookError):

@@ -10,6 +10,7 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.runtime import SYSTEM
+from core.events import Part
 from proxy.rewards.files import digest, trim_log
 from proxy.rewards.hooks.child import CrashError, HookChild, HookError, HookReply
 from proxy.rewards.hooks.protocol import (
@@ -32,7 +33,6 @@ from proxy.rewards.part import (
 )
 from proxy.rewards.source import (
     Abstention,
-    Part,
     Reporting,
     RequestReport,
     SourceHealth,

@@ -17,9 +17,8 @@ import msgspec
 
 from core.events import Part
 from proxy.rewards.judge import prompt
-from proxy.rewards.judge.limits import SpendCounter
 from proxy.rewards.judge.prompt import Choice, Verdict
-from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner
+from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner, SpendCounter
 from proxy.rewards.judge.settings import Options
 from proxy.rewards.part import PartAbstained, PartValue
 from proxy.rewards.source import GroupContext

@@ -9,11 +9,9 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.judge.endpoint import JudgeClient
-from proxy.rewards.judge.limits import Breaker, SpendCounter
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import Cache, QuestionRunner
+from proxy.rewards.judge.question import Breaker, Cache, JudgeClient, QuestionRunner, SpendCounter
 from proxy.rewards.judge.settings import (
     OWN,
     SETTINGS,

@@ -15,7 +15,7 @@ import msgspec
 
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import content_text, one_line
-from core.openai.thoughts import THOUGHT_END
+from core.openai.forms import THOUGHT_END
 from proxy.rewards.judge.settings import Options
 
 Messages = list[dict[str, str]]

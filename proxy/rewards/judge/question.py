@@ -2,27 +2,325 @@
 
 Verdicts are stored on disk, so that no question is paid for twice. Keys are hashes; values are
 scores with their reasons. No prompt, answer or API key is stored.
+
+What limits the calls of a judge: failures in a row, and the cost of a run.
+
+The calls of a judge to its endpoint: the list of models, and one reply to a question.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ajet_swarm.api.chat import INVALID_REQUEST
-from ajet_swarm.runtime import Chance
-from proxy.rewards.judge.endpoint import JudgeClient, JudgeReply
-from proxy.rewards.judge.limits import Breaker, SpendCounter
+from ajet_swarm.runtime import Chance, Clock
+from core.events import Event, JudgeSpent
+from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
+from core.openai.errors import retry_after
 from proxy.rewards.judge.prompt import BadReply, Messages, repairing
 from proxy.rewards.judge.settings import JudgeFault, Options
 from proxy.rewards.part import PartAbstained
+from proxy.upstream.errors import LATER
+from proxy.upstream.transport import ModelList
+
+BODY_LIMIT = 2 << 20
+"""Maximum number of bytes of an answer that are read."""
+LIST_LIMIT = 10.0
+"""Time limit of the list of models in seconds."""
+_RETRIED_STATUSES = LATER | {408, 409, 425}
+
+
+class JudgeReply(msgspec.Struct, frozen=True):
+    """The reply of a judge to one question."""
+
+    text: str
+    cut: bool
+    """Whether it ended at the limit of tokens."""
+    tokens: tuple[int, int] | None
+    """Of the prompt and of the reply; None when the endpoint does not report them."""
+    seconds: float
+
+
+class JudgeClient:
+    """Client of one judge's endpoint.
+
+    Args:
+        options: Settings of the judge.
+        url: Base URL of the API.
+        key: API key; empty to send none.
+        on_sent: Called for each request that is sent.
+        clock: The clocks of the process.
+    """
+
+    def __init__(
+        self, options: Options, url: str, key: str, on_sent: Callable[[], None], clock: Clock
+    ) -> None:
+        self.url = url
+        self._options = options
+        self._on_sent = on_sent
+        self._wall = clock.wall
+        self._api = OpenAIApi(
+            url,
+            key=key,
+            headers={
+                "accept-encoding": "identity",  # a compressed body could expand to a large one
+                # the endpoint may be this proxy: it must neither train on verdicts nor judge them
+                "x-ajet-train": "no",
+                "x-ajet-judge": "yes",
+            },
+            connections=options.concurrency + 2,
+            body_limit=BODY_LIMIT,
+            shape=RequestShape(form="schema"),
+            clock=clock.monotonic,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()
+
+    async def models(self) -> list[str] | None:
+        """Return the names of the models that the endpoint lists; None if it has no such route.
+
+        Raises:
+            JudgeFault: the endpoint gave no answer, or refused the key.
+        """
+        seconds = min(LIST_LIMIT, self._options.timeout)
+        try:
+            answer = await self._api.call("GET", "/models", None, seconds=seconds)
+        except CallFailed as failure:
+            raise self._no_answer(failure) from None
+        if answer.status in (401, 403) or answer.status in LATER or answer.status >= 500:
+            raise self._refused(answer)
+        try:
+            listed = msgspec.json.decode(answer.body, type=ModelList)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        return [model.id for model in listed.data] if answer.status == 200 else None
+
+    async def ask(
+        self, model: str, messages: Messages, schema: dict[str, Any], name: str
+    ) -> JudgeReply:
+        """Return the reply to one question.
+
+        Raises:
+            JudgeFault: the endpoint gave no usable reply.
+        """
+
+        def body(shape: RequestShape) -> dict[str, Any]:
+            self._on_sent()
+            return self._body(shape, model, messages, {"name": name, "schema": schema})
+
+        seconds = self._options.timeout
+        try:
+            answer = await self._api.adapt(body, "/chat/completions", seconds=seconds)
+        except CallFailed as failure:
+            raise self._no_answer(failure) from None
+        if answer.status != 200:
+            raise self._refused(answer)
+        return self._reply(answer)
+
+    def _body(
+        self, shape: RequestShape, model: str, messages: Messages, form: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": messages if shape.system else _merged(messages),
+            shape.limit: self._options.max_tokens,
+            **self._options.extra,
+        }
+        if shape.temperature and "temperature" not in self._options.extra:
+            body["temperature"] = self._options.temperature
+        if shape.form == "schema":
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"strict": True, **form},
+            }
+        elif shape.form == "object":
+            body["response_format"] = {"type": "json_object"}
+        return body
+
+    def _no_answer(self, failure: CallFailed) -> JudgeFault:
+        if failure.kind in ("late", "too_large"):
+            return JudgeFault(failure.text, again=failure.kind == "late")
+        return JudgeFault(f"no answer from {self.url}: {failure.text}", again=True)
+
+    def _reply(self, answer: ApiAnswer) -> JudgeReply:
+        try:
+            completion = msgspec.json.decode(answer.body, type=_Completion)
+            choice = completion.choices[0]
+        except (msgspec.MsgspecError, IndexError, RecursionError):
+            kind = answer.headers.get("content-type", "").partition(";")[0] or "no type"
+            raise JudgeFault(
+                f"the reply is not a chat completion ({kind}, {len(answer.body)} bytes)", again=True
+            ) from None
+        return JudgeReply(
+            text=self._api.hide(choice.message.content or ""),
+            cut=choice.finish_reason == "length",
+            tokens=_tokens(completion.usage),
+            seconds=answer.seconds,
+        )
+
+    def _refused(self, answer: ApiAnswer) -> JudgeFault:
+        again = answer.status in _RETRIED_STATUSES or answer.status >= 500
+        wait = retry_after(answer.headers, self._wall)
+        return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    usage: Any = None
+
+
+def _tokens(usage: Any) -> tuple[int, int] | None:
+    if not isinstance(usage, dict):
+        return None
+    prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
+    valid = all(type(count) is int and 0 <= count < 1 << 40 for count in (prompt, reply))
+    return (prompt, reply) if valid else None  # type: ignore[return-value]  # both are int here
+
+
+def _merged(messages: Messages) -> Messages:
+    """Return the messages for a model without a system role."""
+    if messages[0]["role"] != "system" or len(messages) < 2:
+        return messages
+    first = {"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"}
+    return [first, *messages[2:]]
+
+
+EVERY = 1.0
+"""Minimum seconds between two events of one judge."""
+
+
+class Breaker:
+    """Opens after a number of failures in a row; after a while it lets one question through.
+
+    Args:
+        after: Number of failures in a row.
+        seconds: How long it stays open.
+        on_change: Called when it opens and when it closes.
+
+    Attributes:
+        trouble: Why requests are suspended; empty while they are not.
+    """
+
+    def __init__(self, after: int, seconds: float, on_change: Callable[[], None]) -> None:
+        self._after = after
+        self._seconds = seconds
+        self._on_change = on_change
+        self._failures = 0
+        self.trouble = ""
+        self._until = 0.0
+        """Time on the loop's clock at which an open breaker is tested."""
+        self._test = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def admission(self) -> AsyncIterator[bool]:
+        """Wait for permission to send a question; yield whether it tests the open breaker.
+
+        Raises:
+            PartAbstained: the breaker is open.
+        """
+        if self.trouble:
+            async with self._test:  # one question tests the open breaker, the others wait for it
+                if self.trouble:
+                    remaining = self._until - asyncio.get_running_loop().time()
+                    if remaining > 0:
+                        raise PartAbstained(
+                            f"{self.trouble}; the next attempt is in {remaining:.0f} s"
+                        )
+                    yield True
+                    return
+        yield False
+
+    def record_success(self) -> None:
+        """Record a usable reply; close the breaker."""
+        was_open = bool(self.trouble)
+        self._failures, self.trouble = 0, ""
+        if was_open:
+            self._on_change()
+
+    def record_failure(self, cause: str, is_test: bool = False) -> None:
+        """Record a failed call or an unusable reply; open the breaker after too many."""
+        self._failures += 1
+        if self._failures < self._after or (self.trouble and not is_test):
+            return
+        self._until = asyncio.get_running_loop().time() + self._seconds
+        times = "" if self._failures == 1 else f" {self._failures} times in a row"
+        self.trouble = f"the judge failed{times}: {cause}"
+        self._on_change()
+
+
+class SpendCounter:
+    """The counts and cost of one judge, published at most once a second.
+
+    Attributes:
+        now: The counts.
+        publish: Publishes them; None while there is no bus.
+    """
+
+    def __init__(self, name: str, publish: Callable[[Event], object] | None = None) -> None:
+        self.now = JudgeSpent(judge=name)
+        self.publish = publish
+        self._published_at = -EVERY
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, **counts: float) -> None:
+        """Add to counts; the names are fields of `JudgeSpent`."""
+        self.change(**{name: getattr(self.now, name) + count for name, count in counts.items()})
+
+    def change(self, **facts: object) -> None:
+        """Set fields, and publish the counts soon if that changes any."""
+        changed = msgspec.structs.replace(self.now, **facts)
+        if changed == self.now:
+            return
+        self.now = changed
+        if self._timer is not None or self.publish is None:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._published_at + EVERY - loop.time()
+        if wait <= 0:
+            self._publish_now()
+        else:
+            self._timer = loop.call_later(wait, self._publish_now)
+
+    def over(self, limit: float | None) -> str:
+        """Return why no further call may be made; empty while the limit of the cost allows one."""
+        if limit is None or self.now.cost < limit:
+            return ""
+        return f"the judge has spent {self.now.cost:.2f} of the {limit:.2f} it may spend in a run"
+
+    def flush(self) -> None:
+        """Publish changes that are not published yet."""
+        if self._timer is not None:
+            self._publish_now()
+
+    def _publish_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.publish is not None:
+            self._published_at = asyncio.get_running_loop().time()
+            # a copy, because publishing adds the time to the event
+            self.publish(msgspec.structs.replace(self.now))
+
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from core.events import Part
 from core.scoring.advantage import REWARD_LIMIT, RewardError, usable
 from proxy.rewards.part import PartValue
-from proxy.rewards.source import Part, Score
+from proxy.rewards.source import Score
 
 _LOWEST = -REWARD_LIMIT
 RECENT = 50

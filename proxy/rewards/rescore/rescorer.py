@@ -16,7 +16,7 @@ from core.settings import Settings
 from proxy.rewards.model.file import NAME, ModelFault, default_model, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import RewardModel
-from proxy.rewards.rescore.results import Case, Rescored
+from proxy.rewards.rescore.cases import Case, Rescored
 from proxy.rewards.select import environment_of, hook_model, missing_file
 from proxy.rewards.source import (
     Abstention,

@@ -260,7 +260,7 @@ def _datasets(folder: Path, text: str) -> Path:
 def _hand(text: str) -> Callable[..., Awaitable[str]]:
     """An editor that makes the text of everything."""
 
-    async def edit(*_: object) -> str:
+    async def edit(*_: object, **__: object) -> str:
         return text[:5000]
 
     return edit

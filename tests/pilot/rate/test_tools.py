@@ -47,7 +47,7 @@ def editing(monkeypatch: pytest.MonkeyPatch, result: str | Exception) -> list[st
     """Texts that were opened in the editor, which makes `result` of them."""
     opened: list[str] = []
 
-    async def edit(app: App[int], text: str) -> str:
+    async def edit(app: App[int], text: str, **_: object) -> str:
         opened.append(text)
         if isinstance(result, Exception):
             raise result
@@ -76,7 +76,7 @@ async def test_an_edited_best_answer_is_stored_beside_the_vote(
         assert commands(console, "group.edit") == [
             {"group_id": "g0001", "index": index, "edited": "a better one", "rater": "anna"}
         ]
-        assert "stored as a preference; reward and user's answer stay" in console.text()
+        assert "kept as a demonstration for SFT; reward and user's answer stay" in console.text()
         console.link.publish(
             GroupEdited(server="embedded", group_id="g0001", index=index, edited="a better one")
         )

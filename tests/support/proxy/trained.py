@@ -14,7 +14,7 @@ from core.events import LookEnded
 from core.jobs import server_job
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
-from proxy.control.rewind import rewind_plan
+from proxy.control.progress_commands import rewind_plan
 from proxy.evaluation.saved_weights import BASE_DIR, SAVE_FREQ
 from proxy.evaluation.service import Evaluation, MeasurementService
 from tests.support.proxy.measured import Policy, ended, measured

@@ -28,7 +28,7 @@ from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
 from core.commands import COMMANDS
-from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
+from core.events import AnyEvent, ConsoleAttached, Event, Part, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
@@ -45,7 +45,6 @@ from proxy.rewards.source import (
     Abstention,
     GroupContext,
     Listener,
-    Part,
     RequestReport,
     Score,
     ScoreSheet,

@@ -430,7 +430,7 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
 
 def _corrected(rows: list[str]) -> bool:
     shown = "".join(rows)
-    return "stored as a preference" in shown and "✎ edited" in shown
+    return "kept as a demonstration" in shown and "✎ edited" in shown
 
 
 def _done(stack: Stack) -> Group | None:

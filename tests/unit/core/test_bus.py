@@ -3,50 +3,28 @@
 from pathlib import Path
 from unittest.mock import patch
 
-import msgspec
 import pytest
 
 from core.bus import Bus
-from core.events import AlertRaised, Event, GroupMarked
+from core.events import AlertRaised, Event
 from core.journal.file import JournalError
 from core.journal.writer import Journal
-from core.state import State
 from core.state.common import Dirty
-from core.state.encoder import StateEncoder
 from tests.support.sample import group_events
 
 
-def test_a_snapshot_encoded_ahead_equals_the_state(tmp_path: Path) -> None:
+def test_a_snapshot_is_due_after_so_many_events(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run")
-    sizes: list[int] = []
-    ahead: list[int] = []
-
-    def compare(state: State, parts: tuple[bytes, ...]) -> None:
-        assert b"".join(parts) == msgspec.json.encode(state)
-        sizes.append(len(state.groups))
-
-    def encode(self: StateEncoder, state: State) -> tuple[bytes, ...]:
-        ahead.append(len(self._encoded))
-        return plain(self, state)
-
-    plain = StateEncoder.encode
-    compare(bus.state, StateEncoder().encode(bus.state))  # no group
-    bus.publish(AlertRaised(key="hostile", cause='"groups":<groups>', groups=("g0001",)))
+    stored: list[int] = []
     with (
         patch("core.bus.SNAPSHOT_EVERY", 40),
-        patch("core.bus.GROUP_CAP", 30),
-        patch("core.state.GROUP_CAP", 30),
-        patch.object(journal, "append_snapshot", compare),
-        patch.object(StateEncoder, "encode", encode),
+        patch.object(journal, "append_snapshot", lambda state: stored.append(state.seq)),
     ):
-        for number in range(60):
+        for number in range(12):
             for event in group_events(number):
                 bus.publish(event)
-            for closed in list(bus.state.groups)[::5]:  # they change after they were encoded
-                bus.publish(GroupMarked(group_id=closed, marked=bool(number % 2)))
-    assert len(sizes) > 10
-    assert max(ahead) > 10  # groups encoded before the snapshot was due
+    assert stored == list(range(40, bus.state.seq + 1, 40))
     journal.close()
 
 

@@ -5,9 +5,8 @@ from itertools import product
 
 import pytest
 
-from core.verdict.betting import CAP, _adaptive, _even, difference_interval, mean_interval
+from core.verdict.betting import CAP, _adaptive, _even, difference_interval, mean_interval, share
 from core.verdict.samples import SampleError
-from core.verdict.shares import share
 
 
 def drawn(means: list[float], rounds: int, seed: int) -> list[list[float]]:

@@ -2,10 +2,9 @@ import random
 
 import pytest
 
-from core.verdict.betting import difference_interval
+from core.verdict.betting import ALPHA, difference_interval, share, spent
 from core.verdict.conclusion import against_best, judge, judge_wins, sentence
 from core.verdict.samples import SampleError
-from core.verdict.shares import ALPHA, share, spent
 
 
 def drawn(mean: float, seed: int, prompts: int = 32) -> list[list[float]]:

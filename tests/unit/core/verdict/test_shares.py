@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from core.verdict.betting import ALPHA, share, spent
 from core.verdict.samples import SampleError
-from core.verdict.shares import ALPHA, share, spent
 
 
 def test_the_shares_of_all_looks_stay_within_the_error() -> None:

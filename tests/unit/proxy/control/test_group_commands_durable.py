@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import core.journal.writer
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import GroupClosed, GroupRated, GroupSealed, RatingUndone
 from tests.support.alerts import cause_of
 from tests.support.proxy.singles import EpisodeEnded

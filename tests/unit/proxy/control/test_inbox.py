@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.commands import validate
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import GroupRated, VoteCast
 from core.roles import Identity, NotPermitted
 from core.state import Group

@@ -18,7 +18,7 @@ from core.events import AlertRaised, JobSent, WorkChanged
 from core.jobs import server_job
 from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
-from proxy.control.job_info import job_info
+from proxy.control.job_commands import job_info
 from tests.support.alerts import todo_of
 from tests.support.proxy.world import World, world
 from tests.support.scripted.ajetc_transport import AjetcTransport

@@ -7,7 +7,7 @@ import pytest
 from ajet_swarm.job.schema import LEARNING_RATE, MODEL
 from ajet_swarm.job.tree import get
 from core.settings import EngineSettings
-from proxy.control.job_info import engine_of, presets
+from proxy.control.job_commands import engine_of, presets
 from tests.support.proxy.world import world
 from tests.support.scripted.ajetc_transport import AjetcTransport
 

@@ -9,7 +9,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from core.commands import validate
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import GroupEdited, GroupRated, RatingRepeated
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.proxy.world import World, settings, world

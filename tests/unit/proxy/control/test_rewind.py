@@ -10,11 +10,11 @@ from ajet_swarm.api import stable_offline
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.job.schema import EXPERIMENT, MODEL
 from ajet_swarm.job.tree import dump_job, get, load_job, put
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import LookEnded, Rewound
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
-from proxy.control.rewind import rewind_plan
+from proxy.control.progress_commands import rewind_plan
 from proxy.evaluation.saved_weights import SAVE_FREQ
 from proxy.evaluation.service import Evaluation
 from tests.support.engine.model_folder import write_model, write_shards
@@ -165,8 +165,8 @@ async def test_a_damaged_folder_and_an_adapter_are_named(tmp_path: Path) -> None
     async with trained(tmp_path) as made:
         await made.look(6, 0.9)
         model = write_model(made.folder(5) / "actor" / "huggingface")
-        (model / "config.json").write_text("{")
-        assert "is damaged: config.json is not JSON" in (await made.plan()).problem
+        (model / "config.json").unlink()
+        assert "is damaged: config.json is missing" in (await made.plan()).problem
         write_model(model)
         (model / "lora_adapter").mkdir()
         assert "holds a LoRA adapter apart from the weights" in (await made.plan()).problem

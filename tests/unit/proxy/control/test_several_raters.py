@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.commands import validate
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import DisagreementSettled, GroupRated, GroupSealed, VoteCast
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home

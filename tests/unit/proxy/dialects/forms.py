@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from core.dialects.request import PublicAnswer, public_answer
+from core.dialects.request import PublicAnswer, call_deltas, public_answer, text_deltas
 from core.dialects.writer import Writer
-from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
+from proxy.dialects.chat.writer import fingerprint
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.request import ChatRequest, Dialect
 from proxy.dialects.responses import RESPONSES
@@ -130,3 +130,8 @@ def assembled(raw: bytes, index: int = 0) -> dict[str, Any]:
         if choice["finish_reason"] is not None:
             values["finish_reason"], ends = choice["finish_reason"], 1
     return values
+
+
+def deltas(answer: PublicAnswer) -> list[dict[str, Any]]:
+    """Return all deltas of a complete answer."""
+    return [*text_deltas(answer), *call_deltas(answer)]

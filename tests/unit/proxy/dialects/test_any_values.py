@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
-from core.dialects.request import deltas, public_answer
-from core.dialects.tool_constraints import apply_tool_choice
+from core.dialects.request import public_answer
+from core.dialects.writer import apply_tool_choice
 from proxy.admission.admit import helper_of
 from proxy.admission.sessions import Conversations
 from proxy.dialects.client_marks import session_of
 from proxy.dialects.request import ChatRequest, Dialect
-from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, JSON, QUICK
+from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, JSON, QUICK, deltas
 
 pytestmark = pytest.mark.slow
 

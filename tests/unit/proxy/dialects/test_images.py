@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.control_payloads import EngineInfo
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load

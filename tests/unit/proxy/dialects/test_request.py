@@ -1,26 +1,9 @@
-"""The shared form: how a completion is read, and how its text is cut."""
+"""The shared form: how a completion is read, and its deltas."""
 
-from itertools import pairwise
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from core.dialects.request import (
-    MOST_PIECES,
-    deltas,
-    pieces,
-    public_answer,
-    same_character,
-    usage_of,
-    valid_text,
-)
-from tests.unit.proxy.dialects.forms import QUICK, made
-
-FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
-FLAG = "\U0001f1eb\U0001f1f7"
-WAVE = "\U0001f44b\U0001f3fd"
+from core.dialects.request import public_answer, text_deltas, usage_of, valid_text
+from tests.unit.proxy.dialects.forms import made
 
 
 def test_a_public_answer_is_read_from_any_upstreams_completion() -> None:
@@ -76,26 +59,7 @@ def test_usage_of_several_choices() -> None:
     assert usage_of([])["total_tokens"] == 0
 
 
-@pytest.mark.slow
-@QUICK
-@given(st.text(max_size=400) | st.text("a\u0301\u200d\U0001f3fd\U0001f1eb\r\n ", max_size=100))
-def test_pieces_make_up_the_text(text: str) -> None:
-    cut = list(pieces(text))
-    assert "".join(cut) == text
-    assert all(cut)
-    assert len(cut) <= MOST_PIECES
-    assert not any(same_character(a[-1], b[0]) for a, b in pairwise(cut))
-
-
-@pytest.mark.parametrize("sign", [FAMILY, FLAG, WAVE, "e\u0301", "\r\n", "\u0e01\u0e33\u0e48"])
-def test_displayed_characters_stay_whole(sign: str) -> None:
-    for lead in range(17):
-        text = "x" * lead + sign * 40
-        for piece in pieces(text):
-            assert piece.replace("x", "").replace(sign, "") == ""
-
-
-def test_deltas_add_up_to_the_texts() -> None:
+def test_the_deltas_of_the_texts() -> None:
     one = made({"content": "a", "reasoning": "b"})
-    assert list(deltas(one)) == [{"reasoning": "b"}, {"content": "a"}]
+    assert text_deltas(one) == [{"reasoning": "b"}, {"content": "a"}]
     assert valid_text("a\ud800") == "a\ufffd"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from core.commands import CommandError, validate
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import LookEnded, PairRated
 from core.journal.read_only import JournalFile
 from core.state import PairRatings

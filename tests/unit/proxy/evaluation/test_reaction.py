@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core.events import LookEnded
-from core.verdict.shares import share
+from core.verdict.betting import share
 from tests.support.proxy.measured import Policy, ended, measured, progress
 
 

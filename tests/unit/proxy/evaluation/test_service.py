@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from core.commands import validate
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import (
     GroupOpened,
     LookEnded,

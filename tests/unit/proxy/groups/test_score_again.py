@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import GroupOpened, GroupScored, GroupSealed
 from core.state import GROUP_CAP
 from proxy.dataset_rows import Row

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.commands.refusal import NotNow
+from core.commands.spec import NotNow
 from core.events import CandidateFailed
 from core.state import Group
 from proxy.groups.claim import _record_claim, _record_return

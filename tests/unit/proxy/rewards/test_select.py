@@ -10,8 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings, load
 from proxy.rewards.hooks.part import Hook
-from proxy.rewards.model.commands import RewardCommands, parts_of
-from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.source import ComposedSource, RewardCommands, parts_of
 from proxy.rewards.select import display_name, select_source
 
 

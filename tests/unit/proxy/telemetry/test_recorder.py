@@ -12,8 +12,8 @@ from core.events import AnswerReturned, GroupClosed, GroupEvent, GroupOpened
 from core.journal.writer import Journal
 from core.state import Group, Server
 from proxy.dialects.client_marks import trace_context_of
-from proxy.telemetry import recorder
-from proxy.telemetry.recorder import Recorder
+from proxy.telemetry import service
+from proxy.telemetry.service import Recorder
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_client_decides_on_its_own_trace(
 
 
 def test_records_of_open_groups_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "MOST_OPEN", 2)
+    monkeypatch.setattr(service, "MOST_OPEN", 2)
     kept = listen(bus, 1.0)
     for name in "abc":
         open_group(bus, name)

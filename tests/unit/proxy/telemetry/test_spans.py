@@ -12,9 +12,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 
-from core.events import UpdateDone
+from core.events import Part, UpdateDone
 from core.settings import TelemetrySettings
-from proxy.rewards.source import Part, Score, ScoreSheet
+from proxy.rewards.source import Score, ScoreSheet
 from proxy.telemetry.service import telemetry
 from tests.support.otlp import Collector, attributes, collector
 from tests.support.proxy.world import World, settings, texts, world

@@ -15,7 +15,7 @@ from core.events import EngineChanged, LookEnded, TrainingRunIdentified, UpdateD
 from core.events.progress import PartFigures
 from core.journal.writer import Journal
 from core.plugins import TRACKER_SINKS, Plugins
-from proxy.trackers import runner, sink
+from proxy.trackers import service, sink
 from proxy.trackers.service import trackers
 from proxy.trackers.sink import SinkKind, StepFigures, sink_kind
 from tests.support.event_files import scalars
@@ -156,7 +156,7 @@ async def test_a_sink_that_raises_costs_only_itself(
 async def test_a_slow_sink_is_reported_and_its_queue_is_bounded(
     bus: Bus, tmp_path: Path, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MOST_WAITING", 3)
+    monkeypatch.setattr(service, "MOST_WAITING", 3)
     free, going = threading.Event(), threading.Event()
 
     def wait(figures: StepFigures) -> None:
@@ -200,7 +200,7 @@ def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 async def test_a_sink_with_a_full_queue_is_closed(
     bus: Bus, tmp_path: Path, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MOST_WAITING", 1)
+    monkeypatch.setattr(service, "MOST_WAITING", 1)
     may_go = threading.Event()
     kept = Kept(lambda figures: may_go.wait(60) and None)
     install(kept=kept)

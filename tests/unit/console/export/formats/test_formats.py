@@ -101,6 +101,19 @@ def test_a_conversation_ends_with_the_winner_or_the_correction(exported: Exporte
     assert len(exported("sft", events, only_human=True)[0]) == 1
 
 
+@pytest.mark.parametrize("rating", ["tie", "bad"])
+def test_a_demonstration_after_a_vote_without_a_winner_is_exported(
+    exported: Exporter, rating: str
+) -> None:
+    reward = 0.5 if rating == "tie" else 0.0
+    rewards = {"human": [reward, reward], "vote": {"rating": rating}}
+    events = [*ranked_group("g0", **rewards), *ranked_group("g1", **rewards, edited="five")]
+    rows, _ = exported("sft", events)
+    assert [texts(row["messages"]) for row in rows] == [["What is 2 + 3?", "five"]]
+    assert [row["corrected"] for row in rows] == [True]
+    assert exported("preference", events)[0] == []
+
+
 def test_a_ranking_has_all_answers_best_first(exported: Exporter) -> None:
     group = ranked_group("g", answers=["a", "b", "c"], rewards=[0.2, 0.9, 0.5])
     (row,), _ = exported("ranking", group)

@@ -111,6 +111,23 @@ def test_failed_candidates_cannot_be_voted_for() -> None:
     assert ballot.rewards(votes[-1])[2] is None
 
 
+@pytest.mark.parametrize(
+    ("vote", "best"),
+    [
+        (Vote("best", order=(2,)), 2),
+        (Vote("ranking", order=(3, 0, 2)), 3),
+        (Vote("scores", scores=(0.1, 0.2, 0.9)), 3),  # of 0, 2 and 3: the third has none
+        (Vote("scores", scores=(0.5, 0.5, 0.5)), 3),
+        (Vote("tie"), 3),
+        (Vote("bad"), 3),
+        (Vote("skip"), None),
+    ],
+)
+def test_the_answer_to_correct_after_a_vote(vote: Vote, best: int | None) -> None:
+    assert vote.best((3, 0, 2)) == best
+    assert vote.best(()) is None
+
+
 def test_the_note_contains_order_seed_and_blindness() -> None:
     ballot = Ballot(group(3))
     places = " ".join(str(index + 1) for index in ballot.shown)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
-from proxy.dialects.chat.chunks import DONE
-from proxy.dialects.chat.completions import COMPLETIONS
-from proxy.dialects.chat.completions_writer import legacy_logprobs
+from proxy.dialects.chat.completions import COMPLETIONS, legacy_logprobs
+from proxy.dialects.chat.writer import DONE
 from tests.unit.proxy.dialects.forms import (
     JSON,
     QUICK,

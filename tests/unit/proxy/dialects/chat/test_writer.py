@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
-from proxy.dialects.chat.chunks import DONE, fingerprint
 from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.chat.writer import DONE, fingerprint
 from tests.unit.proxy.dialects.forms import (
     QUICK,
     TOOLS,
@@ -202,11 +202,10 @@ def test_tokens_go_with_their_text() -> None:
     raw = writer(chat(logprobs=True, stream=True)).answer([answer])
     assert assembled(raw)["content"] == content
     assert assembled(raw)["tokens"] == entries
-    spoken = [choice for choice in choices(raw) if choice["delta"].get("content")]
-    assert len(spoken) > 1
-    for one in spoken[1:]:
-        result = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])
-        assert result.decode() == one["delta"]["content"]
+    thought, spoken, end = [choice for choice in choices(raw) if choice["logprobs"]]
+    tokens = [choice["logprobs"]["content"] for choice in (thought, spoken, end)]
+    assert tokens == [entries[:3], entries[3:-1], entries[-1:]]
+    assert spoken["delta"]["content"] == content
     whole = json.loads(writer(chat(logprobs=True)).body([answer]))
     assert whole["choices"][0]["logprobs"] == {"content": entries}
     unasked = writer(chat(stream=True))

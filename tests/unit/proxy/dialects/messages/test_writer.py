@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
-from core.dialects.request import PublicAnswer, deltas, public_answer
+from core.dialects.request import PublicAnswer, public_answer
 from core.dialects.writer import Writer
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.request import ChatRequest
 from tests.unit.proxy.dialects import forms
-from tests.unit.proxy.dialects.forms import BODIES, HELLO, read
+from tests.unit.proxy.dialects.forms import BODIES, HELLO, deltas, read
 from tests.unit.proxy.dialects.forms import named_events as events
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ResponseStore
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses import responses
 

@@ -3,7 +3,7 @@
 import json
 
 from core.dialects.request import public_answer
-from core.dialects.responses.store import ResponseStore
+from core.dialects.responses.input import ResponseStore
 from proxy.dialects.responses import responses
 
 

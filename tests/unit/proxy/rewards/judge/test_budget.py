@@ -13,7 +13,7 @@ import pytest
 
 from core.events import JudgeSpent, ProxyStarted, decode, encode
 from core.state import State, reduce
-from proxy.rewards.judge import limits, question
+from proxy.rewards.judge import question
 from proxy.rewards.judge.question import Cache
 from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
@@ -191,7 +191,7 @@ async def test_the_cache_holds_no_prompt(
 async def test_counts_are_published_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "EVERY", 3600.0)
+    monkeypatch.setattr(question, "EVERY", 3600.0)
     async with bench(judge.url, mode="pointwise") as one:
         for number in range(3):
             await one.score(group(*(f"{number} {other}" for other in range(8))))
@@ -203,7 +203,7 @@ async def test_counts_are_published_at_most_once_a_second(
 async def test_the_last_counts_come_by_themselves(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "EVERY", 0.01)
+    monkeypatch.setattr(question, "EVERY", 0.01)
     async with bench(judge.url, mode="pointwise") as one:
         await one.score(group("a", "b"))
         async with asyncio.timeout(60):

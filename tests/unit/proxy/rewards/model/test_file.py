@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from proxy.rewards.model.commands import change, edited
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
-from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.source import ComposedSource, change, edited
 from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
 from proxy.rewards.part import PartValue
 from proxy.rewards.source import Score

@@ -14,9 +14,8 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from core.plugins import Plugins
 from core.settings import edit
 from proxy.rewards import part as part_module
-from proxy.rewards.model.commands import RewardCommands, parts_of
 from proxy.rewards.model.file import ModelFault, parse
-from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.source import ComposedSource, RewardCommands, parts_of
 from proxy.rewards.part import (
     KINDS,
     PartAbstained,

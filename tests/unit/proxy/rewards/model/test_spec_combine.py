@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.events import Part
 from core.scoring.advantage import RewardError, advantages, is_dead, spread
 from proxy.rewards.model.spec import combine
-from proxy.rewards.source import Part
 
 numbers = st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=8)
 

@@ -20,9 +20,15 @@ from proxy.dataset_rows import Row
 from proxy.dataset_rows import journal_fields as kept_of
 from proxy.rewards.model.file import default_model
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
+from proxy.rewards.rescore.cases import (
+    Case,
+    Rescored,
+    cases_in,
+    group_case,
+    newest_cases,
+    summary_of,
+)
 from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice, rescorer, reweighed
-from proxy.rewards.rescore.results import Case, Rescored, summary_of
 from proxy.rewards.source import GroupContext, RewardSource, ScoreSheet
 from tests.support.proxy.world import Source
 from tests.support.sample import NOW, group_events, stamp
@@ -316,8 +322,8 @@ def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
     [
         ("not json", "not JSON"),
         ("[1]", "Expected `object`"),
-        ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
-        ({"query": "q", "answer": "a"}, "Is it `answer`?"),
+        ({"querry": "q", "answers": ["a"]}, "missing required field `query`"),
+        ({"query": "q", "answer": "a"}, "missing required field `answers`"),
         ({"query": "q", "answers": []}, "answers"),
         ({"query": "q", "answers": [3]}, "Expected `str | object`"),
         ({"query": "q", "answers": ["a"], "rewards": [1, 2]}, "2 rewards for 1 answers"),
