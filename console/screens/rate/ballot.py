@@ -8,7 +8,7 @@ with the vote. A second vote on a group uses another order.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from console.text.format import number
 from core.scoring.advantage import is_dead
@@ -200,15 +200,10 @@ class Ballot:
         self._order.clear()
         self._scores.clear()
 
-    def start_ranking(self) -> None:
-        """Make the next digits ranks."""
+    def start(self, kind: Literal["ranking", "scores"]) -> None:
+        """Make the next digits ranks or scores."""
         self.clear()
-        self.ranking = True
-
-    def start_scores(self) -> None:
-        """Make the next digits scores."""
-        self.clear()
-        self.scoring = True
+        self.ranking, self.scoring = kind == "ranking", kind == "scores"
 
     def arm(self, rating: str) -> Vote | None:
         """Type tie, bad or skip: the first press explains it, the second returns the vote, unless

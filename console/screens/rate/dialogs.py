@@ -11,8 +11,9 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
+from console.screens.rate.last_vote import held_row
 from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
-from console.screens.rate.text import MODES, held_row, mode_words
+from console.screens.rate.text import MODES, mode_words
 from console.text.lines import fit
 from core.commands import MODES as NAMES
 

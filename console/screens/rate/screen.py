@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from console.screens.base import ConsoleScreen
 from console.screens.group.widgets import Candidates
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
+from console.screens.rate.last_vote import last_line
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     ballot_text,
     empty_lines,
     header_line,
-    last_line,
     prompt_lines,
     rate_cards,
 )
@@ -59,7 +59,7 @@ class RateScreen(ConsoleScreen):
         "abort",
         "arm('tie')",
         "arm('bad')",
-        "rank",
+        "open('ranking')",
         "mode",
         "take",
         "edit",

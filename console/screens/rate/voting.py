@@ -1,7 +1,7 @@
 """Voting by keys: typing, sending and undoing votes."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -20,7 +20,7 @@ from core.state import Group
 _TIPS = {
     "arm('tie')": "No preference: a dead group",
     "arm('bad')": "All 0: a dead group",
-    "rank": "Best first; the last answer follows by itself",
+    "open('ranking')": "Best first; the last answer follows by itself",
 }
 """Action -> its tooltip."""
 
@@ -28,17 +28,17 @@ _TIPS = {
 class Voting(RateArea):
     """Turns keys into votes on the group on screen, sends them, and undoes the last one."""
 
-    WRITING: ClassVar[frozenset[str]] = frozenset(
-        {"digit", "commit", "rank", "scores", "arm", "undo"}
-    )
+    WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "open", "arm", "undo"})
     BINDINGS: ClassVar[list[BindingType]] = [
         *digit_bindings("digit", "Best", "The best answer; in a ranking or scores the next digit"),
         Binding("0", "digit(0)", "Score 0", show=False),
         Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
-        Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
+        Binding(
+            "s", "open('scores')", "Score", id="rate.scores", tooltip="A digit for each answer"
+        ),
         *hidden_keys(
             _TIPS,
-            ("greater_than_sign", "rank", "Rank", "rate.rank"),
+            ("greater_than_sign", "open('ranking')", "Rank", "rate.rank"),
             ("t", "arm('tie')", "Tie", "rate.tie"),
             ("b", "arm('bad')", "Bad", "rate.bad"),
         ),
@@ -66,16 +66,9 @@ class Voting(RateArea):
             return None
         if group is None:
             return NO_GROUP
-        if action == "rank" and not self._one_key:
-            return "Digits rank here: type them all, best first"
-        if action == "commit" and self._one_key and not _enter_sends(self.queue):
+        if action == "commit" and not _enter_sends(self.queue):
             return "A digit votes, without Enter"
         return None if self.queue.second else obstacle("vote", group, self.session)
-
-    @property
-    def _one_key(self) -> bool:
-        """Whether a digit votes without Enter."""
-        return self.session.rating.confirm == "none"
 
     def _undo_obstacle(self) -> str | None:
         """Return why the last vote cannot be undone; independent of the group on screen."""
@@ -93,10 +86,18 @@ class Voting(RateArea):
             self.host.say(why, "warning")
         return bool(why)
 
-    def _open_ballot(self) -> tuple[Group, Ballot] | None:
-        """Return the group on screen and its ballot when it accepts a vote now."""
+    def _open_ballot(self, key: str = "") -> tuple[Group, Ballot] | None:
+        """Return the group on screen and its ballot when it accepts a vote now.
+
+        Args:
+            key: The key if it may vote: pressed too early it is meant for the group before.
+        """
         group, ballot = self.queue.group, self.queue.ballot
         if group is None or ballot is None:
+            return None
+        if key and ballot.one_key and not self.queue.painted.is_read(ballot):
+            self.queue.set_message(f"{IGNORED}{key} is ignored: this group has only just appeared")
+            self.changed()
             return None
         if self.queue.just_replaced:
             message = "The group here has ended: this is another one. The key was ignored"
@@ -105,18 +106,11 @@ class Voting(RateArea):
         # a second vote is valid although the group was sent
         return None if not self.queue.second and self._refuses(group) else (group, ballot)
 
-    def _is_too_early(self, key: str) -> bool:
-        """Return whether a vote may be meant for the group before this one, and show that."""
-        if early := self._one_key and not self.queue.painted.is_read(self.queue.ballot):
-            self.queue.set_message(f"{IGNORED}{key} is ignored: this group has only just appeared")
-            self.changed()
-        return early
-
     # --- keys --------------------------------------------------------------------------------
 
     def action_digit(self, key: int) -> None:
         """Vote for the best answer, or type a rank or a score."""
-        if not self._is_too_early(str(key)) and (target := self._open_ballot()):
+        if target := self._open_ballot(str(key)):
             self.touch(target[1])
             try:
                 vote = target[1].digit(key)
@@ -132,18 +126,11 @@ class Voting(RateArea):
             left_out = self.queue.second and rating == "skip"
             self._send(*target, Vote(rating) if left_out else target[1].arm(rating))
 
-    def action_rank(self) -> None:
-        """Make the next digits ranks."""
+    def action_open(self, kind: Literal["ranking", "scores"]) -> None:
+        """Make the next digits ranks or scores."""
         if (ballot := self.queue.ballot) is not None:
             self.touch(ballot)
-            ballot.start_ranking()
-            self.changed()
-
-    def action_scores(self) -> None:
-        """Make the next digits scores."""
-        if (ballot := self.queue.ballot) is not None:
-            self.touch(ballot)
-            ballot.start_scores()
+            ballot.start(kind)
             self.changed()
 
     def action_commit(self) -> None:
@@ -151,7 +138,7 @@ class Voting(RateArea):
         ballot = self.queue.ballot
         vote = ballot.vote() if ballot is not None else None
         if vote is not None:
-            if not self._is_too_early("Enter") and (target := self._open_ballot()):
+            if target := self._open_ballot("Enter"):
                 self._send(*target, vote, confirmed=True)
         elif held := self.queue.held():
             if lacking := _lacking_votes(held[0]):
@@ -279,8 +266,10 @@ class Voting(RateArea):
 
 
 def _enter_sends(queue: RateQueue) -> bool:
-    """Return whether Enter sends a typed vote, or one that is held."""
-    return bool(queue.held()) or (queue.ballot is not None and queue.ballot.vote() is not None)
+    """Return whether Enter has a use: a vote to send, or digits that wait for it."""
+    ballot = queue.ballot
+    waits = ballot is not None and (ballot.vote() is not None or not ballot.one_key)
+    return waits or bool(queue.held())
 
 
 def _lacking_votes(group: Group) -> int:
