@@ -200,6 +200,8 @@ class Session:
         """Set while a journal is shown instead of a proxy."""
         self.log_store = LogStore()
         self.history = History()
+        self.read_ahead: dict[str, Group] = {}
+        """Groups of the inbox that are shown next, by id."""
         self.unread_texts = Unread[str](TEXT_PAGE)
         """Ids of the brief groups of `state`."""
         self.unread_curves = Unread[int](CURVE_PAGE)
@@ -346,7 +348,10 @@ class Session:
 
     def group(self, group_id: str) -> Group | None:
         """Return a group that is in state or was read from the journal."""
-        return self.state.groups.get(group_id) or self.history.group(group_id)
+        group = self.state.groups.get(group_id)
+        if group is None or group.brief:
+            group = self.read_ahead.get(group_id, group)
+        return group or self.history.group(group_id)
 
     async def read_history(self, first: int, limit: int) -> tuple[int, list[Group]]:
         """Return groups of the journal by rank (0 is the oldest), and the rank of the first one.

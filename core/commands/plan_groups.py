@@ -160,7 +160,7 @@ def _require_fit(group: Group, args: Args) -> None:
 
 def _unrate(state: State, group: Group, args: Args, now: float) -> None:
     if (item := state.inbox.get(group.group_id)) is not None:
-        if item.vote_of(args.get("rater", ""), args.get("holder", "")) is None:
+        if item.vote_to_undo(args.get("rater", ""), args.get("holder", "")) is None:
             raise NoChange("You have no vote to undo", group.group_id)
         return
     if why := vote_refusal(group):

@@ -193,7 +193,7 @@ class RatingCommands:
         """
         if (item := self.context.bus.state.inbox.get(group_id)) is not None:
             self._require_journal()
-            if (vote := item.vote_of(rater, holder)) is not None:
+            if (vote := item.vote_to_undo(rater, holder)) is not None:
                 self._withdraw_late(item, vote)
                 await self._durable()
             return f"group {group_id}: the late vote is undone"

@@ -322,9 +322,14 @@ def _text(card: Card, width: int) -> Sequence[Line]:
         return ()
     if card.raw:
         return wrapped_lines(card.text, width)
-    lines = markdown_lines(card.text, width)
+    lines = _markdown(card.text, width)
     shared = shared_lines(card.beside, width)
     return [_dimmed(line) if line_text(line).strip() in shared else line for line in lines]
+
+
+@lru_cache(maxsize=32)
+def _markdown(text: str, width: int) -> Sequence[Line]:
+    return markdown_lines(text, width)
 
 
 @lru_cache(maxsize=16)
@@ -332,7 +337,7 @@ def shared_lines(texts: Sequence[str], width: int) -> frozenset[str]:
     """Return the lines that all of several different texts have, as painted in `width` cells."""
     if len(set(texts)) < 2:
         return frozenset()
-    painted = ({line_text(line).strip() for line in markdown_lines(text, width)} for text in texts)
+    painted = ({line_text(line).strip() for line in _markdown(text, width)} for text in texts)
     return frozenset(set.intersection(*painted) - {""})
 
 

@@ -107,6 +107,12 @@ class GroupVotes(GroupArea):
         self._armed = ""
         """The vote that a second press of its key sends."""
 
+    def obstacle(self, action: str) -> str | None:
+        group = self._target.group
+        if group is not None and group.group_id in self.session.state.inbox:
+            return "It ended before its vote: I on Rate, the inbox, takes a late one"
+        return super().obstacle(action)
+
     def on_key(self, event: events.Key) -> None:
         """Forget a first press of `t` or `b` when another key follows it."""
         self.disarm(event.key)

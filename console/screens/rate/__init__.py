@@ -1,9 +1,9 @@
 """Rating by hand: groups that wait for a vote, one at a time, blind, by keys.
 
 `model.py` has the queue (which group is on screen, which votes are in transit) and `ballot.py` the
-vote that is being typed; `text.py` turns both into lines. None of them knows Textual. `screen.py`
-paints the lines and holds no rule. Keys belong to areas around the panes, each with the actions of
-one job, from the inside out:
+vote that is being typed; `text.py` turns both into lines, `arrangement.py` says where the answers
+stand. None of them knows Textual. `screen.py` paints the lines and holds no rule. Keys belong to
+areas around the panes, each with the actions of one job, from the inside out:
 
     Voting       voting.py   type, send and undo a vote
     AnswerKeys   tools.py    select, show, compare, edit the answers

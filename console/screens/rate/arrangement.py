@@ -27,7 +27,7 @@ class Spot(NamedTuple):
     width: int
     height: int
     folded: bool = False
-    """Only its head and its first lines are shown; it does not scroll."""
+    """Only its head and the first lines that differ are shown; it does not scroll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +45,36 @@ class Arrangement:
     whole: bool
 
 
+NOTHING = Arrangement("stack", (), whole=True)
+"""The arrangement of a screen without answers."""
+
+
 def arranged(
-    needed: Callable[[int], Sequence[int]], width: int, height: int, opened: int, alone: bool
+    count: int,
+    needed: Callable[[int], Sequence[int]],
+    size: tuple[int, int],
+    opened: int,
+    alone: bool,
 ) -> Arrangement:
     """Return the arrangement of the answers.
 
     Args:
+        count: Number of answers.
         needed: Returns the rows that each answer needs at a width, its head or frame included.
-        width: Cells of the screen.
-        height: Rows for all answers.
+        size: Cells of the screen and rows for all answers.
         opened: Place of the answer that is read.
         alone: Whether the operator wants one answer on the whole screen.
     """
-    rows = needed(width)
-    if alone or not rows:
-        return _alone(rows, width, height, opened)
-    if len(rows) >= LISTED and width >= GRID:
+    width, height = size
+    if alone or not count:
+        return _alone(needed(width), width, height, opened)
+    if count >= LISTED and width >= GRID:
         return _list(needed, width, height, opened)
-    if len(rows) > 1 and width >= GRID:
-        grid = _grid(needed, width, height)
+    if count > 1 and width >= GRID:
+        grid = _grid(count, needed, width, height)
         if grid.whole or min(spot.height for spot in grid.spots) >= LEAST_CELL:
             return grid
-    return _stack(rows, width, height, opened)
+    return _stack(needed(width), width, height, opened)
 
 
 def _alone(rows: Sequence[int], width: int, height: int, opened: int) -> Arrangement:
@@ -81,14 +89,16 @@ def _stack(rows: Sequence[int], width: int, height: int, opened: int) -> Arrange
         return _alone(rows, width, height, opened)
     heights = share_heights(rows, height, None if whole else opened)
     spots = [
-        Spot(place, 0, sum(heights[:place]), width, own, folded=own < min(2, rows[place]))
+        Spot(place, 0, sum(heights[:place]), width, own, place != opened and own < rows[place])
         for place, own in enumerate(heights)
     ]
     return Arrangement("stack", tuple(spots), whole)
 
 
-def _grid(needed: Callable[[int], Sequence[int]], width: int, height: int) -> Arrangement:
-    count, half = len(needed(width)), width // 2
+def _grid(
+    count: int, needed: Callable[[int], Sequence[int]], width: int, height: int
+) -> Arrangement:
+    half = width // 2
     pairs = [range(first, min(first + 2, count)) for first in range(0, count, 2)]
     needs = [max(needed(half if len(pair) == 2 else width)[at] for at in pair) for pair in pairs]
     heights = share_heights(needs, height, None)

@@ -112,6 +112,8 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
         return "aborted, nothing sent", "$muted"
     if group.lost:
         return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
+    if group.unrated and group.rating is not None:
+        return "recorded as a late vote", "$winner"
     if group.source == "human" or (group.sealed_at is None and group.rating is not None):
         return "sent", "$reward-up"
     return "came too late: the automatic reward was sent", "$reward-down"

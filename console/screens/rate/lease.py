@@ -42,7 +42,7 @@ class LeaseKeeper:
         while keys are pressed."""
         session, queue, now = self._session, self._queue, self._session.now()
         several = session.state.consoles > 1 or session.rating.overlap > 1
-        leases = several or session.state.rating_mode == "answer_first"
+        leases = (several or session.state.rating_mode == "answer_first") and queue.late is None
         leases = leases and session.lost_at is None and not session.read_only
         leases = leases and self._in_front and now - session.input_at < IDLE_SECONDS
         target = queue.current if leases and not queue.second else None

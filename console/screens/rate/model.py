@@ -9,6 +9,7 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
 from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
+from console.screens.rate.inbox.model import InboxGroups
 from console.session.app_state import Session
 from core.state import Group, Rating, State
 
@@ -86,6 +87,7 @@ class RateQueue:
 
     Attributes:
         session: State, clock, rater and settings of this console.
+        late: The groups of the inbox, if late votes on them are cast; None for the open groups.
         current: Id of the group on screen; it stays there until it is rated or closed.
         next_id: Id of the group to show as soon as it waits for a vote from here.
         second: Whether the group on screen was sent before and waits for a second vote.
@@ -96,8 +98,9 @@ class RateQueue:
         sent: The votes that this console sent, by group, oldest first.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, late: InboxGroups | None = None) -> None:
         self.session = session
+        self.late = late
         self.current: str | None = None
         self.next_id: str | None = None
         self.second = False
@@ -132,7 +135,7 @@ class RateQueue:
     @property
     def last_voted(self) -> Group | None:
         """The group of the newest vote."""
-        return self.session.state.groups.get(self.last.group_id) if self.last is not None else None
+        return self.session.group(self.last.group_id) if self.last is not None else None
 
     # --- groups ------------------------------------------------------------------------------
 
@@ -148,10 +151,11 @@ class RateQueue:
         return sorted(unsure, key=lambda group: not group.abstained)
 
     def open(self) -> list[Group]:
-        """Return all groups without a vote, in the order of `State.waiting`."""
+        """Return all groups without a vote, in the order of `State.waiting`, or of the inbox."""
+        late, first = self.late, self.next_id or self.current
         return [
             group
-            for group in self.session.state.waiting()
+            for group in (self.session.state.waiting() if late is None else late.groups(first))
             if self._needs_vote(group) and not self._is_in_transit(group.group_id)
         ]
 
@@ -179,6 +183,8 @@ class RateQueue:
 
     def _needs_vote(self, group: Group) -> bool:
         session = self.session
+        if self.late is not None:
+            return True
         return group.rateable and group.needs_vote_of(session.rater, session.holder)
 
     def _is_free(self, group: Group) -> bool:
@@ -193,7 +199,10 @@ class RateQueue:
     def advance(self) -> bool:
         """Show the next group when the current one is done; return whether it has changed."""
         groups, waiting, now = self.session.state.groups, self.waiting(), self.session.now()
-        self._ballots = {name: ballot for name, ballot in self._ballots.items() if name in groups}
+        if self.late is None:
+            self._ballots = {key: ballot for key, ballot in self._ballots.items() if key in groups}
+        elif self.late.is_unread(self.next_id):
+            return False
         by_id = {group.group_id: group for group in waiting}
         if self.second and self.next_id not in by_id:
             if self.current in groups and not _is_urgent(waiting, now):
@@ -214,6 +223,9 @@ class RateQueue:
 
     def _leave(self, waiting: list[Group], now: float) -> None:
         """Show the next group, or one for a second vote, and say what became of this one."""
+        if self.late is not None:
+            self.show(waiting[0] if waiting else None)
+            return
         rated = self.current in self.sent
         left = self.session.state.groups.get(self.current or "")
         if left is not None and self._needs_vote(left) and not self._is_free(left):

@@ -7,6 +7,8 @@ from textual.app import ComposeResult
 
 from console.screens.base import ConsoleScreen
 from console.screens.group.widgets import Candidates
+from console.screens.rate.inbox.keys import InboxKeys
+from console.screens.rate.inbox.model import InboxGroups
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
 from console.screens.rate.last_vote import last_line
 from console.screens.rate.lease import LeaseKeeper
@@ -48,7 +50,7 @@ class RateScreen(ConsoleScreen):
         "come back reshuffled: that vote is compared with the first and not sent; j shows how "
         "often they agree. Space reads on: answers beside each other move together, the selected "
         "one (Tab) alone; of several under each other one at a time. Lines that all answers share "
-        "are dim."
+        "are dim. I lists the groups that ended before their vote."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
@@ -73,12 +75,14 @@ class RateScreen(ConsoleScreen):
         "held",
         "judge",
         "unsure",
+        "inbox",
     )
     most_keys: ClassVar[int] = 20
 
-    def __init__(self) -> None:
+    def __init__(self, late: InboxGroups | None = None) -> None:
+        """`late` has the groups of the inbox for late votes; None shows the open groups."""
         super().__init__()
-        self.queue = RateQueue(self.session)
+        self.queue = RateQueue(self.session, late)
         self.target = RatedGroup(self, self.queue)
         self.group_keys = RateGroupKeys(self.target, self.queue)
         self.voting = Voting(self.queue, self.group_keys)
@@ -87,7 +91,8 @@ class RateScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-        with self.group_keys, tools, AnswerKeys(self.queue, self.target), self.voting:
+        answer_keys = AnswerKeys(self.queue, self.target)
+        with self.group_keys, tools, InboxKeys(self.queue), answer_keys, self.voting:
             yield TextPane(id="rate-head")
             yield TextPane(id="rate-prompt")
             yield Answers()
@@ -151,6 +156,7 @@ class RateScreen(ConsoleScreen):
         for area in self.query(KeyArea):
             area.keys.refresh()
         self._paint()
+        self.query_one(InboxKeys).paint()
 
     def _pane(self, name: str) -> TextPane:
         return self.query_one(f"#rate-{name}", TextPane)

@@ -125,6 +125,8 @@ def queue_notes(queue: RateQueue) -> list[str]:
         notes.append(f"session: {progress}")
     if present := present_names(state, queue.session.holder):
         notes.append(present)
+    if inbox := sum(not item.complete for item in state.inbox.values()):
+        notes.append(f"{inbox} in the inbox")
     return notes
 
 

@@ -279,7 +279,8 @@ class RaterTools(RateArea):
             return None if queue.leased_by_others() else "No other console has an open group"
         if action in ("accept_all", "abort_all"):
             stalls = held_up(self.session.state, self.session.now())
-            return None if stalls else "No open rating causes a stall"
+            none = "No open rating causes a stall" if queue.late is None else ""
+            return None if stalls else none
         return None
 
     # --- guidelines, mode, name --------------------------------------------------------------

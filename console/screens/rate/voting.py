@@ -62,6 +62,10 @@ class Voting(RateArea):
         group = self.queue.group
         if action == "undo":
             return self._undo_obstacle()
+        if action == "clear" and self.queue.late is not None:  # without typed keys it leads back
+            ballot = self.queue.ballot
+            is_open = ballot is not None and (ballot.ranking or ballot.scoring or not ballot.empty)
+            return None if is_open else ""
         if action not in self.WRITING or (action == "commit" and not group and self.queue.held()):
             return None
         if group is None:
@@ -120,7 +124,12 @@ class Voting(RateArea):
             self._send(*target, vote)
 
     def action_arm(self, rating: str) -> None:
-        """Vote tie, bad or skip with the second press; a second vote is left out with the first."""
+        """Vote tie, bad or skip with the second press; a second vote is left out with the first.
+        A skip passes over a group of the inbox."""
+        if rating == "skip" and self.queue.late is not None and self.queue.ballot is not None:
+            self.queue.ballot.clear()
+            self.action_other(1)
+            return
         if target := self._open_ballot():
             self.touch(target[1])
             left_out = self.queue.second and rating == "skip"
@@ -260,7 +269,7 @@ class Voting(RateArea):
         """Undo the vote on a group; the group comes back on screen."""
         self.queue.undo(group)
         args = rater_args(self.session)
-        if group.overlap > 1:
+        if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
 

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from ajet_swarm.common.text import plural
 from console.screens.group.card import body, in_border
 from console.screens.group.widgets import HEAD, Candidates
-from console.screens.rate.arrangement import GRID, Arrangement, Spot, arranged
+from console.screens.rate.arrangement import GRID, NOTHING, Arrangement, Spot, arranged
 from console.screens.rate.last_vote import last_vote_words
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
@@ -108,7 +108,7 @@ class Answers(Candidates):
         super().__init__()
         self.zoomed = False
         """Only the selected answer is shown."""
-        self._placed: tuple[Spot, ...] = ()
+        self._shown = NOTHING
         self._layout = _Spots()
 
     @property
@@ -124,7 +124,7 @@ class Answers(Candidates):
     @property
     def together(self) -> bool:
         """Whether all answers scroll together: beside each other, and none is selected."""
-        return self.arrangement(self.size).form == "grid" and self._selected is None
+        return self._shown.form == "grid" and self._selected is None
 
     def arrangement(self, size: Size) -> Arrangement:
         """Return where the answers stand in a size."""
@@ -134,7 +134,7 @@ class Answers(Candidates):
             inner = inner_width(width, framed)
             return [len(body(card, inner)) + (2 if framed else 1) for card in self._cards]
 
-        return arranged(needed, size.width, size.height, self.opened, self.zoomed)
+        return arranged(len(self._cards), needed, size, self.opened, self.zoomed)
 
     def _framed(self, size: Size) -> bool:
         return self.screen.has_class("-roomy") and size.width >= GRID
@@ -174,7 +174,7 @@ class Answers(Candidates):
         Args:
             by: 1 for the next page, -1 for the one before.
         """
-        arrangement = self.arrangement(self.size)
+        arrangement = self._shown
         panes = [pane for pane in self._read() if pane.cut]
         before = [pane.scroll_offset.y for pane in panes]
         rows = min((pane.page_rows for pane in panes), default=0)
@@ -182,7 +182,7 @@ class Answers(Candidates):
             pane.scroll_relative(y=by * rows, animate=False, immediate=True)
         moved = before != [pane.scroll_offset.y for pane in panes]
         if arrangement.form == "stack" and not arrangement.whole:
-            self._read_alone(self.opened, rows if moved else 0)
+            self._read_alone(self.opened if moved else self.opened + by, rows if moved else 0)
         elif arrangement.form in ("list", "alone") and not moved:
             self._read_next(by)
         elif not moved:
@@ -191,7 +191,7 @@ class Answers(Candidates):
     def _read_alone(self, place: int, row: int) -> None:
         """Show one answer on the whole screen, from a row on."""
         self.zoomed = True
-        self.select(place)
+        self.select(max(0, place))
         for pane in self._read():
             self.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
 
@@ -206,7 +206,7 @@ class Answers(Candidates):
 
     def _read(self) -> list[AnswerPane]:
         """Return the panes that scroll: the open answer, or all of them."""
-        panes = zip(self.query_children(AnswerPane), self._placed, strict=False)
+        panes = zip(self.query_children(AnswerPane), self._shown.spots, strict=False)
         return [
             pane
             for pane, spot in panes
@@ -216,18 +216,18 @@ class Answers(Candidates):
     # --- painting ----------------------------------------------------------------------------
 
     def window(self) -> Sequence[int]:
-        return [spot.place for spot in self._placed]
+        return [spot.place for spot in self._shown.spots]
 
     def _arrange(self) -> None:
-        spots = self.arrangement(self.size).spots if self.is_mounted else ()
-        if spots != self._placed:
-            self._placed = spots
+        before = self._shown.spots
+        self._shown = self.arrangement(self.size) if self.is_mounted else NOTHING
+        if self._shown.spots != before:
             self.refresh(layout=True)
         super()._arrange()
 
     def fill(self, pane: TextPane, at: int) -> None:
         assert isinstance(pane, AnswerPane)
-        form, spot = self.arrangement(self.size).form, self._placed[at]
+        form, spot = self._shown.form, self._shown.spots[at]
         card, chosen = self._cards[spot.place], spot.place == self._selected
         if spot.folded:
             self._fold(pane, spot)
@@ -252,7 +252,7 @@ class Answers(Candidates):
 
     def _fold(self, pane: AnswerPane, spot: Spot) -> None:
         """Show the number, the first words and the length of an answer that is not open."""
-        card, texts, last = self._cards[spot.place], self._texts, self._placed[-1]
+        card, texts, last = self._cards[spot.place], self._texts, self._shown.spots[-1]
         chosen = spot.place == (last.place if not last.folded else self._selected)
         inner = inner_width(max(spot.width, last.width), self._framed(self.size))
         rows = plural(len(body(card, inner)), "line")

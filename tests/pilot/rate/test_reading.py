@@ -109,6 +109,21 @@ async def test_answers_stand_beside_each_other_from_100_columns() -> None:
         assert votes(console) == []
 
 
+async def test_after_a_short_answer_space_reads_the_next_one() -> None:
+    texts = ["Short.", *(f"start{at} " + "word " * 300 for at in (1, 2, 3))]
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
+        order = order_of(1)
+        await console.press(*["tab"] * (order.index(0) + 1))
+        assert all(f"start{at}" in console.text() for at in (1, 2, 3))
+        await console.press("space")
+        place = min(order.index(0) + 2, 4)
+        assert f"{place} of 4" in console.text()
+        await console.press("pageup")
+        assert f"{place - 1} of 4" in console.text()
+        await console.press("escape")
+        assert "of 4" not in console.text()
+
+
 async def test_of_six_answers_one_is_open_beside_a_list() -> None:
     texts = [f"Same opening\n\nstart{index} " + "word " * 300 + f"end{index}" for index in range(6)]
     events = group_events(1, texts=texts, rewards=[0.1] * 6, until="AWAITING_RATING")

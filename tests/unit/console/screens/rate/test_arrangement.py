@@ -15,7 +15,7 @@ LONG = 100
 def placed(
     rows: Sequence[int], width: int, height: int, opened: int = 0, alone: bool = False
 ) -> Arrangement:
-    return arranged(lambda _: rows, width, height, opened, alone)
+    return arranged(len(rows), lambda _: rows, (width, height), opened, alone)
 
 
 def where(arrangement: Arrangement) -> list[tuple[int, int, int, int, int]]:
@@ -76,11 +76,14 @@ def test_the_open_answer_gets_the_room() -> None:
     stack = placed([LONG] * 4, 80, 18, opened=2)
     assert [spot.height for spot in stack.spots] == [1, 1, 15, 1]
     assert [spot.folded for spot in stack.spots] == [True, True, False, True]
+    short = placed([6, 5, LONG, 20], 80, 18)
+    assert [spot.height for spot in short.spots] == [6, 4, 4, 4]
+    assert [spot.folded for spot in short.spots] == [False, True, True, True]
     assert where(placed([LONG] * 4, 80, 18, opened=2, alone=True)) == [(2, 0, 0, 80, 18)]
     listed = placed([LONG] * 12, 120, 9, opened=11)
     assert [spot.place for spot in listed.spots] == [*range(3, 12), 11]
     assert not listed.spots[-1].folded
-    assert arranged(lambda _: [], 80, 18, 0, False).spots == ()
+    assert placed([], 80, 18).spots == ()
 
 
 @given(

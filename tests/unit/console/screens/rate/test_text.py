@@ -309,10 +309,10 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     queue.show(state.groups["g0001"])
     queue.advance()
     assert queue.message == "The group that was here was sent unrated"
-    assert queue_notes(queue) == []
+    assert queue_notes(queue) == ["1 in the inbox"]
     reduce(state, MockStarted(mock_id="m", dataset="d", target="t", total=2))
     reduce(state, MockRetried(mock_id="m", retries=0, waiting=WAITS_FOR_VOTES))
-    assert queue_notes(queue) == ["the mock user waits"]
+    assert queue_notes(queue) == ["the mock user waits", "1 in the inbox"]
 
 
 def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> None:

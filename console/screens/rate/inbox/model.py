@@ -1,0 +1,138 @@
+"""The inbox as a list in some order, and as a queue of groups for late votes."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from console.session.app_state import Session
+from console.session.filters import Filter
+from core.state import Candidate, Group
+from core.state.inbox import InboxItem
+
+ORDERS: Mapping[str, Callable[[InboxItem], float]] = {
+    "newest": lambda item: -item.closed_at,
+    "oldest": lambda item: item.closed_at,
+    "largest disagreement": lambda item: -item.opposition,
+}
+"""Order -> what it sorts by; equal items are newest first."""
+AHEAD = 2
+"""Groups after the open one that are read ahead."""
+
+
+class InboxView:
+    """The items of the inbox that pass a filter, in an order.
+
+    Attributes:
+        order: One of `ORDERS`.
+        filter: As on Requests.
+        asked: Id of the new group that Rate is to show, after a prompt was asked again.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.order = next(iter(ORDERS))
+        self.filter = Filter()
+        self.asked = ""
+        self._key: tuple[int, str, str] | None = None
+        self._items: Sequence[InboxItem] = ()
+
+    def items(self) -> Sequence[InboxItem]:
+        """Return the items."""
+        state = self.session.state
+        key = (state.seq, self.order, self.filter.text)
+        if key != self._key:
+            passed = [
+                item
+                for item in reversed(state.inbox.values())
+                if not self.filter or self.filter.matches(self.group_of(item))
+            ]
+            self._key, self._items = key, sorted(passed, key=ORDERS[self.order])
+        return self._items
+
+    def group_of(self, item: InboxItem) -> Group:
+        """Return the group of an item; what the item says of it if the texts were not read."""
+        return self.session.group(item.group_id) or _as_group(item)
+
+    def needs_vote(self, item: InboxItem) -> bool:
+        """Return whether an item lacks the vote of this rater."""
+        own = item.vote_of(self.session.rater, self.session.holder)
+        return own is None and not item.complete
+
+    def turn(self) -> None:
+        """Take the next order."""
+        names = list(ORDERS)
+        self.order = names[(names.index(self.order) + 1) % len(names)]
+
+
+def _as_group(item: InboxItem) -> Group:
+    candidates = [
+        Candidate(
+            index=index,
+            phase="ended" if index in item.answered else "failed",
+            finish_reason="stop" if index in item.answered else "",
+            auto_reward=reward,
+            reward=reward if item.sent else None,
+        )
+        for index, reward in enumerate(item.rewards)
+    ]
+    return Group(
+        group_id=item.group_id,
+        request_id="",
+        server=item.server,
+        task_id="",
+        n=item.n,
+        query=item.query,
+        opened_at=item.opened_at,
+        closed_at=item.closed_at,
+        phase="DONE" if item.sent else "ABORTED",
+        source="auto" if item.sent else "",
+        unrated=item.sent,
+        step=item.step,
+        overlap=item.overlap,
+        votes=item.votes,
+        rating=item.votes[-1] if item.complete else None,
+        candidates=candidates,
+    )
+
+
+class InboxGroups:
+    """The groups of the inbox that lack this rater's vote, for the rating queue.
+
+    Args:
+        view: The list.
+
+    Attributes:
+        gone: Groups whose answers are no longer stored.
+    """
+
+    def __init__(self, view: InboxView) -> None:
+        self.view = view
+        self.gone: set[str] = set()
+
+    def groups(self, first: str | None) -> list[Group]:
+        """Return those whose texts were read, from the one with the id `first` on."""
+        known = (self._known(item.group_id) for item in self._items(first))
+        return [group for group in known if group is not None]
+
+    def unread(self, first: str | None) -> list[str]:
+        """Return the ids of the open group and those after it whose texts are to be read."""
+        ids = [item.group_id for item in self._items(first)[: 1 + AHEAD]]
+        return [group_id for group_id in ids if self._known(group_id) is None]
+
+    def is_unread(self, group_id: str | None) -> bool:
+        """Return whether the texts of a group are still to be read."""
+        if group_id is None or group_id in self.gone:
+            return False
+        return group_id in self.view.session.state.inbox and self._known(group_id) is None
+
+    def _items(self, first: str | None) -> list[InboxItem]:
+        items, needs_vote = self.view.items(), self.view.needs_vote
+        ids = [item.group_id for item in items]
+        place = ids.index(first) if first in ids else 0
+        return [
+            item
+            for item in (*items[place:], *items[:place])
+            if needs_vote(item) and item.group_id not in self.gone
+        ]
+
+    def _known(self, group_id: str) -> Group | None:
+        group = self.view.session.group(group_id)
+        return None if group is None or group.brief else group
