@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from ajet_swarm.client.synchronous import SwarmClient as SwarmClient
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
     from ajet_swarm.job.agentjet import AgentJetJob as AgentJetJob
-    from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.protocol.errors import SwarmError as SwarmError
     from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
-    from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
-    from ajet_swarm.protocol.task import Task as Task
-    from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
-    from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
+    from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
+    from ajet_swarm.protocol.models import SwarmThrottlePolicy as SwarmThrottlePolicy
+    from ajet_swarm.protocol.models import Task as Task
+    from ajet_swarm.protocol.models import WorkflowOutput as WorkflowOutput
+    from ajet_swarm.protocol.models import WorkflowTask as WorkflowTask
     from ajet_swarm.runs.episodes import Result as Result
     from ajet_swarm.runs.episodes import rollout as rollout
     from ajet_swarm.runs.episodes import run_episodes as run_episodes
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from ajet_swarm.runs.executors import (
         PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor,
     )
+    from ajet_swarm.runs.executors import Retry as Retry
     from ajet_swarm.runs.executors import SlidingThreadPoolExecutor as SlidingThreadPoolExecutor
     from ajet_swarm.runs.executors import (
         TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
     )
     from ajet_swarm.runs.record import RunRecord as RunRecord
-    from ajet_swarm.runs.retry import Retry as Retry
 
 __version__ = "0.2.0.dev0"
 """Version of the distributions `ajet-swarm` and `ajet-console`."""
@@ -75,14 +75,13 @@ _NAMES = {
     "client.synchronous": "SwarmClient",
     "data.readers": "RouterTaskReader",
     "job.agentjet": "AgentJetJob",
-    "protocol.claim_models": "SwarmThrottlePolicy",
     "protocol.errors": "SwarmError TrainingFinished",
-    "protocol.task": "OpenaiBaseUrlAndApiKey Task WorkflowOutput WorkflowTask",
+    "protocol.models": "OpenaiBaseUrlAndApiKey SwarmThrottlePolicy Task WorkflowOutput "
+    "WorkflowTask",
     "runs.episodes": "Result rollout run_episodes run_episodes_until_all_complete",
-    "runs.executors": "BoundedThreadPoolExecutor PeriodicDrainThreadPoolExecutor "
+    "runs.executors": "BoundedThreadPoolExecutor PeriodicDrainThreadPoolExecutor Retry "
     "SlidingThreadPoolExecutor TaskCountLimitedThreadPoolExecutor",
     "runs.record": "RunRecord",
-    "runs.retry": "Retry",
 }
 """Module -> its names."""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

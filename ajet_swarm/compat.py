@@ -26,16 +26,16 @@ from ajet_swarm.data.readers import RandomDummyTaskReader as RandomDummyTaskRead
 from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
 from ajet_swarm.data.readers import dict_to_ajet_task as dict_to_ajet_task
 from ajet_swarm.job.agentjet import AgentJetJob as AgentJetJob
-from ajet_swarm.protocol.claim_models import ClaimEpisodeRequest as ClaimEpisodeRequest
-from ajet_swarm.protocol.claim_models import ClaimEpisodeResponse as ClaimEpisodeResponse
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EngineOff
 from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
+from ajet_swarm.protocol.models import ClaimEpisodeRequest as ClaimEpisodeRequest
+from ajet_swarm.protocol.models import ClaimEpisodeResponse as ClaimEpisodeResponse
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
+from ajet_swarm.protocol.models import SwarmThrottlePolicy as SwarmThrottlePolicy
+from ajet_swarm.protocol.models import Task as Task
+from ajet_swarm.protocol.models import WorkflowOutput as WorkflowOutput
+from ajet_swarm.protocol.models import WorkflowTask as WorkflowTask
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
-from ajet_swarm.protocol.task import Task as Task
-from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
-from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
 from ajet_swarm.runs.episodes import auto_train_with_dataset as auto_train_with_dataset
 from ajet_swarm.runs.episodes import (
     run_episodes_until_all_complete as run_episodes_until_all_complete,
@@ -47,7 +47,7 @@ from ajet_swarm.runs.executors import (
 from ajet_swarm.runs.executors import (
     TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
 )
-from ajet_swarm.runs.retry import retry_with_backoff as retry_with_backoff
+from ajet_swarm.runs.executors import retry_with_backoff as retry_with_backoff
 
 
 class AgentJetClient(synchronous.SwarmClient):

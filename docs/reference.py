@@ -21,10 +21,9 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "client.asynchronous",
         "client.episode",
         "client.multi_server",
-        "protocol.claim_models",
     ),
     "Tasks, jobs and datasets": (
-        "protocol.task",
+        "protocol.models",
         "job.agentjet",
         "job.tree",
         "data.readers",
@@ -32,7 +31,6 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "Runs of many episodes": (
         "runs.episodes",
-        "runs.retry",
         "runs.record",
         "runs.executors",
         "common.repeats",

@@ -7,7 +7,7 @@ from typing import Any, Self
 import httpx
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey
 
 _NUMBER = re.compile(r"-?\d+")
 

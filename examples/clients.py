@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm import SwarmClient, SwarmError
-from ajet_swarm.client.waits import result
+from ajet_swarm.client.synchronous import result
 from examples.ask import Asker
 from examples.stage import Stage
 from examples.swarming import IDLE_HELP, REAL, Pace, seconds

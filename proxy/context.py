@@ -5,8 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ajet_swarm.api.stable_offline import OFF, QUIET
-from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.api.watcher import OFF, QUIET, Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line

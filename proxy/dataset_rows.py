@@ -206,9 +206,10 @@ class Rows:
             headers: The request's headers; names in lower case.
             query: Text of the last user message.
         """
+        if not self._rows:
+            return None
         self._sweep()
-        row_id = self._matched(headers, query) if self._rows else ""
-        if (entry := self._rows.get(row_id)) is None:
+        if (entry := self._rows.get(self._matched(headers, query))) is None:
             return None
         entry.used_at = self._clock()
         return entry.row

@@ -130,7 +130,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _own_place: Path) -> Non
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(_own_place / "home"))
 
 
-_RETRIES = logging.getLogger("ajet_swarm.runs.retry")
+_RETRIES = logging.getLogger("ajet_swarm.runs.executors")
 """Logger whose level the example `werewolves` sets."""
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import keep_running
@@ -186,9 +186,9 @@ class Watcher:
             TimeoutError: the status did not occur in time.
             SwarmError: `run` has ended, or a poll failed unexpectedly, see `fails_waits`.
         """
-        test = expected if callable(expected) else partial(_is_in, frozenset(expected))
-        if test(self.current):
+        if expected(self.current) if callable(expected) else self.current.is_in(expected):
             return self.current
+        test = expected if callable(expected) else partial(_is_in, frozenset(expected))
         with self.eager():
             return await self._wait(test, timeout)
 
@@ -256,7 +256,9 @@ class Watcher:
         while True:
             self._awake.clear()
             await self.poll()
-            await _pause(self._awake, self.period)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.period):
+                    await self._awake.wait()
 
     async def _run_pool(self) -> None:
         while True:
@@ -363,12 +365,6 @@ def _rolls(seen: ServerStatus) -> bool:
     return seen.reachable and seen.state.rolling
 
 
-async def _pause(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-
-
 def _call(listener: Callable[[T], None], value: T) -> None:
     try:
         listener(value)
@@ -386,3 +382,70 @@ def _added(
         listeners.pop(key, None)
 
     return remove
+
+
+# --- a stable OFFLINE between a stop and the next start -------------------------------------------
+
+QUIET = 8.0
+"""Seconds to stay OFFLINE before a new start: an exiting trainer still sends messages."""
+QUIET_EMBEDDED = 0.3
+"""The same for the embedded engine, which has no separate trainer process."""
+OFF_LIMIT = 60.0
+"""Seconds that a stopped engine may take to become OFFLINE."""
+NO_LINK_FOR = 1.0
+"""Seconds without a connection after which a wait for OFFLINE gives up."""
+OFF: Final = frozenset({EngineState.OFFLINE})
+"""The states of an engine that is off."""
+
+
+async def answers_as_embedded(client: SwarmWire) -> bool:
+    """Return whether the server is the embedded engine; False without a response."""
+    try:
+        return await client.is_embedded()
+    except SwarmError as error:
+        log.warning("%s", error)
+        return False
+
+
+def quiet_seconds(embedded: bool, quiet: float | None = None) -> float:
+    """Return the seconds for which a stopped server must stay OFFLINE before the next start.
+
+    Args:
+        embedded: Whether the server is the embedded engine.
+        quiet: Seconds for a server with a trainer process; `QUIET` if None.
+    """
+    seconds = QUIET if quiet is None else quiet
+    return min(seconds, QUIET_EMBEDDED) if embedded else seconds
+
+
+async def wait_stable_offline(watcher: Watcher, quiet: float) -> ServerStatus:
+    """Wait until a server has been OFFLINE, unchanged, for `quiet` seconds from now.
+
+    No operation on an engine makes its server refuse connections: the wait ends with one that does.
+    It also ends when another client starts the engine meanwhile; the status is not OFFLINE then.
+
+    Args:
+        watcher: Watcher of the server; its `run` must be active.
+        quiet: Seconds, as of `quiet_seconds`.
+
+    Raises:
+        TimeoutError: no stable OFFLINE within `OFF_LIMIT + quiet` seconds.
+        Unreachable: the server accepts no connections.
+    """
+    clock = asyncio.get_running_loop().time  # monotonic
+    began, was_off = clock(), False
+
+    def gone(seen: ServerStatus) -> bool:
+        return seen.trouble == "gone" and (seen.down or watcher.missed_for > NO_LINK_FOR)
+
+    def finished(seen: ServerStatus) -> bool:
+        nonlocal was_off
+        if seen.is_in(OFF):
+            was_off = True
+            return clock() - max(began, watcher.off_at) >= quiet
+        return gone(seen) or (was_off and seen.reachable)
+
+    seen = await watcher.wait_for(finished, OFF_LIMIT + quiet)
+    if gone(seen):
+        raise Unreachable(seen.error, watcher.client.url, sent=False)
+    return seen

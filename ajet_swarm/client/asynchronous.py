@@ -11,10 +11,14 @@ from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.queue import QueueEntry
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
+from ajet_swarm.protocol.models import (
+    OpenaiBaseUrlAndApiKey,
+    SwarmThrottlePolicy,
+    Task,
+    WorkflowOutput,
+)
 from ajet_swarm.protocol.schemas import Claimed, EndOutcome, RefusedKind
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded, wait_stable_offline
-from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api import watcher
+from ajet_swarm.api.watcher import (
+    OFF,
+    OFF_LIMIT,
+    ServerStatus,
+    answers_as_embedded,
+    wait_stable_offline,
+)
 from ajet_swarm.api.wire import MORE_STEPS, already_trained
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.job.agentjet import AgentJetJob
@@ -209,7 +214,7 @@ class EngineOrders(SwarmBase):
             Unreachable: the server is gone.
         """
         seen = await self.watcher.refresh()
-        left = self.watcher.off_at + stable_offline.QUIET - asyncio.get_running_loop().time()
+        left = self.watcher.off_at + watcher.QUIET - asyncio.get_running_loop().time()
         if left <= 0 or not seen.is_in(OFF) or await answers_as_embedded(self.wire):
             return seen
         log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self.name)

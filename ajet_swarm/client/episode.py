@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ajet_swarm.api.wire import encode
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
-from ajet_swarm.protocol.model_methods import JSON_ERRORS, to_plain
+from ajet_swarm.protocol.models import (
+    JSON_ERRORS,
+    OpenaiBaseUrlAndApiKey,
+    SwarmThrottlePolicy,
+    Task,
+    WorkflowOutput,
+    to_plain,
+)
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome, WireOutput
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 ACCEPTED: Final = frozenset({EndKind.ENDED, EndKind.RECORDED, EndKind.UNKNOWN_OUTCOME})
 """Outcomes that raise nothing: the end was accepted, or most likely was."""

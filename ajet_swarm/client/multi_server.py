@@ -11,11 +11,10 @@ from typing import Any
 
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
-from ajet_swarm.client.loop_thread import LoopThread
-from ajet_swarm.client.synchronous import SwarmClient, _holding
+from ajet_swarm.client.synchronous import LoopThread, SwarmClient, _holding
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome
-from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 PATIENCE = 0.5

@@ -4,21 +4,30 @@ A method that `_waiting` makes has the arguments, the result and the docstring o
 
     def end_episode(self, *args, **kwargs):  # end_episode = _waiting(AsyncSwarm.end_episode)
         return self._thread.run(self._swarm.end_episode(*args, **kwargs))
+
+Ctrl-C and SIGTERM always end a wait. Python runs signal handlers in the main thread, and a signal
+just before that thread blocks on a lock does not wake it, so the waits wake up periodically.
 """
 
+import asyncio
 import atexit
 import logging
+import os
+import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+import msgspec
+
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
-from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import AnyJob
-from ajet_swarm.client.loop_thread import LoopThread
+from ajet_swarm.protocol.errors import SwarmError, WrongUse
+from ajet_swarm.protocol.schemas import ClaimAnswer
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
@@ -26,8 +35,218 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
+
 T = TypeVar("T")
+
+
+# --- waits ----------------------------------------------------------------------------------------
+
+BEAT = 0.5
+"""Seconds between two wake-ups: the longest delay of a signal handler."""
+
+
+def join(threads: Iterable[threading.Thread]) -> None:
+    """Wait until all threads have ended."""
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(BEAT)
+
+
+def acquire(room: threading.Semaphore) -> None:
+    """Acquire a semaphore."""
+    while not room.acquire(timeout=BEAT):
+        pass
+
+
+def result(future: "Future[T]") -> T:
+    """Return `future.result()`.
+
+    Raises:
+        CancelledError: the future was cancelled.
+        BaseException: the exception of the future.
+    """
+    while True:
+        try:
+            return future.result(BEAT)
+        except TimeoutError:
+            if future.done():  # the TimeoutError is the exception of the future itself
+                return future.result()
+
+
+# --- the event loop -------------------------------------------------------------------------------
+
+CLOSE = 8.0
+"""Seconds to wait for the end of a client."""
+
+
+_LOOPS: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread]] = {}
+"""The loop of this process by its id; after a fork the child makes its own."""
+_STARTING = threading.Lock()
+
+
+class LoopThread:
+    """The calls of one blocking client, on the loop that all clients of the process share.
+
+    Args:
+        name: Name of the client, for errors.
+
+    Attributes:
+        closing: Lock under which the client is marked as closed; hold it to keep it open.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closing = threading.Lock()
+        self._closed = False
+        self._calls: set[Future[Any]] = set()
+        self._pid = os.getpid()
+        with _STARTING:
+            if self._pid not in _LOOPS:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="swarm", daemon=True)
+                thread.start()
+                _LOOPS[self._pid] = loop, thread
+            self._loop, self._thread = _LOOPS[self._pid]
+
+    def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        undo: Callable[[T], Coroutine[Any, Any, object]] | None = None,
+    ) -> T:
+        """Run a coroutine and wait for its result.
+
+        Args:
+            work: The coroutine.
+            undo: Called with the result if the waiting thread was interrupted too late to cancel
+                `work`; its coroutine runs in the background.
+
+        Raises:
+            WrongUse: the thread cannot run it.
+            SwarmError: the client was closed during the wait.
+        """
+        future = self._submit(work)
+        try:
+            return result(future)
+        except CancelledError:
+            raise SwarmError("this client was closed meanwhile", self.name) from None
+        except BaseException:
+            if not future.cancel() and undo is not None and not future.exception():
+                self._submit(undo(future.result()))
+            raise
+
+    @contextmanager
+    def entered(self, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter a context on the thread; leave it there, unless the client was closed.
+
+        Raises:
+            WrongUse, SwarmError: as of `run`.
+        """
+
+        async def leave(_: object = None) -> None:
+            await context.__aexit__(None, None, None)
+
+        async def enter() -> T:
+            return await context.__aenter__()
+
+        value = self.run(enter(), undo=leave)
+        try:
+            yield value
+        finally:
+            if not self._closed:
+                self.run(leave())
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        try:
+            self.check_usable()
+        except WrongUse:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return future
+
+    def check_usable(self) -> None:
+        """Check that the calling thread may run coroutines here.
+
+        Raises:
+            WrongUse: the client is closed, or of another process, or this is the loop's thread.
+        """
+        why = ""
+        if self._closed:
+            why = "is closed"
+        elif self._pid != os.getpid():
+            why = "was made in another process, before a fork"
+        elif threading.current_thread() is self._thread:
+            why = "cannot wait for itself"
+        if why:
+            raise WrongUse(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run `last`, then cancel the client's calls.
+
+        Returns:
+            False if the client was already closed, or belongs to another process.
+        """
+        with self.closing:
+            if self._closed:
+                return False
+            self._closed = True
+        if self._pid != os.getpid():
+            return False  # the thread runs only in the process that created it
+        try:
+            asyncio.run_coroutine_threadsafe(last(), self._loop).result(CLOSE)
+        except TimeoutError:
+            pass
+        finally:
+            for call in tuple(self._calls):
+                call.cancel()
+        return True
+
+
+# --- plain HTTP, for scripts that claim episodes themselves ---------------------------------------
+
+TIMEOUT = 30.0
+"""Timeout of a request in seconds, as in AgentJet's client."""
+CLAIM = "/claim_episode"
+
+
+class _ClaimFields(msgspec.Struct):
+    """The fields of a claim request that are used here."""
+
+    client_uuid: str = ""
+    episode_type: str = "train"
+    discard_episode_timeout: float = 240.0
+
+
+def _http_client(client: "SwarmClient") -> "httpx.Client":
+    import httpx  # the import takes 0.1 s, and few scripts need it
+
+    def remember(response: httpx.Response) -> None:
+        request = response.request
+        if request.method != "POST" or not request.url.path.endswith(CLAIM):
+            return
+        response.read()
+        try:
+            claim = msgspec.json.decode(request.content, type=_ClaimFields)
+            answer = msgspec.json.decode(response.content, type=ClaimAnswer)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        if answer.success and answer.episode_uuid and claim.client_uuid == client.client_uuid:
+            idle, kind = claim.discard_episode_timeout, claim.episode_type
+            client._thread.run(client._swarm._remember(answer.episode_uuid, idle, kind))
+
+    return httpx.Client(
+        timeout=TIMEOUT,
+        limits=httpx.Limits(max_keepalive_connections=20),  # does not limit concurrent requests
+        trust_env=False,
+        event_hooks={"response": [remember]},
+    )
+
+
+# --- the client -----------------------------------------------------------------------------------
+
+P = ParamSpec("P")
 A = TypeVar("A")
 H = TypeVar("H")
 V = TypeVar("V")
@@ -84,9 +303,6 @@ class SwarmClient:
             `ajet-console run engine`, or with AgentJet's own command.
         name, client_uuid, lifetime, patience, strict, runtime: As of `AsyncSwarm`.
     """
-
-    _http_client = LazyHttpClient()
-    """An `httpx.Client` for scripts that call the server directly, as in AgentJet's client."""
 
     def __init__(
         self,
@@ -157,6 +373,21 @@ class SwarmClient:
         for client, _ in client_job_pairs[:1]:
             start = client._swarm.async_and_start_multi_engine
             client._thread.run(start(pairs, force_restart, timeout=timeout))
+
+    @property
+    def _http_client(self) -> "httpx.Client":
+        """An `httpx.Client` for scripts that call the server directly, as in AgentJet's client.
+
+        Any number of threads may use it. An episode that a script claims with it, under this
+        client's uuid, can be ended and aborted like any other.
+
+        Raises:
+            WrongUse: this client is closed, or was created in another process.
+        """
+        with self._thread.closing:
+            self._thread.check_usable()
+            self._http = self._http or _http_client(self)
+            return self._http
 
     # -- status of the server --------------------------------------------------------------------
 

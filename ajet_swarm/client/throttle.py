@@ -7,8 +7,8 @@ determines which tasks of a batch belong to which client.
 from collections import Counter, deque
 from collections.abc import Callable
 
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.runtime import SYSTEM
 

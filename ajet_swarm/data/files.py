@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.data.records import Records, RowError
+from ajet_swarm.data.records import Records, RowError, open_text
 from ajet_swarm.data.tables import Arrow, Parquet
-from ajet_swarm.data.text import open_text
 from ajet_swarm.protocol.errors import DatasetError
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ajet_swarm.data.files import LocatedRow, Row, rows_of, split_files
 from ajet_swarm.protocol.errors import DatasetError, SwarmError
-from ajet_swarm.protocol.task import Task
+from ajet_swarm.protocol.models import Task
 
 DUMMIES = 1000
 """Number of tasks of `RandomDummyTaskReader`."""

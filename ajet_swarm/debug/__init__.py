@@ -32,7 +32,7 @@ from ajet_swarm.common.text import one_line, plain
 from ajet_swarm.debug.agent import RUN, run_folder
 from ajet_swarm.debug.trace import RecordedCall, RecordingRelay
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.task import WorkflowOutput
+from ajet_swarm.protocol.models import WorkflowOutput
 
 WIDTH = 2000
 """Largest number of characters printed of one message."""

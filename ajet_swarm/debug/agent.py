@@ -23,7 +23,7 @@ from ajet_swarm.client.episode import as_output, wire_output
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import plain
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 
 ITEMS = "get_training_dataset_item_list"
 RUN = "run_episode_once"

@@ -16,6 +16,8 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import Claimed
 from ajet_swarm.runtime import Clock
 
+log = logging.getLogger(__name__)
+
 REMEMBERED = 10.0
 """Seconds for which a holding is kept after its lifetime."""
 BROKEN_EARLY = 5.0
@@ -201,7 +203,7 @@ def may_be_taken(holding: Holding, age: float) -> bool:
     return holding.doubtful or age - holding.active_after >= holding.idle
 
 
-log = logging.getLogger(__name__)
+# --- lost claims ----------------------------------------------------------------------------------
 
 RECORDS_TIMEOUT = 3.0
 """Time limit in seconds of a request for the server's records, which delays claims."""

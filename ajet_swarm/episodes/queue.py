@@ -85,7 +85,12 @@ class FairQueue(Generic[T]):
         return overtook
 
     def push(
-        self, origin: Origin, item: T, newcomer: bool = False, arrived: float = math.inf
+        self,
+        origin: Origin,
+        item: T,
+        newcomer: bool = False,
+        arrived: float = math.inf,
+        front: bool = False,
     ) -> None:
         """Add an item behind the others of its origin.
 
@@ -94,6 +99,7 @@ class FairQueue(Generic[T]):
             item: The item; hashable if it is a newcomer.
             newcomer: Whether it may overtake other items of its sender.
             arrived: Time at which it arrived, on any clock; infinity counts as the latest.
+            front: Add it in front of all others: the turn that it had does not count.
         """
         node = sender = self._root
         for level, name in enumerate(origin):
@@ -102,35 +108,18 @@ class FairQueue(Generic[T]):
                 beside = self._last[:level] == origin[:level] and level < len(self._last)
                 if beside and self._last[level] in node.names:
                     node.names.move_to_end(self._last[level])
+            if front:
+                node.names.move_to_end(name, last=False)
             sender, node = node, node.names[name]
-        node.waiting.append(item)
         if newcomer and origin:
             sender.add_newcomer(item, origin, arrived)
         self._size += 1
-
-    def put_back(
-        self, origin: Origin, item: T, newcomer: bool = False, arrived: float = math.inf
-    ) -> None:
-        """Add an item in front of all others: the turn that it had does not count.
-
-        Args:
-            origin: As of `push`.
-            item: As of `push`.
-            newcomer: As of `push`.
-            arrived: As of `push`.
-        """
-        node = sender = self._root
-        for name in origin:
-            if name not in node.names:
-                node.names[name] = _Node()
-            node.names.move_to_end(name, last=False)
-            sender, node = node, node.names[name]
-        node.waiting.appendleft(item)
-        if newcomer and origin:
-            sender.add_newcomer(item, origin, arrived)
-        sender.overtaken = next(reversed(sender.newcomers), None) is not item
-        self._size += 1
-        self._last = ()
+        if front:
+            node.waiting.appendleft(item)
+            sender.overtaken = next(reversed(sender.newcomers), None) is not item
+            self._last = ()
+        else:
+            node.waiting.append(item)
 
     def remove(self, origin: Origin, item: T) -> bool:
         """Remove an item; return False when it is not in the queue."""
@@ -235,6 +224,8 @@ def _newest(items: Sequence[tuple[Origin, T]], name: str, level: int) -> T:
         counts = Counter(origin[level] for origin, _ in items)
         name = max(counts, key=counts.__getitem__)
 
+
+# --- claims ---------------------------------------------------------------------------------------
 
 START = 8
 """Number of episodes claimed at a time at first, and when the engine begins to roll."""
@@ -343,7 +334,9 @@ class ClaimQueue:
     def _admit(self) -> None:
         if self._refused and not self._claiming:
             for refused in sorted(self._refused, key=lambda entry: -entry.number):
-                self._waiting.put_back(refused.origin, refused, refused.newcomer, refused.arrived)
+                self._waiting.push(
+                    refused.origin, refused, refused.newcomer, refused.arrived, front=True
+                )
             self._refused.clear()
         while (entry := self._next()) is not None and self._may_claim(entry):
             if entry.opened.done():  # cancelled, and about to leave

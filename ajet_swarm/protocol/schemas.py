@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.protocol.model_methods import ServerRecord
+from ajet_swarm.protocol.models import ServerRecord
 
 PREFIX: Final = "ENGINE."
 _TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNORECASE)

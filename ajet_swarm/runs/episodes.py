@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.client.waits import join
+from ajet_swarm.client.synchronous import SwarmClient, join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from ajet_swarm.runs.record import RunRecord, UnstoredValue
-from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, attempt
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.runs.executors import FOREVER, ONCE, Retry, attempt
+from ajet_swarm.runs.record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +30,7 @@ class Result(Generic[T, R]):
 
     Attributes:
         value: Return value of the function; None after a failure.
-        error: The last failure, or the reason why the episode was not run, or an error that the
-            record has no value of a finished episode; None on success.
+        error: The last failure, or the reason why the episode was not run; None on success.
         tries: Number of tries; 0 if the episode was not run, or the record contains it.
         seconds: Seconds from the first try to the end of the last.
     """
@@ -112,7 +110,7 @@ class _Run(Generic[T, R]):
                 )
             values = done.setdefault(key, iter(record.done(key)))
             with contextlib.suppress(StopIteration):
-                self.results[index] = _resumed(task, next(values), record)
+                self.results[index] = Result(task, next(values), None, 0, 0.0)
 
     def work(self) -> None:
         """Run episodes until none is left: target of each thread."""
@@ -335,17 +333,6 @@ def auto_train_with_dataset(
                     executor.submit_with_periodic_drain(run, task)
         except TrainingFinished as finished:
             log.warning("%s", finished)
-
-
-def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:
-    if not isinstance(value, UnstoredValue):
-        return Result(task, value, None, 0, 0.0)
-    error = SwarmError(
-        f"it is done, but its value, a {value.kind}, could not be stored",
-        str(record.path),
-        "Return numbers, text, lists and dicts of them, or models",
-    )
-    return Result(task, None, error, 0, 0.0)
 
 
 def _check_run(tasks: object, func: object, **limits: Any) -> None:

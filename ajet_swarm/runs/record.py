@@ -1,27 +1,15 @@
 """File of finished episodes, with which a killed run can be resumed."""
 
 import json
-import logging
 import os
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.model_methods import JSON_ERRORS, to_plain
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class UnstoredValue:
-    """Placeholder of a value that could not be stored, since it has no JSON form."""
-
-    kind: str
-    """Name of the value's type."""
+from ajet_swarm.protocol.models import JSON_ERRORS, to_plain
 
 
 class RunRecord:
@@ -42,7 +30,6 @@ class RunRecord:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._done: defaultdict[str, list[Any]] = defaultdict(list)
-        self._warned: set[str] = set()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -62,9 +49,7 @@ class RunRecord:
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
                 entry = json.loads(line)
-                kind = entry.get("lost")
-                value = entry["value"] if kind is None else UnstoredValue(str(kind))
-                self._done[str(entry["task"])].append(value)
+                self._done[str(entry["task"])].append(entry["value"])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise SwarmError(
                     f"not a line of a run's record: {error}",
@@ -73,10 +58,7 @@ class RunRecord:
                 ) from error
 
     def done(self, task_id: str) -> list[Any]:
-        """Return the values of a task's finished repeats, in the order in which they ended.
-
-        `UnstoredValue` stands for a value without a JSON form.
-        """
+        """Return the values of a task's finished repeats, in the order in which they ended."""
         with self._lock:
             return list(self._done.get(task_id, ()))
 
@@ -87,23 +69,20 @@ class RunRecord:
             return sum(map(len, self._done.values()))
 
     def add(self, task_id: str, value: Any = None) -> None:
-        """Add a finished repeat; a value without a JSON form is not stored, with a warning.
+        """Add a finished repeat.
 
         Raises:
-            SwarmError: the file cannot be written.
+            SwarmError: the value has no JSON form, or the file cannot be written.
         """
-        line: dict[str, Any] = {"task": task_id, "value": None, "at": round(time.time(), 3)}
         try:
-            text = json.dumps({**line, "value": to_plain(value)})
+            line = {"task": task_id, "value": to_plain(value), "at": round(time.time(), 3)}
+            text = json.dumps(line)
         except JSON_ERRORS as error:
-            kind = type(value).__name__
-            text = json.dumps({**line, "lost": kind})
-            if kind not in self._warned:
-                self._warned.add(kind)
-                log.warning(
-                    "%s: a %s is not kept, only that it is done: %s", self.path, kind, error
-                )
-            value = UnstoredValue(kind)
+            raise SwarmError(
+                f"a {type(value).__name__} cannot be stored: {error}",
+                str(self.path),
+                "Return numbers, text, lists and dicts of them, or models",
+            ) from error
         with self._lock:
             try:
                 os.write(self._file, text.encode() + b"\n")

@@ -1,5 +1,6 @@
 """Attaching to a proxy that already runs: its token, and how its options differ from ours."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,18 +12,8 @@ from core.runtime.home import RunInfo
 from core.runtime.tls import absolute_path
 from core.whole_file import read_small
 
-_COMPARED = {
-    "--host": "host",
-    "--hooks": "hooks",
-    "--rewards": "rewards",
-    "--api-key-file": "key file",
-    "--tls-cert": "certificate",
-    "--tls-key": "private key",
-    "--upstream-model": "upstream model",
-    "--upstream-key-file": "upstream key file",
-}
-"""Option of the proxy with one value, compared with that of a running proxy -> its name."""
-_NO_FILES = ("--host", "--upstream-model")
+_SERVERS = frozenset({"--swarm-url", "--upstream"})
+_NO_FILES = frozenset({"--host", "--upstream-model", "--backend", "--model"})
 
 
 class TokenUnreadable(AjetError):
@@ -75,17 +66,22 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
     Settings from the file are not compared: the file may have changed since the proxy started.
     """
     differences = []
-    settings = options.settings
+    settings, flags = options.settings, options.proxy_flags
     if info.extra.get("watch_only") and not settings.proxy.watch_only:
         differences.append("--watch-only: it answers no requests")
     port = info.port or urlsplit(info.url).port or 0
     requested = settings.proxy.port
     if not options.next_port and requested and port and requested != port:
         differences.append(f"port {port}, not {requested}")
-    if options.proxy_flags & {"--swarm-url", "--upstream"}:
-        differences += _server_differences(info, options)
+    argv, own = published_argv(info), role_args("proxy", settings)
+    if flags & _SERVERS:
+        servers = [value for flag in sorted(_SERVERS) for value in flag_values(argv, flag)]
+        servers = servers or info.swarm.replace(",", " ").split()
+        wanted = sorted(set(settings.servers().values()))
+        differences += _difference("server", servers, wanted) if servers else []
     if "argv" in info.extra:
-        differences += _value_differences(info, options)
+        for flag in sorted(flags - _SERVERS - {"--port", "--watch-only"}):
+            differences += _difference(flag, _last(argv, flag), _last(own, flag))
     return "; ".join(differences)
 
 
@@ -94,28 +90,18 @@ def engine_differences(info: RunInfo, options: ConsoleOptions) -> str:
     does not, or when its command line is unknown."""
     argv, own = published_argv(info), options.settings.engine
     differences = []
-    for name, flag, requested in (
-        ("backend", "--backend", own.backend),
-        ("model", "--model", own.model),
-    ):
-        actual = flag_values(argv, flag)
-        if actual and actual[-1] != requested:
-            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(requested, 60)}")
+    for flag, requested in (("--backend", own.backend), ("--model", own.model)):
+        if actual := _last(argv, flag):
+            differences += _difference(flag, actual, [requested])
     return "; ".join(differences)
 
 
-def _server_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
-    requested = set(options.settings.servers().values())
-    argv = published_argv(info)
-    flags = flag_values(argv, "--upstream") or flag_values(argv, "--swarm-url")
-    actual = {_address(flag) for flag in flags or info.swarm.replace(",", " ").split()}
-    if not actual or actual == {_address(flag) for flag in requested}:
+def _difference(name: str, actual: Sequence[str], requested: Sequence[str]) -> list[str]:
+    """Return how values differ, as one text; nothing where they do not."""
+    if set(map(_address, actual)) == set(map(_address, requested)):
         return []
-    kind = "upstream" if options.settings.upstream.url else "swarm server"
-    return [
-        f"{kind} {one_line(', '.join(flags) or info.swarm, 80)}, "
-        f"not {one_line(', '.join(sorted(requested)), 80)}"
-    ]
+    has = one_line(", ".join(actual), 80) or "from its settings"
+    return [f"{name} {has}, not {one_line(', '.join(requested), 80)}"]
 
 
 def _address(server: str) -> str:
@@ -126,20 +112,7 @@ def _address(server: str) -> str:
     return (url if sign and "/" not in name else server).rstrip("/").removesuffix("/v1")
 
 
-def _value_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
-    argv, own = published_argv(info), role_args("proxy", options.settings)
-    differences = []
-    for flag, name in _COMPARED.items():
-        if flag not in options.proxy_flags:
-            continue
-        actual, requested = (_value(words, flag) for words in (argv, own))
-        if actual != requested:
-            has = one_line(actual, 80) or "from its settings"
-            differences.append(f"{name} {has}, not {one_line(requested, 80)}")
-    return differences
-
-
-def _value(argv: list[str], flag: str) -> str:
-    """Return the value of a flag in `argv`, a file as an absolute path; empty without the flag."""
-    value = "".join(flag_values(argv, flag)[-1:])
-    return value if flag in _NO_FILES else absolute_path(value)
+def _last(argv: Sequence[str], flag: str) -> list[str]:
+    """Return the value of a flag that counts, a file as an absolute path; nothing without it."""
+    values = [value for value in flag_values(argv, flag)[-1:] if value]
+    return values if flag in _NO_FILES else [absolute_path(value) for value in values]

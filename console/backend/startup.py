@@ -25,9 +25,13 @@ from console.backend.attach import (
     read_token,
 )
 from console.backend.feed import Feed
-from console.backend.mock_crash import CrashedMockReporter
-from console.backend.mock_package import REMEDY, mock_collision
-from console.backend.mock_process import check_target, mock_args
+from console.backend.mock_process import (
+    REMEDY,
+    CrashedMockReporter,
+    check_target,
+    mock_args,
+    mock_collision,
+)
 from console.backend.supervisor import Supervisor
 from console.session.app_state import ChildProcess, Link, Session, Starter
 from console.session.logs import LogTail, parse
@@ -257,10 +261,8 @@ class Backend:
             await self._show_failure(session, role, error)
             log.error("%s", error)
             return False
-        if existing is not None and role == "proxy":
-            self._warn_of_differences(session, existing)
-        if existing is not None and role == "engine":
-            self._warn_of_engine(session, existing)
+        if existing is not None:
+            self._warn_of_differences(session, role, existing)
         how = "found running" if existing is not None else "started"
         session.step(role, "done", f"{how}, pid {info.pid}, {info.url}")
         return existing is None
@@ -269,23 +271,13 @@ class Backend:
         child = await asyncio.to_thread(self._supervisor.state, role)
         session.step(role, "failed", error.what.partition("\n")[0], child.tail)
 
-    def _warn_of_differences(self, session: Session, info: RunInfo) -> None:
-        """Warn when a proxy that already ran does not have this console's flags."""
-        differences = option_differences(info, self._options)
-        if differences:
+    def _warn_of_differences(self, session: Session, role: str, info: RunInfo) -> None:
+        """Warn when a process that already ran has not what this console's command line asks."""
+        compare = option_differences if role == "proxy" else engine_differences
+        if differences := compare(info, self._options):
             session.notify(
-                f"The running proxy (pid {info.pid}) has {differences}. It keeps these options "
-                "when it restarts. To use your flags: Ctrl+Q, then s, then start again",
-                "warning",
-            )
-
-    def _warn_of_engine(self, session: Session, info: RunInfo) -> None:
-        """Warn when an engine that already ran trains another model than this console names."""
-        differences = engine_differences(info, self._options)
-        if differences:
-            session.notify(
-                f"The running engine (pid {info.pid}) has {differences}. It keeps them when it "
-                "restarts. To train yours: Ctrl+Q, then s, then start again",
+                f"The running {role} (pid {info.pid}) has {differences}. It keeps this when it "
+                "restarts. To use your options: Ctrl+Q, then s, then start again",
                 "warning",
             )
 

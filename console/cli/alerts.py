@@ -10,11 +10,9 @@ from console.cli.common import changed_keys, connected, existing_home, say, say_
 from console.cli.options import PROXY, Args, argument, flag, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
+from console.json_view import alert_view
 from console.models.advice import advice_context
 from console.session.open_ratings import current_alerts
-from console.text.alert_words import AdviceContext
-from console.text.alerts import alert_text
-from core.events import AlertRaised
 
 
 @takes(PROXY)
@@ -22,7 +20,7 @@ def listed(args: Args) -> int:
     """List the alerts."""
     state = asyncio.run(snapshot(args))
     context = advice_context(changed_keys(existing_home(args)), watch_only=state.watch_only)
-    _list(args, [_listed(alert, context) for alert in current_alerts(state).values()])
+    _list(args, [alert_view(alert, context) for alert in current_alerts(state).values()])
     return 0
 
 
@@ -63,19 +61,6 @@ async def _dismiss(args: Args) -> int:
             if row["ok"]:
                 say(f"{one_line(row['key'])}: {row['message']}")
     return 0 if ok else 1
-
-
-def _listed(alert: AlertRaised, context: AdviceContext) -> dict[str, Any]:
-    cause, todo = alert_text(alert, context)
-    return {
-        "key": alert.key,
-        "level": alert.level,
-        "cause": cause,
-        "todo": todo,
-        "groups": alert.groups,
-        "alert_kind": alert.alert_kind,
-        "params": alert.params,
-    }
 
 
 def _list(args: Args, alerts: list[dict[str, Any]]) -> None:

@@ -206,7 +206,7 @@ async def snapshot(args: Args, url: str = "") -> State:
 
 def warn_of_other_mock() -> None:
     """Warn on standard error when PyPI's `mock` is installed beside our package of that name."""
-    from console.backend.mock_package import REMEDY, mock_collision
+    from console.backend.mock_process import REMEDY, mock_collision
 
     if collision := mock_collision():
         sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")

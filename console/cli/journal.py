@@ -1,12 +1,12 @@
 """`journal`: show its size, prune it or check it, with or without a running proxy."""
 
 import asyncio
-import contextlib
 import datetime as dt
 import sqlite3
 from pathlib import Path
 
 import msgspec
+from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import (
@@ -17,7 +17,7 @@ from console.cli.common import (
     send_command,
     settings_of,
 )
-from console.cli.options import YES, Args, flag, option, takes
+from console.cli.options import YES, Args, Range, flag, option, takes
 from console.cli.output import output
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
@@ -92,18 +92,14 @@ def stats(args: Args) -> int:
 
 
 @takes(
-    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=float),
+    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=Range(0)),
     option(
         "--bytes",
         "N",
         "delete the oldest groups until N bytes are in use; else journal.keep_bytes",
-        type=int,
+        type=IntRange(0),
     ),
     flag("--rated", "delete rated groups older than --days as well"),
-    flag(
-        "--rewrite",
-        "then rewrite the file without free pages; needs space for a copy, and no running proxy",
-    ),
     YES,
 )
 def prune(args: Args) -> int:
@@ -112,15 +108,13 @@ def prune(args: Args) -> int:
     limits = settings_of(home).journal
     days = limits.keep_days if args.days is None else args.days
     size = limits.keep_bytes if args.bytes is None else args.bytes
-    if days < 0 or size < 0:
-        raise UsageError("a limit is below 0", "journal prune", "0 means no limit")
     keep = Retention(days, size, args.rated)
     with JournalFile(home.journal) as file:
         state = file.load_state()
         with file.reading() as db:
             pinned = state.engine_runs.pinned_spans()
             plan = plan_pruning(db, keep, pinned, state.inbox_ids())
-    if plan.nothing and not args.rewrite:
+    if plan.nothing:
         say("the journal is within its limits: there is nothing to delete")
         return 0
     for line in _plan_lines(plan, keep):
@@ -129,20 +123,14 @@ def prune(args: Args) -> int:
         say("nothing was changed")
         return 1
     if output().dry_run:
-        say(output().plan(f"would prune {home.journal}" + " and rewrite it" * args.rewrite))
+        say(output().plan(f"would prune {home.journal}"))
         return 0
     proxy = running(home, "proxy")
     if proxy is not None:
-        if args.rewrite:
-            raise UsageError(
-                "a proxy runs in this home: the file cannot be rewritten",
-                "journal prune --rewrite",
-                "Stop it first, or prune without --rewrite",
-            )
         values = {"days": days, "bytes": size, "rated": args.rated}
         say(asyncio.run(send_command(args, "journal.prune", values, proxy.url)))
         return 0
-    say(_prune_here(home, keep, args.rewrite))
+    say(_prune_here(home, keep))
     return 0
 
 
@@ -161,7 +149,7 @@ def _plan_lines(plan: PrunePlan, keep: Retention) -> list[str]:
     return lines
 
 
-def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
+def _prune_here(home: Home, keep: Retention) -> str:
     """Prune without a proxy; the proxy's role is held so that none starts meanwhile."""
     with Role(Home.open(home.root), "proxy"):
         journal = Journal(home.journal)
@@ -173,26 +161,7 @@ def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
             result = Pruner(journal, keep, rest=0.0, pinned=pinned, inbox=inbox).prune(keep)
         finally:
             journal.close()
-        if rewrite:
-            _rewrite(home.journal)
     return result.summary
-
-
-def _rewrite(path: Path) -> None:
-    """Rewrite the whole file without free pages.
-
-    Raises:
-        AjetError: there is no space for a copy, or another program reads the file.
-    """
-    try:
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("vacuum")
-    except sqlite3.Error as error:
-        raise AjetError(
-            f"the journal cannot be rewritten: {error}",
-            str(path),
-            "Free space for a copy of it, and stop the programs that read it",
-        ) from error
 
 
 # --- check --------------------------------------------------------------------------------------

@@ -48,6 +48,15 @@ class Word(click.Choice[str]):
         return f"there is no `{value}`. {known}"
 
 
+class Range(click.FloatRange):
+    """A number within limits; a text such as `nan` is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        return number if number == number else self.fail(f"{value} is not a number", param, ctx)
+
+
 def option(name: str, metavar: str | None, about: str, **more: Any) -> click.Option:
     """Return an option with a value; `choices` are its possible values, `dest` its attribute."""
     names = [name, *filter(None, [more.pop("dest", None)])]

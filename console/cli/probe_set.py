@@ -2,23 +2,26 @@
 
 from pathlib import Path
 
+from click import IntRange
+
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import say
-from console.cli.options import COLUMNS, Args, argument, option, takes
+from console.cli.options import COLUMNS, Args, Range, argument, option, takes
 from console.cli.output import output
 
 MOST = 64
 """Prompts of the file unless `--most` gives another number."""
 HELD_OUT = 0.1
 """Share of the rows on the held-out side, as of `run mock --split`."""
+_SHARE, _COUNT = Range(0, 1, min_open=True), IntRange(1)
 
 
 @takes(
     argument("dataset", "file or folder", type=Path),
     option("--out", "FILE", "file to write", type=Path, required=True),
     COLUMNS,
-    option("--held-out", "SHARE", f"share ({HELD_OUT:g})", type=float, default=HELD_OUT),
-    option("--most", "N", f"maximum number of prompts ({MOST})", type=int, default=MOST),
+    option("--held-out", "SHARE", f"share ({HELD_OUT:g})", type=_SHARE, default=HELD_OUT),
+    option("--most", "N", f"maximum number of prompts ({MOST})", type=_COUNT, default=MOST),
     notes=(
         "The held-out side is that of `run mock --split`: train with `run mock DATASET --split "
         "train`, and set `probe.file` to the file. Rows with several user messages, a persona, "
@@ -38,12 +41,6 @@ def probe_set(args: Args) -> int:
     from proxy.evaluation.probe_set import write_prompts
     from proxy.held_out import key_of
 
-    if not 0.0 < args.held_out <= 1.0:
-        raise UsageError(
-            "not a share", f"--held-out {args.held_out:g}", "Give one above 0, up to 1"
-        )
-    if args.most < 1:
-        raise UsageError("no prompts", f"--most {args.most}", "Give at least 1")
     if args.out.exists():
         raise UsageError("the file exists", str(args.out), "Name another, or delete it")
     prompts: dict[str, ProbePrompt] = {}

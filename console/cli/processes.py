@@ -13,10 +13,11 @@ from console.cli.engine.backend import (
     check_backend,
     check_device_present,
     engine_flags,
+    have_own_model,
+    have_smollm2,
     model_flags,
     torch_model,
 )
-from console.cli.engine.own_model import have_own_model, have_smollm2
 from console.cli.options import BACKEND, SERVING, Args, flag, given, option, takes
 from console.cli.output import output
 from core.runtime.home import Home, missing_home

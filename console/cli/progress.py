@@ -20,6 +20,7 @@ from console.screens.progress.model import (
 )
 from console.screens.progress.text import detail_lines, parts_head, parts_lines, verdict_lines
 from console.text.lines import Line, line_text
+from console.text.values import fields_of
 from core.events import LookEnded
 from core.state import Progress, State
 
@@ -87,43 +88,33 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
 
 def _data(name: str, present: Standing, known: Progress | None, source: str) -> dict[str, Any]:
     look, baseline = present.look, present.baseline
-    verdict = look.verdict if look is not None else None
-    probe_set = known.probe_set if known is not None else None
-    running = known.running if known is not None else None
-    best = known.best if known is not None else None
     shown = look or baseline
     return {
         "server": name,
         "source": source,
         **progress_view(present),
-        "baseline_step": baseline.step if baseline is not None else None,
-        "mode": shown.mode if shown is not None else None,
-        "mean": look.mean if look is not None else None,
-        "baseline_mean": baseline.mean if baseline is not None else None,
-        "reference": verdict.reference if verdict is not None else None,
-        "more": verdict.more if verdict is not None else None,
-        "prompts": verdict.prompts if verdict is not None else None,
-        "samples": verdict.samples if verdict is not None else None,
-        "look": verdict.look if verdict is not None else None,
+        "baseline_step": getattr(baseline, "step", None),
+        "mean": getattr(look, "mean", None),
+        "baseline_mean": getattr(baseline, "mean", None),
+        **fields_of(shown, "mode reward file"),
+        **fields_of(look and look.verdict, "reference more prompts samples look"),
         "against_best": _against_best(look),
-        "reward": shown.reward if shown is not None else None,
-        "probe_set": {
-            "source": probe_set.source,
-            "version": probe_set.version,
-            "prompts": len(probe_set.prompts),
-            "error": probe_set.error,
-            "enabled": probe_set.enabled,
-        }
-        if probe_set is not None
-        else None,
+        "probe_set": _probe_set(known),
         "left_out": list(shown.left_out) if shown is not None else [],
         "parts": [msgspec.to_builtins(part) for part in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
-        "file": shown.file if shown is not None else None,
-        "best_step": best.step if best is not None else None,
+        "best_step": known.best.step if known is not None and known.best is not None else None,
         "paused": known.paused if known is not None else "",
-        "running": msgspec.to_builtins(running) if running is not None else None,
+        "running": msgspec.to_builtins(known.running) if known is not None else None,
     }
+
+
+def _probe_set(known: Progress | None) -> dict[str, Any] | None:
+    probe_set = known.probe_set if known is not None else None
+    if probe_set is None:
+        return None
+    fields = fields_of(probe_set, "source version error enabled")
+    return {**fields, "prompts": len(probe_set.prompts)}
 
 
 def _against_best(look: LookEnded | None) -> dict[str, Any] | None:

@@ -125,7 +125,7 @@ SECTIONS: Mapping[str, Sequence[Verb | Area]] = {
                 "code 0 better, 3 not known, 4 worse", "--json"),
             sends("look", "progress.look", "--server gpu", "engine.control:plain"),
             sends("trust", "progress.trust", "--server gpu", "engine.control:plain"),
-            sends("rewind", "progress.rewind", "--yes", "engine.rewind:rewind"),
+            sends("rewind", "progress.rewind", "--yes", "engine.control:rewind"),
             sends("pause", "progress.pause", "--all", "engine.control:plain"),
             sends("resume", "progress.resume", "--all", "engine.control:plain"),
             sends("pair", "progress.pair", "--json", "pairs:pair"),

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.common.text import known_names, one_line
+from ajet_swarm.common.text import one_line
 from console.cli.common import existing_home, say_result
-from console.cli.options import THEME, Args, argument, flag, option, takes
+from console.cli.options import THEME, Args, Range, argument, flag, option, takes
+from console.models.screen_registry import SCREENS
 from core.runtime.home import Home
 from core.settings import load
 
@@ -41,9 +42,9 @@ _TIME = "%Y-%m-%d %H:%M:%S"
         "--speed",
         "X",
         "play it X times as fast as recorded; without --speed, show the end",
-        type=float,
+        type=Range(0, 10_000, min_open=True),
     ),
-    option("--screen", "NAME", "first screen to show"),
+    option("--screen", None, "first screen", choices=[screen.name for screen in SCREENS]),
     THEME,
     flag("--list", "list the runs in the journal"),
     notes=("Keys: , pause  . step  < > slower, faster  Ctrl+B beginning  Ctrl+E end.",),
@@ -55,11 +56,6 @@ def replay(args: Args) -> int:
         UsageError: there is no such journal or run, or no terminal.
         JournalError: the journal is damaged, or was written by a newer version.
     """
-    if args.speed is not None and not 0 < args.speed <= 10_000:
-        raise UsageError(
-            "not a speed", f"--speed {args.speed:g}", "Give a number above 0, such as 10"
-        )
-    screen = _screen(args.screen)
     home = existing_home(args)
     path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
@@ -87,7 +83,7 @@ def replay(args: Args) -> int:
 
         settings = load(home.config, flags={"console.theme": args.theme})
         label = "" if args.history is None else f"RUN {args.history}"
-        return run_replay(file, first, last, args.speed, settings, screen, label)
+        return run_replay(file, first, last, args.speed, settings, args.screen or "", label)
 
 
 def _span(text: str, begin: int, end: int) -> tuple[int, int]:
@@ -127,23 +123,6 @@ def _span_of(file: "JournalFile", number: int, begin: int) -> tuple[int, int]:
         todo = f"`ajet-console runs show {number}` has its summary"
         raise UsageError(f"the events of engine run {number} were pruned", str(file.path), todo)
     return max(begin, run.first_seq - 1), last
-
-
-def _screen(named: str | None) -> str:
-    """Return the name of the screen whose name begins with `named`; empty for the first screen.
-
-    Raises:
-        UsageError: there is no such screen.
-    """
-    if named is None:
-        return ""
-    from console.models.screen_registry import SCREENS
-
-    for place in SCREENS:
-        if place.name.startswith(named.lower()):
-            return place.name
-    todo = known_names(named, [place.name for place in SCREENS])
-    raise UsageError("there is no such screen", f"--screen {one_line(named, 40)}", todo)
 
 
 def journal_and_run(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:

@@ -20,7 +20,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import changed_keys, connected, existing_home
-from console.cli.options import PROXY, Args, flag, option, takes
+from console.cli.options import PROXY, Args, Range, flag, option, takes
 from console.cli.output import output
 from console.json_view import json_view
 from console.models.advice import advice_context
@@ -49,8 +49,7 @@ LAST_DELAY = 5.0
         "EVENT[:WORD]",
         "end after the first event of this kind (with WORD as the value of a field)",
     ),
-    option("--timeout", "S", "give up after S seconds", type=float),
-    option("--after", "SEQ", "continue after this event, without a snapshot first", type=int),
+    option("--timeout", "S", "give up after S seconds", type=Range(0)),
     PROXY,
     notes=(
         "         ajet-console watch --until engine_changed:ROLLING --timeout 60",
@@ -69,12 +68,10 @@ def watch(args: Args) -> int:
         AjetError: there is no proxy, or it refuses.
     """
     output().stream = True
-    if args.timeout is not None and not args.timeout >= 0:
-        raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give 0 or more seconds")
     event_filter = EventFilter(args.filter, args.kind or (), args.until)
     keys = changed_keys(existing_home(args))
     lines = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
-    follower = Follower(event_filter, lines, args.after)
+    follower = Follower(event_filter, lines)
     try:
         asyncio.run(_bounded(follower, args))
     except TimeoutError:
@@ -266,7 +263,6 @@ class Follower:
     Args:
         event_filter: Chooses the events to print.
         output: Formats them.
-        after: Continue after this sequence number instead of beginning with a snapshot.
         write: Receives complete lines; standard output when left out.
     """
 
@@ -274,14 +270,13 @@ class Follower:
         self,
         event_filter: EventFilter,
         output: JsonOutput | TextOutput,
-        after: int | None = None,
         write: Callable[[list[bytes]], None] | None = None,
     ) -> None:
         self._filter = event_filter
         self._output = output
         self._write = write or _stdout
-        self._state = State(seq=after or 0)
-        self._snapshot_due = after is None
+        self._state = State()
+        self._snapshot_due = True
         self._has_state = False
         self._loss_reported = False
         self._delay = FIRST_DELAY
@@ -303,7 +298,7 @@ class Follower:
     async def follow(self, client: Any) -> bool:
         """Read one connection until it ends; True after the event of `--until`."""
         while True:
-            if self._snapshot_due or not self._has_state:
+            if self._snapshot_due:
                 await self._read_snapshot(client)
                 if self._filter.reached(self._state):
                     return True
@@ -321,16 +316,13 @@ class Follower:
 
     async def _read_snapshot(self, client: Any) -> None:
         state: State = await client.snapshot()
-        if self._snapshot_due:
-            shown = state
-            if self._filter.filtered:
-                groups = {
-                    key: group for key, group in state.groups.items() if self._filter.group(group)
-                }
-                shown = msgspec.structs.replace(state, groups=groups)
-            await self._put(self._output.snapshot(shown))
-        else:  # the feed brings the events since `--after`; the snapshot only supplies the groups
-            state.seq = self._state.seq
+        shown = state
+        if self._filter.filtered:
+            groups = {
+                key: group for key, group in state.groups.items() if self._filter.group(group)
+            }
+            shown = msgspec.structs.replace(state, groups=groups)
+        await self._put(self._output.snapshot(shown))
         self._state, self._snapshot_due, self._has_state = state, False, True
 
     async def _apply(self, event: Event) -> bool:

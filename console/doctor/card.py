@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from console.doctor.finding import CheckContext, Finding, Level
 from core.runtime.home import running
@@ -23,6 +24,9 @@ _GB = 1e9
 
 ReadCard = Callable[[bool], Card]
 """Reads the card; True imports torch in a child process."""
+
+
+_card = partial(Finding, "card")
 
 
 def card(context: CheckContext) -> Sequence[Finding]:
@@ -50,7 +54,7 @@ def judge(context: CheckContext, read_card: ReadCard, problems: Sequence[str]) -
         text = "not checked: the embedded engine uses numpy, and torch is not installed"
         if not any(problem.startswith("torch is missing") for problem in problems):
             text = "not checked: the embedded engine uses numpy"
-        return [Finding("card", "torch", "ok", text)]
+        return [_card("torch", "ok", text)]
     torch_missing = any(problem.startswith("torch is missing") for problem in problems)
     return list(_findings(_without_own(read_card(not torch_missing), context), problems, used))
 
@@ -68,61 +72,41 @@ def _findings(card: Card, problems: Sequence[str], used: bool) -> Iterator[Findi
     torch, driver = card.torch, card.driver
     bad: Level = "fail" if used else "warn"
     if problems:
-        yield Finding("card", "torch", bad, ", ".join(problems), todo())
+        yield _card("torch", bad, ", ".join(problems), todo())
     if torch.error:
         text = torch.error
-        yield Finding("card", "torch", bad, text, "Install torch again for your card: " + todo())
+        yield _card("torch", bad, text, "Install torch again for your card: " + todo())
     elif torch.version and not problems:
         build = f", for CUDA {torch.cuda_build}" if torch.cuda_build else ""
-        yield Finding("card", "torch", "ok", f"{torch.version}{build}")
+        yield _card("torch", "ok", f"{torch.version}{build}")
     if driver.error:
-        yield Finding("card", "driver", bad, f"nvidia-smi: {driver.error}", "Repair the driver")
+        yield _card("driver", bad, f"nvidia-smi: {driver.error}", "Repair the driver")
     if card.driver_too_old:
-        yield Finding(
-            "card",
-            "driver",
-            bad,
-            f"torch for CUDA {torch.cuda_build} cannot use the NVIDIA driver {driver.version}",
-            "Install a newer driver, or torch for an older CUDA: " + todo(),
-        )
+        text = f"torch for CUDA {torch.cuda_build} cannot use the NVIDIA driver {driver.version}"
+        newer = "Install a newer driver, or torch for an older CUDA: " + todo()
+        yield _card("driver", bad, text, newer)
     elif driver.version and torch.version and not torch.cuda_build:
-        yield Finding(
-            "card",
-            "driver",
-            bad,
-            f"there is an NVIDIA driver ({driver.version}), but this torch is built without CUDA",
-            todo(),
-        )
+        text = f"there is an NVIDIA driver ({driver.version}), but this torch is built without CUDA"
+        yield _card("driver", bad, text, todo())
     elif driver.version:
-        yield Finding("card", "driver", "ok", f"NVIDIA {driver.version}")
+        yield _card("driver", "ok", f"NVIDIA {driver.version}")
     for device in torch.devices or driver.cards:
         yield _device(device, known=bool(torch.devices))
     if torch.version and not torch.error and not torch.devices and not driver.version:
-        yield Finding("card", "device", "ok", "no GPU: the CPU computes, which is slow")
+        yield _card("device", "ok", "no GPU: the CPU computes, which is slow")
     if driver.processes:
         yield _in_use(driver.processes)
 
 
 def _device(device: Device, known: bool) -> Finding:
     text = f"{device.name}, {device.free / _GB:.1f} of {device.total / _GB:.1f} GB free"
-    if not known:
-        return Finding("card", f"device {device.index}", "ok", text)
-    if device.bfloat16:
-        return Finding("card", f"device {device.index}", "ok", f"{text}, bfloat16")
-    return Finding(
-        "card",
-        f"device {device.index}",
-        "warn",
-        f"{text}, no bfloat16",
-        "Train in float32: `--dtype float32`",
-    )
+    name = f"device {device.index}"
+    if known and not device.bfloat16:
+        todo = "Train in float32: `--dtype float32`"
+        return _card(name, "warn", f"{text}, no bfloat16", todo)
+    return _card(name, "ok", f"{text}, bfloat16" if known else text)
 
 
 def _in_use(processes: Sequence[GpuProcess]) -> Finding:
-    return Finding(
-        "card",
-        "in use",
-        "warn",
-        f"the card is in use: {processes_text(processes)}",
-        "End them, or lower `--max-memory`: their memory is not free for training",
-    )
+    todo = "End them, or lower `--max-memory`: their memory is not free for training"
+    return _card("in use", "warn", f"the card is in use: {processes_text(processes)}", todo)

@@ -9,11 +9,12 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.backend.mock_package import REMEDY, mock_collision
+from console.backend.mock_process import REMEDY, mock_collision
 from console.doctor.finding import CheckContext, Finding, Level
 from core.journal.damage import check_in_background
 from core.journal.file import JournalError
@@ -104,6 +105,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 # --- terminal -----------------------------------------------------------------------------------
 
 
+_term = partial(Finding, "terminal")
+
+
 def terminal(context: CheckContext) -> Sequence[Finding]:
     """Check size, colours, encoding and clipboard of the terminal."""
     return list(_terminal())
@@ -146,10 +150,6 @@ def _locale() -> str:
     """Return the name of the locale that decides on characters."""
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     return next(filter(None, names), "C")
-
-
-def _term(name: str, level: Level, text: str, todo: str = "") -> Finding:
-    return Finding("terminal", name, level, text, todo)
 
 
 def _colours(name: str) -> Finding:
@@ -205,13 +205,8 @@ def _home(context: CheckContext) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode & 0o077:
-        yield Finding(
-            "home",
-            "folder",
-            "warn",
-            f"{root} can be read by other users ({mode:o})",
-            _chmod(700, root),
-        )
+        text = f"{root} can be read by other users ({mode:o})"
+        yield Finding("home", "folder", "warn", text, _chmod(700, root))
     else:
         yield Finding("home", "folder", "ok", str(root))
     for role in ("proxy", "engine", "mock"):

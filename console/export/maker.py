@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from console.export.chat import Unsuitable, prompt_messages
+from console.export.chat import Unsuitable, answer_message, prompt_messages
 from console.export.records import ExportedCandidate, ExportedGroup, provenance
 
 
@@ -51,6 +51,14 @@ class RowMaker:
             return None
         try:
             return prompt_messages(record)
+        except Unsuitable as cause:
+            self.leave_out(str(cause))
+            return None
+
+    def answer_of(self, candidate: ExportedCandidate) -> dict[str, Any] | None:
+        """Return the message of an answer; None, and counted, for one without a form in a file."""
+        try:
+            return answer_message(candidate)
         except Unsuitable as cause:
             self.leave_out(str(cause))
             return None

@@ -29,17 +29,9 @@ from core.state import Group, State, WeightVersion, apply
 Message = dict[str, Any]
 
 
-class ExportedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of a group."""
+class ExportedCandidate(AnsweredCandidate, frozen=True, kw_only=True):
+    """One answer of a group with its rewards; its index is from 0."""
 
-    index: int
-    """From 0; the console counts candidates from 1."""
-    message: Message
-    """The whole assistant message, as in `core.events.AnsweredCandidate`."""
-    finish_reason: str
-    seconds: float
-    prompt_tokens: int
-    completion_tokens: int
     reward: float | None
     """The reward that counts: of the person who rated the group, else the automatic one."""
     automatic: float | None
@@ -186,12 +178,7 @@ class RecordBuilder:
                 continue
             candidates.append(
                 ExportedCandidate(
-                    index=candidate.index,
-                    message=answer.message,
-                    finish_reason=answer.finish_reason,
-                    seconds=answer.seconds,
-                    prompt_tokens=answer.prompt_tokens,
-                    completion_tokens=answer.completion_tokens,
+                    **msgspec.structs.asdict(answer),
                     reward=rewards[candidate.index],
                     automatic=candidate.auto_reward,
                     human=votes[candidate.index] if votes else None,

@@ -2,10 +2,9 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -67,65 +66,31 @@ def make_server(tools: Tools) -> Server[Any]:
 async def serve(tools: Tools) -> None:
     """Serve until standard input ends."""
     server = make_server(tools)
+    sender, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     try:
-        async with stdio_server() as (reader, writer):
-            messages = MessageReader(reader, writer)
+        async with stdio_server() as (reader, writer), anyio.create_task_group() as tasks:
+            tasks.start_soon(_pass_on, reader, sender, writer)
             await server.run(messages, writer, server.create_initialization_options())
+            tasks.cancel_scope.cancel()
     except* BrokenPipeError:
         log.info("the client has closed its end")
 
 
-class MessageReader:
-    """The messages of a client; a line that is none is answered with an error and left out.
-
-    The SDK drops such a line without an answer.
-
-    Args:
-        reader: The messages, and the errors of lines that could not be read.
-        writer: Receives the answers.
-    """
-
-    def __init__(
-        self, reader: ReadStream[SessionMessage | Exception], writer: WriteStream[SessionMessage]
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        return await self._next(self._reader.receive)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._reader.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        return await self._next(self._reader.__anext__)
-
-    async def __aenter__(self) -> Self:
-        await self._reader.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._reader.__aexit__(kind, error, trace)
-
-    async def _next(
-        self, read: Callable[[], Awaitable[SessionMessage | Exception]]
-    ) -> SessionMessage | Exception:
-        while isinstance(item := await read(), Exception):
+async def _pass_on(
+    reader: ReadStream[SessionMessage | Exception],
+    sender: WriteStream[SessionMessage | Exception],
+    writer: WriteStream[SessionMessage],
+) -> None:
+    """Pass messages on; a line that is none, which the SDK drops, is answered with an error."""
+    async with sender:
+        async for item in reader:
+            if isinstance(item, SessionMessage):
+                await sender.send(item)
+                continue
             what = "this line is not a JSON-RPC message: one JSON object per line is expected"
             error = types.ErrorData(code=types.PARSE_ERROR, message=what)
             answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
-            await self._writer.send(SessionMessage(answer))
-        return item
+            await writer.send(SessionMessage(answer))
 
 
 def described(tool: ToolSpec) -> types.Tool:

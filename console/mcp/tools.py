@@ -10,7 +10,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.mcp.confirmation import VALID_SECONDS, Confirmations, needs_confirmation
 from console.mcp.content import ContentPolicy
 from console.mcp.processes import Processes
-from console.mcp.reading import Reading
+from console.mcp.reading import READERS
 from console.mcp.schema import McpRole, ToolSpec, check_names, tools
 from console.session.app_state import Reply
 from core.commands.plan import Plan, shown_args
@@ -57,7 +57,6 @@ class Tools:
     ) -> None:
         self._connect = connect
         self._content = content
-        self._reading = Reading(content)
         self._processes = processes
         self._confirmations = confirmations or Confirmations()
         self._tools = tools(role, content=content.shown, local=processes is not None)
@@ -92,7 +91,7 @@ class Tools:
         if spec.command is None:
             check_names(spec, args)
             async with self._connect() as client:
-                return self._reading.table[name](await client.snapshot(), args)
+                return READERS[name](self._content.view, await client.snapshot(), args)
         async with self._acting:  # a plan and its execution belong together
             return await self._act(spec, dict(args))
 

@@ -52,22 +52,14 @@ class Tempo:
         self._clock = clock
         self._at = at
         self._since = clock()
-        self._running = False
-        self._speed = speed
-
-    @property
-    def running(self) -> bool:
-        return self._running
-
-    @property
-    def speed(self) -> float:
-        return self._speed
+        self.running = False
+        self.speed = speed
 
     def now(self) -> float:
         """Return the current time in the journal, Unix seconds."""
-        if not self._running:
+        if not self.running:
             return self._at
-        return self._at + (self._clock() - self._since) * self._speed
+        return self._at + (self._clock() - self._since) * self.speed
 
     def set(
         self, at: float | None = None, *, running: bool | None = None, speed: float | None = None
@@ -75,8 +67,8 @@ class Tempo:
         """Change the time, start or pause the clock, change its speed; None changes nothing."""
         self._at = self.now() if at is None else at
         self._since = self._clock()
-        self._running = self._running if running is None else running
-        self._speed = speed or self._speed
+        self.running = self.running if running is None else running
+        self.speed = speed or self.speed
 
 
 class _WithoutProxy:

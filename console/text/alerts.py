@@ -13,7 +13,7 @@ import msgspec
 
 from console.text import alert_words as words
 from console.text.alert_words import AdviceContext, AlertText
-from console.text.unknown_alerts import listed
+from console.text.values import value_words
 from core.events import AlertRaised
 from core.events.alerts import read_params
 
@@ -230,3 +230,12 @@ ALERTS: Mapping[str, tuple[Words, Remedy]] = {
     "process": (words.process, Remedy("engine", "start it again", read_only="its last log lines")),
 }
 """Kind of alert, as in `core.events.alerts` -> its words, and where it is handled."""
+
+
+def listed(alert: AlertRaised) -> str:
+    """Return the kind and the parameters: `disk full: path /h, left 3`."""
+    head = alert.alert_kind.replace("_", " ")
+    pairs = [
+        f"{name.replace('_', ' ')} {value_words(value)}" for name, value in alert.params.items()
+    ]
+    return f"{head}: {', '.join(pairs)}" if pairs else head

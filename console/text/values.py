@@ -1,9 +1,14 @@
-"""JSON values in words, for parameters of an unknown kind."""
+"""JSON values: fields of an object, and values in words for parameters of an unknown kind."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.text import one_line
+
+
+def fields_of(of: object, names: str) -> dict[str, Any]:
+    """Return the fields that `names` lists, with spaces between them; None of no object."""
+    return {name: None if of is None else getattr(of, name) for name in names.split()}
 
 
 def value_words(value: Any, listed: int = 6) -> str:

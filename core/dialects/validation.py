@@ -136,6 +136,8 @@ def flag(name: str, value: Any) -> bool:
     raise invalid("bool_parsing", f"body.{name}", text, value)
 
 
+# --- the fields of completions --------------------------------------------------------------------
+
 MOST_LOGPROBS = 20
 MOST_LISTED = 20
 """Invalid keys that one error lists."""

@@ -235,6 +235,8 @@ class SyncThread:
             self._on_change(error, 0.0)
 
 
+# --- the writer -----------------------------------------------------------------------------------
+
 BATCH = 4_096
 """Maximum number of jobs of one commit."""
 LINGER = 0.02

@@ -52,6 +52,8 @@ from core.state.server import (
     WeightVersion,
 )
 
+log = logging.getLogger(__name__)
+
 
 class State(msgspec.Struct, kw_only=True):
     """Everything a screen may show."""
@@ -170,7 +172,7 @@ def _deadline(group: Group) -> float:
     return min(group.until or 0.0, group.gives_up_at or float("inf"))
 
 
-log = logging.getLogger(__name__)
+# --- events ---------------------------------------------------------------------------------------
 
 _HANDLERS: Handlers = {
     **PROXY_HANDLERS,

@@ -485,9 +485,9 @@ def count_group(stats: StepStats, group: "Group") -> None:
         stats.auto_square += (reward * reward - stats.auto_square) / stats.auto
     if group.source == "human":
         stats.by_hand += 1
-    if (score := hand_score(group)) is not None:
-        stats.hand += 1
-        stats.hand_mean += (score - stats.hand_mean) / stats.hand
+        if (score := hand_score(group)) is not None:
+            stats.hand += 1
+            stats.hand_mean += (score - stats.hand_mean) / stats.hand
 
 
 def count_late_score(server: Server, step: int, engine_run: int, score: float, sign: int) -> None:

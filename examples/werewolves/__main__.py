@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--static-model", default=env("STATIC_MODEL", "scripted"), metavar="NAME")
     args = parser.parse_args(argv)
     # a game that is played again needs no line
-    logging.getLogger("ajet_swarm.runs.retry").setLevel(logging.ERROR)
+    logging.getLogger("ajet_swarm.runs.executors").setLevel(logging.ERROR)
     return on_stage("werewolves", args.keep, lambda stage: _run(stage, args))
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import OFF
+from ajet_swarm.api import watcher
+from ajet_swarm.api.watcher import OFF
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.schema import (
@@ -221,7 +221,7 @@ class JobCommands:
     def __init__(self, context: ProxyContext) -> None:
         self.context = context
         self.store = JobStore.beside(context.journal.path)
-        self.quiet = stable_offline.QUIET
+        self.quiet = watcher.QUIET
         """Seconds for which a stopped server with a trainer must stay OFFLINE before a start."""
         self._operations: dict[str, JobOperation] = {}
         self.table: Mapping[str, Handler] = {

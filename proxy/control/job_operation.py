@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.stable_offline import OFF, quiet_seconds, wait_stable_offline
-from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.watcher import OFF, ServerStatus, Watcher, quiet_seconds, wait_stable_offline
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.job.server import likely_causes

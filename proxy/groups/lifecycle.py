@@ -16,11 +16,19 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from ajet_swarm.common.tasks import Tasks, run_to_end, timeout_at
-from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.common.text import one_line
+from ajet_swarm.protocol.errors import ChatErrorKind, ClaimTimedOut
 from core.dialects.errors import ApiError
 from core.events import GroupClosed, RatingAwaited
 from core.events.alerts import AlertParams, params_of
-from core.events.causes import AllExpired, NoEpisodes, NotAllTaken, NotScored
+from core.events.causes import (
+    AllExpired,
+    NoAnswers,
+    NoEpisodes,
+    NotAllTaken,
+    NotScored,
+    TooFewAnswers,
+)
 from core.journal.file import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.claim import (
@@ -33,22 +41,15 @@ from proxy.groups.claim import (
     release,
     submit,
 )
-from proxy.groups.generate import (
-    generate,
-    may_start_again,
-    no_answer_error,
-    no_answers,
-    no_answers_text,
-    shortfall,
-    was_cut,
-)
+from proxy.groups.generate import GONE, generate, may_start_again, was_cut
 from proxy.groups.rating import rate_with, waits_for_decision
-from proxy.groups.run import Run, RunEnded, ranked
+from proxy.groups.run import Candidate, Run, RunEnded, Slots, ranked
 from proxy.groups.score import carry_out, evaluate, record
 from proxy.groups.seal import Decision, Drop, Seal, Situation, Wait, decide, sealed, seals_at_once
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
+from proxy.upstream.errors import refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -503,3 +504,70 @@ def _only_skips(run: Run) -> bool:
     """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
     votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
     return bool(votes) and all(vote.rating == "skip" for vote in votes)
+
+
+# --- why candidates have no answer ---------------------------------------------------------------
+
+
+def no_answers(run: Run) -> NoAnswers:
+    """Return why the candidates failed, and why they were not retried."""
+    slots = run.slots.candidates
+    return NoAnswers(
+        errors=tuple(dict.fromkeys(slot.error or "no answer" for slot in slots)),
+        unretried=tuple(dict.fromkeys(slot.unretried for slot in slots if slot.unretried)),
+    )
+
+
+def no_answers_text(failures: NoAnswers) -> str:
+    """Return the cause of a group without answers as text."""
+    more = f"; not retried: {', '.join(failures.unretried)}" if failures.unretried else ""
+    return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
+
+
+def shortfall(slots: Slots) -> tuple[str, TooFewAnswers | None]:
+    """Return how many candidates answered and why the others did not, as text and by kind; empty
+    and None if all did."""
+    answered = len(slots.usable)
+    if answered >= slots.n:
+        return "", None
+    causes: dict[str, list[str]] = {}
+    for slot in slots.candidates:
+        if slot.answer is None:
+            causes.setdefault(_why_failed(slot), []).append(str(slot.index + 1))
+    details = [
+        f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
+        for cause, numbers in causes.items()
+    ]
+    text = "; ".join([f"short: {answered} of {slots.n} candidates answered", *details])
+    return text, TooFewAnswers(answered=answered, of=slots.n)
+
+
+def _why_failed(slot: Candidate) -> str:
+    failure = slot.failure
+    if failure is None:
+        return "not asked"
+    verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    why = one_line(failure.text, 160) or failure.kind.value
+    more = f" (not retried: {slot.unretried})" if slot.unretried else ""
+    return f"{verb}: {why}{more}"
+
+
+def no_answer_error(run: Run) -> ApiError:
+    """Return the error for the user when no candidate gave an answer."""
+    if (refusal := refusal_of(slot.failure for slot in run.slots.candidates)) is not None:
+        return refusal
+    errors = {slot.error for slot in run.slots.candidates}
+    if errors == {ChatErrorKind.OVERFLOW.value}:
+        text = (
+            "This model's maximum context length is exceeded by your prompt. "
+            "Please reduce the length of the input prompt."
+        )
+        return ApiError(400, None, text, param="input_tokens")
+    if errors == {ChatErrorKind.OVERSIZED.value}:
+        text = "The answers of the model are larger than the request allows."
+        return ApiError(502, None, text, repeatable=False)
+    if errors & GONE:
+        return run.overloaded(5)
+    return run.overloaded(
+        5, f"None of the {run.slots.n} candidates gave an answer. Please try again later."
+    )

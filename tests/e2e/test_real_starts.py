@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.job.schema import BATCH, GPUS, KL, LEARNING_RATE, MODEL
@@ -229,7 +229,7 @@ async def test_a_server_rolls(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, gpus: int
 ) -> None:
     monkeypatch.setenv(MODEL_VARIABLE, OF_THE_ENVIRONMENT)
-    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.1)
     start, model = WAYS[way]
     async with place(home, tmp_path, gpus) as at:
         await start(at)

@@ -12,12 +12,11 @@ import pytest
 
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.job.agentjet import AgentJetJob
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import GaveUp
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, SwarmThrottlePolicy, Task
 from ajet_swarm.runs.episodes import rollout, run_episodes
+from ajet_swarm.runs.executors import Retry
 from ajet_swarm.runs.record import RunRecord
-from ajet_swarm.runs.retry import Retry
 from tests.support.scripted.threaded_swarm import threaded_swarm
 from tests.support.stack import Stack
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.simulation.loop import Incarnation, SimulatedLoop, simulated_loop
 from tests.simulation.server import EPOCH, URL, SimulatedServer, SimulatedTransport

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click import IntRange
+
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
@@ -32,10 +34,6 @@ _NO_ROUTE = "this server has no checkpoints and tokens: it is not the embedded e
 
 class EngineRefused(AjetError):
     """The engine refuses; the message is its own."""
-
-
-class _NoRoute(EngineRefused):
-    """The server does not have the route."""
 
 
 EVERY = one_of(SERVER, flag("--all", "every swarm server, one after the other"))
@@ -71,11 +69,14 @@ def restore(args: Args) -> int:
     return _each(args, act, f"restore {_checked(args)}", asks={"name": args.name})
 
 
-@takes(argument("keep", "number of checkpoints to keep", type=int), EVERY, YES, SWARM_URL)
+@takes(
+    argument("keep", "number of checkpoints to keep", type=IntRange(0)),
+    EVERY,
+    YES,
+    SWARM_URL,
+)
 def prune(args: Args) -> int:
     """Delete checkpoints after a question."""
-    if args.keep < 0:
-        raise UsageError(f"KEEP cannot be {args.keep}", "checkpoints prune", "Give 0 or more")
 
     def act(engine: "_Engine") -> None:
         deleted = engine.request("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
@@ -218,7 +219,7 @@ def _list(engine: "_Engine", args: Args) -> None:
 
 def _export(engine: "_Engine", args: Args) -> None:
     target: Path = args.file
-    model = engine.find("/ajetc/checkpoints/model")
+    model = engine.model()
     name = _name_of(engine, args.name)
     if model is not None:
         folder = ModelExport(model, target, merge=args.merge, half=args.half)
@@ -259,7 +260,7 @@ def _import(engine: "_Engine", args: Args) -> None:
         data = source.read_bytes()
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
-    row = engine.json(engine.call("POST", "/ajetc/import", params={"name": args.name}, data=data))
+    row = engine.request("POST", "/ajetc/import", params={"name": args.name}, content=data)
     say(f"the policy continues from {source} as {row['name']}; start the engine")
 
 
@@ -329,7 +330,7 @@ class _Engine:
         own = running(home, "engine")
         if own is not None and own.url == self.url:
             return
-        other = self.json(self.call("GET", "/ajetc/info")).get("home")
+        other = self.request("GET", "/ajetc/info").get("home")
         if other and Path(other) != home.root:
             raise EngineRefused(
                 f"this engine belongs to the home {one_line(str(other), 200)}",
@@ -349,33 +350,26 @@ class _Engine:
         return Server(name=self.name, url=self.url, state="OFFLINE", checkpoints=saved)
 
     def request(self, method: str, path: str, **more: Any) -> Any:
-        """Send a request and return the decoded JSON of the response."""
-        return self.json(self.call(method, path, **more))
-
-    def json(self, data: bytes) -> Any:
-        """Decode the JSON of a response.
+        """Send a request and return the decoded JSON of the response.
 
         Raises:
-            EngineRefused: the response is not JSON.
+            EngineRefused: the engine refuses, or the response is not JSON.
         """
         import msgspec
 
         try:
-            return msgspec.json.decode(data)
+            return msgspec.json.decode(self.call(method, path, **more))
         except msgspec.DecodeError as error:
             raise EngineRefused("its response is not JSON", self.url) from error
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        json: Any = None,
-        params: dict[str, str] | None = None,
-        data: bytes | None = None,
-        timeout: float = SAVE_LIMIT,
-    ) -> bytes:
+    def call(self, method: str, path: str, *, timeout: float = SAVE_LIMIT, **more: Any) -> bytes:
         """Send a request and return the body of the response.
+
+        Args:
+            method: Of HTTP.
+            path: The route.
+            timeout: Maximum seconds.
+            more: Arguments of `httpx.request`, such as `json` or `params`.
 
         Raises:
             EngineRefused: the engine refuses or does not answer; the error contains the reason.
@@ -385,13 +379,7 @@ class _Engine:
 
         try:
             answer = httpx.request(
-                method,
-                self.url + path,
-                json=json,
-                params=params,
-                content=data,
-                timeout=timeout,
-                trust_env=False,
+                method, self.url + path, timeout=timeout, trust_env=False, **more
             )
         except httpx.HTTPError as error:
             raise EngineRefused(
@@ -399,34 +387,36 @@ class _Engine:
                 self.url,
                 "Start it with `ajet-console run engine`, or name another server with --swarm-url",
             ) from error
-        if answer.status_code == 200:
-            return answer.content
-        why = self._why(answer.status_code, answer.content)
-        raise (EngineRefused if why else _NoRoute)(why or _NO_ROUTE, self.url)
+        if answer.status_code != 200:
+            raise EngineRefused(_why(answer.status_code, answer.content), self.url)
+        return answer.content
 
-    def find(self, path: str) -> Any:
-        """Return the decoded JSON of a route; None when this engine does not have it."""
+    def model(self) -> Any:
+        """Return the description of a model of the torch backend; None of another policy."""
         try:
-            return self.request("GET", path)
-        except _NoRoute:
-            return None
+            return self.request("GET", "/ajetc/checkpoints/model")
+        except EngineRefused as error:
+            if error.what == _NO_ROUTE:
+                return None
+            raise
 
     def weights(self, name: str, *, half: bool) -> bytes:
         """Return the weights of a checkpoint as a safetensors file."""
         params = {"name": name, "half": "true" if half else "false"}
         return self.call("GET", "/ajetc/export", params=params, timeout=EXPORT_LIMIT)
 
-    def _why(self, status: int, body: bytes) -> str:
-        """Return the reason of a refusal; empty when the server does not have the route."""
-        import msgspec
 
-        from ajet_swarm.api.chat import violations
+def _why(status: int, body: bytes) -> str:
+    """Return the reason of a refusal."""
+    import msgspec
 
-        try:
-            detail = msgspec.json.decode(body)["detail"]
-            detail = violations(detail) or detail
-        except (msgspec.MsgspecError, KeyError, TypeError):
-            detail = None
-        if status == 404 and detail in (None, "Not Found"):
-            return ""
-        return one_line(str(detail or f"it answered {status}"), 300)
+    from ajet_swarm.api.chat import violations
+
+    try:
+        detail = msgspec.json.decode(body)["detail"]
+        detail = violations(detail) or detail
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        detail = None
+    if status == 404 and detail in (None, "Not Found"):
+        return _NO_ROUTE
+    return one_line(str(detail or f"it answered {status}"), 300)

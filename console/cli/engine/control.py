@@ -1,6 +1,7 @@
-"""`engine start`, `engine stop` and the other engine commands except those about the job."""
+"""`engine start`, `engine stop`, `progress rewind` and the like: all but the job."""
 
 import asyncio
+import sys
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean, one_line
@@ -17,19 +18,19 @@ from console.cli.options import (
     YES,
     Args,
     argument,
+    option,
     takes,
 )
 from core.commands import COMMANDS
-from core.control_payloads import DETAILS_CAP
+from core.control_payloads import DETAILS_CAP, RewindPlan
 
 
 @takes(SERVERS, JOB_SOURCE, NO_WAIT, YES, SWARM_URL, PROXY, notes=(RESULT,))
 def start(args: Args) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
-    from console.cli.engine.job_source import job_args, requested_job
-    from console.cli.engine.start import agreed_to_start
-    from console.cli.engine.steps import send_with_steps
+    from console.cli.engine.job_source import agreed_to_start, job_args, requested_job
+    from console.cli.engine.target import send_with_steps
 
     aim = aimed(args)
     if not agreed_to_start(args, aim):
@@ -120,3 +121,52 @@ async def _send_plain(args: Args, aim: Aim, target: Target) -> str:
     known = {arg.name for arg in COMMANDS[args.order_name].args} - {"server"}
     values = {name: getattr(args, name, None) for name in known}
     return await send(args, aim, args.order_name, {**values, "server": target.name or None})
+
+
+COMMAND = "progress.rewind"
+_TEXT = 1000
+"""Maximum length of one line of a plan."""
+
+
+@takes(
+    option("--path", "PATH", about(COMMAND, "path"), default=""),
+    SERVER,
+    YES,
+    PROXY,
+    notes=(RESULT,),
+)
+def rewind(args: Args) -> int:
+    """Show what the rewind restores and loses, ask, and rewind."""
+    aim = aimed(args, with_state=True, proxy=need_proxy(args, existing_home(args)))
+    plan = asyncio.run(_plan(args, aim))
+    if plan.problem:
+        todo = f"{plan.todo}: {plan.command}" if plan.command else plan.todo
+        raise AjetError(plan.problem, plan.server, todo)
+    if not args.yes:
+        sys.stderr.write(plan_text(plan))
+        if not agreed(args, aim, COMMAND, f"Rewind to step {plan.step}"):
+            return 1
+
+    async def one(target: Target) -> str:
+        values = {"server": plan.server, "plan_id": plan.plan_id, "path": args.path or None}
+        return await send(args, aim, COMMAND, values)
+
+    return each(args, aim, one)
+
+
+async def _plan(args: Args, aim: Aim) -> RewindPlan:
+    async with connected(args, aim.proxy) as client:
+        return await client.rewind_plan(aim.targets[0].name, args.path)
+
+
+def plan_text(plan: RewindPlan) -> str:
+    """Return what a rewind restores, how the job changes and what is lost, as lines."""
+    from console.models.job_form import change_words, difference
+
+    why = "the baseline" if plan.effect is None else f"{plan.effect:+.2f} against the baseline"
+    lines = [f"step {plan.step} ({why}): {plan.weights}"]
+    if plan.job:
+        for name, before, after in map(change_words, difference(plan.before, plan.job, True)):
+            lines.append(f"{name}: {before} -> {after}")
+    lines += plan.loss
+    return "".join(f"{one_line(line, _TEXT)}\n" for line in lines)

@@ -13,8 +13,16 @@ from console.cli.engine.job_source import (
     remote_model,
     requested_job,
 )
-from console.cli.engine.steps import send_with_steps
-from console.cli.engine.target import RESULT, Aim, Target, agreed, aimed, each, send
+from console.cli.engine.target import (
+    RESULT,
+    Aim,
+    Target,
+    agreed,
+    aimed,
+    each,
+    send,
+    send_with_steps,
+)
 from console.cli.options import PROXY, SERVERS, SWARM_URL, YES, Args, flag, one_of, takes
 from console.cli.output import output
 
@@ -60,7 +68,7 @@ def job(args: Args) -> int:
 @takes(SERVERS, JOB_SOURCE, NO_WAIT, YES, SWARM_URL, PROXY, notes=(RESULT,))
 def apply(args: Args) -> int:
     """Stop the engine, send the job and start again, after showing what is lost."""
-    from console.cli.engine.start import show_first_jobs
+    from console.cli.engine.job_source import show_first_jobs
 
     aim = aimed(args, with_state=not args.yes)
     if not args.yes:

@@ -6,11 +6,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from click import IntRange
+
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.commands import about, send
 from console.cli.common import connected, say, say_json
-from console.cli.options import PROXY, SERVER, Args, argument, option, takes
+from console.cli.options import PROXY, SERVER, Args, Range, argument, option, takes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.screens.progress.tries_text import compared, waits_for
@@ -30,6 +32,7 @@ STOP_SECONDS = 20.0
 
 LAST = 3
 """Number of earlier answers shown after the new one."""
+_COUNT, _SECONDS = IntRange(0), Range(0, min_open=True)
 
 
 @takes(argument("try_id", about("engine.try_stop", "try_id"), required=False, metavar="TRY"), PROXY)
@@ -41,8 +44,8 @@ def stop(args: Args) -> int:
 @takes(
     argument("prompt", "the prompt; - reads standard input"),
     SERVER,
-    option("--last", "N", f"show N earlier answers ({LAST})", type=int, default=LAST),
-    option("--timeout", "S", "cancel after S seconds (600)", type=float, default=600.0),
+    option("--last", "N", f"show N earlier answers ({LAST})", type=_COUNT, default=LAST),
+    option("--timeout", "S", "cancel after S seconds (600)", type=_SECONDS, default=600.0),
     PROXY,
 )
 def try_prompt(args: Args) -> int:
@@ -52,14 +55,12 @@ def try_prompt(args: Args) -> int:
         0 with an answer, 1 without, 130 when interrupted; then the episode is released.
 
     Raises:
-        UsageError: the prompt is empty, or a number is out of range.
+        UsageError: the prompt is empty.
         AjetError: no proxy runs, or it refuses.
     """
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise UsageError("the prompt is empty", todo="Give a prompt")
-    if args.last < 0 or not args.timeout > 0:
-        raise UsageError("--last must be 0 or more and --timeout above 0")
     return asyncio.run(_try(args, prompt))
 
 

@@ -11,6 +11,7 @@ from console.cli.options import PROXY, Args, argument, takes
 from console.screens.history.model import RunComparison, compare, run_data
 from console.screens.history.text import comparison, detail, table_head, table_row
 from console.text.lines import Line, line_text
+from console.text.values import fields_of
 from core.state import EngineRun, EngineRuns
 
 _WIDTH = 118
@@ -101,8 +102,5 @@ def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> d
     return {
         "left": run_data(known, compared.left, now),
         "right": run_data(known, compared.right, now),
-        "job": compared.job,
-        "job_note": compared.job_note,
-        "rewards": compared.rewards,
-        "rewards_note": compared.rewards_note,
+        **fields_of(compared, "job job_note rewards rewards_note"),
     }

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +19,7 @@ from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses
 from console.cli.common import open_home, say, say_json, settings_of
 from console.cli.effective import effective
-from console.cli.folders.watch import MOST, FolderWatch
-from console.cli.options import Args, argument, flag, option, takes
+from console.cli.options import Args, Range, argument, flag, option, takes
 from console.cli.output import output
 from core.runtime.home import Home, running
 from core.settings import Settings
@@ -29,6 +28,7 @@ POLL_SECONDS = 0.25
 """Seconds between two checks of the files."""
 GRACE = 12.0
 """Seconds a run gets to release its episode."""
+_SECONDS = Range(0, min_open=True)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*)"', re.MULTILINE)
 
@@ -46,7 +46,7 @@ _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*
     option("--swarm-url", "URL", "swarm server (else AJET_SWARM_URL)"),
     flag("--train", "train on the episode"),
     flag("--watch", "run again after each file change"),
-    option("--timeout", "S", "end it after S seconds (600)", type=float, default=600.0),
+    option("--timeout", "S", "end it after S seconds (600)", type=_SECONDS, default=600.0),
     notes=(
         "The episode is not trained on. Without a server, the command starts the embedded engine "
         "and leaves it running.",
@@ -58,8 +58,6 @@ def debug(args: Args) -> int:
     folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("there is no such folder", str(folder))
-    if not args.timeout > 0:
-        raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give more than 0 seconds")
     if args.dry_run:
         say(output().plan(f"would run item {args.item} of {folder}, and start an engine if needed"))
         return 0
@@ -178,3 +176,86 @@ async def _start(home: Home, settings: Settings) -> str:
         return (await supervisor.wait_ready("engine")).url
     finally:
         supervisor.release()
+
+
+MOST: Final = 5_000
+"""Maximum number of files that are watched."""
+SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+"""Folders without files to edit; hidden folders are skipped as well."""
+_TEMPORARY: Final = ("~", ".pyc", ".pyo", ".swp", ".swx", ".tmp")
+
+Stamps = Mapping[str, tuple[int, int]]
+"""Path below the folder -> modification time in ns, size in bytes."""
+
+
+def stamps(folder: Path, most: int = MOST) -> Stamps:
+    """Return the stamps of all files that may be edited; at most `most`, top folders first."""
+    result: dict[str, tuple[int, int]] = {}
+    for path in _files(folder):
+        if len(result) >= most:
+            break
+        try:
+            stat = path.stat()
+        except OSError:  # it is being replaced at this moment
+            continue
+        result[str(path.relative_to(folder))] = (stat.st_mtime_ns, stat.st_size)
+    return result
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop(0)
+        try:
+            inside = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in inside:
+            if entry.name.startswith(".") or entry.name.endswith(_TEMPORARY):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in SKIPPED:
+                    waiting.append(Path(entry.path))
+            elif entry.is_file():
+                yield Path(entry.path)
+
+
+class FolderWatch:
+    """Decides when an edit in a folder requires another run.
+
+    A file that appears during a run was written by that run. A file that changes during a run
+    causes another run; if it changes again during that one, the run writes it, and it is ignored
+    from then on.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST) -> None:
+        self._folder, self._most = folder, most
+        self._before: Stamps = {}
+        self._known: Stamps = {}
+        self._touched: set[str] = set()
+        self._own: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether the folder has more files than are watched."""
+        return len(self._before) >= self._most
+
+    def run_started(self) -> None:
+        """Record the files at the start of a run."""
+        self._before = stamps(self._folder, self._most)
+
+    def run_ended(self) -> None:
+        """Record the files at the end of a run."""
+        after = stamps(self._folder, self._most)
+        touched = {name for name, stamp in self._before.items() if after.get(name) != stamp}
+        self._own |= touched & self._touched
+        self._touched = touched
+        self._known = {**after, **self._before}
+
+    def changed(self) -> bool:
+        """Return whether a file was edited since the run started."""
+        current = stamps(self._folder, self._most)
+        return self._without_own(current) != self._without_own(self._known)
+
+    def _without_own(self, files: Stamps) -> dict[str, tuple[int, int]]:
+        return {name: file for name, file in files.items() if name not in self._own}

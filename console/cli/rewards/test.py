@@ -14,6 +14,7 @@ from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import Args, flag, one_of, option, takes
 from console.text.causes import SHOWN_AS_ZERO, held_down
+from console.text.values import fields_of
 from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
 
@@ -27,6 +28,7 @@ LAST = 100
 SHOWN = 40
 """Groups in the table, unless `--all` is given."""
 _QUERY = 40
+_NO_ABSTENTION = {"part": "", "traceback": "", "file": "", "line": 0}
 
 
 @takes(
@@ -176,31 +178,23 @@ def _print(args: Args, results: "list[Rescored]", used: "Rescorer") -> int:
 
 
 def _data(rescored: "Rescored") -> dict[str, Any]:
-    before, after = rescored.dead
+    before, after = rescored.dead if rescored.compared else (None, None)
     case, why = rescored.case, rescored.abstention
+    abstention = fields_of(why, "part traceback file line") if why is not None else _NO_ABSTENTION
     return {
-        "group_id": rescored.group_id,
+        **fields_of(rescored, "group_id after seconds change"),
+        **fields_of(case, "before hand source note"),
+        **abstention,
         "query": case.context.query,
         "answers": _texts(rescored),
-        "before": case.before,
-        "hand": case.hand,
         "parts_before": case.parts,
-        "source": case.source,
         "version_before": case.version,
-        "after": rescored.after,
-        "abstained": why.cause if why else "",
-        "part": why.part if why else "",
-        "traceback": why.traceback if why else "",
-        "file": why.file if why else "",
-        "line": why.line if why else 0,
-        "seconds": rescored.seconds,
-        "note": case.note,
+        "abstained": why.cause if why is not None else "",
         "winner_before": rescored.winners[0],
         "winner_after": rescored.winners[1],
         "flip": rescored.flipped,
-        "dead_before": before if rescored.compared else None,
-        "dead_after": after if rescored.compared else None,
-        "change": rescored.change,
+        "dead_before": before,
+        "dead_after": after,
     }
 
 

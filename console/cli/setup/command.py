@@ -16,10 +16,10 @@ from console.cli.common import confirm, existing_home, say, say_json, settings_o
 from console.cli.options import Args, argument, flag, one_of, option, takes
 from console.cli.output import output
 from console.cli.restart import losses
-from console.cli.setup import config, servers, trial
-from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
+from console.cli.setup import config, trial
 from console.cli.setup.dialog import Dialog, progress, say_notes
 from console.cli.setup.question import Situation
+from console.cli.setup.questions import BY_ID, asked, first_query, present_answers, recognize
 from console.clients.catalog import find
 from core.runtime.home import Home, running
 from core.runtime.sockets import public_url
@@ -152,7 +152,7 @@ class Setup:
             UsageError: an answer is refused, or missing where nobody can be asked.
         """
         with progress("asking the server of the settings"):
-            servers.recognize(self.situation)
+            recognize(self.situation)
         dialog = Dialog(self.situation, present_answers(self.situation))
         dialogue = self._asks and not (answers and self.situation.configured)
         notes = self._take(dialog, answers, renews=not dialogue)

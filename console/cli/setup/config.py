@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.setup import rewards, servers
-from console.cli.setup.catalog import asked
 from console.cli.setup.question import Answers, Situation
+from console.cli.setup.questions import asked, files
 from core.runtime.home import Home
 from core.settings import edit, load
 from core.settings.file import parse_settings, read_settings
@@ -36,7 +35,7 @@ def planned(situation: Situation, answers: Answers, changed: Collection[str]) ->
     """
     texts: dict[Path, str] = {}
     if changed:
-        texts |= rewards.files(situation, answers) | servers.files(situation, answers)
+        texts |= files(situation, answers)
     texts[situation.home.config] = _settings_text(situation, answers, changed)
     return {path: text for path, text in texts.items() if text != _read(path)}
 

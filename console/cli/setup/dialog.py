@@ -2,22 +2,19 @@
 
 import shutil
 import textwrap
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.common import say
-from console.cli.setup.catalog import asked
 from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
+from console.cli.setup.questions import asked
 
 BACK = "b"
-QUIET = 0.7
-"""Seconds without a progress line: most work is done by then."""
 KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C writes nothing."
 
 
@@ -35,22 +32,9 @@ def read_line(prompt: str) -> str:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show a line with the time on standard error while the block runs; only on a terminal."""
-    console = Console(stderr=True)
-    if not console.is_interactive:
+    """Show a line on standard error while the block runs; only on a terminal."""
+    with Console(stderr=True).status(Text(f"{one_line(text, 60)} …")):
         yield
-        return
-    column = TextColumn("  … {task.description}", markup=False)
-    line = Progress(column, TimeElapsedColumn(), console=console, transient=True)
-    line.add_task(one_line(text, 60), total=None)
-    begin = threading.Timer(QUIET, line.start)
-    begin.start()
-    try:
-        yield
-    finally:
-        begin.cancel()
-        begin.join()
-        line.stop()
 
 
 class Dialog:

@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import existing_home, say, say_json, say_result
 from console.cli.options import Args, argument, option, takes
 from console.cli.output import output
+from console.text.values import fields_of
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home
@@ -107,10 +108,5 @@ def _end(token: AccessToken) -> str:
 
 
 def _data(token: AccessToken) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "role": token.role,
-        "created": token.created,
-        "expires": token.expires,
-        "expired": token.expired(time.time()),
-    }
+    fields = fields_of(token, "name role created expires")
+    return {**fields, "expired": token.expired(time.time())}

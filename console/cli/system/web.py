@@ -12,6 +12,8 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from click import IntRange
+
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import (
@@ -48,7 +50,7 @@ _SAFE_PATH = re.compile(f"/?({_PART}(/{_PART})*/?)?")
     option("--expires", "TIME", "end of the link: 30m, 8h, 7d", default="8h"),
     flag("--renew", "replace the link of that name"),
     flag("--list", "list the open consoles"),
-    option("--most", "N", "most consoles at once", type=int, default=10),
+    option("--most", "N", "most consoles at once", type=IntRange(1), default=10),
     option("--base-path", "PATH", "serve it at /PATH/", default=""),
     option("--public-url", "URL", "its address elsewhere", default=""),
     option("--tls-cert", "FILE", "certificate chain (PEM)", default=""),
@@ -160,8 +162,6 @@ def _check(args: Args) -> None:
     if args.public_url and not _is_public(args.public_url):
         todo = "Give https://HOST or https://HOST/PATH"
         raise UsageError("not an address of a page", f"--public-url {args.public_url}", todo)
-    if args.most < 1:
-        raise UsageError("at least one console", f"--most {args.most}", "Give 1 or more")
     if not _SAFE_PATH.fullmatch(args.base_path):
         raise UsageError("not a path", f"--base-path {args.base_path}", "Give it as /console")
 

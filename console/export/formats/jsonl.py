@@ -9,6 +9,7 @@ from console.export.formats.ranking import scored_answer
 from console.export.json_text import JsonText
 from console.export.maker import RowMaker
 from console.export.records import ExportedGroup, rater_hash, rater_text, utc
+from console.text.values import fields_of
 
 BESIDE_REWARDS = ("message", "finish_reason", "seconds", "prompt_tokens", "completion_tokens")
 
@@ -26,24 +27,14 @@ class Jsonl:
             return
         group, opened = record.group, record.opened
         yield {
-            "server": group.server,
-            "model": opened.model,
-            "session": opened.session,
-            "turn": opened.turn,
+            **fields_of(opened, "model session turn dataset_task_id reference"),
+            **fields_of(group, "server latency dead returned marked note lost"),
             "type": opened.episode_type,
             "request": opened.body,
             "row": opened.row_id,
-            "dataset_task_id": opened.dataset_task_id,
-            "reference": opened.reference,
             "metadata": JsonText(opened.metadata or {}),  # its shape differs between rows
             "opened": utc(opened.at),
             "closed": utc(group.closed_at or opened.at),
-            "latency": group.latency,
-            "dead": group.dead,
-            "returned": group.returned,
-            "marked": group.marked,
-            "note": group.note,
-            "lost": group.lost,
             "answers": [
                 scored_answer(candidate, *BESIDE_REWARDS) for candidate in record.candidates
             ],

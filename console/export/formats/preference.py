@@ -8,13 +8,7 @@ Other columns are ignored there.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from console.export.chat import (
-    MESSAGES,
-    PROVENANCE,
-    Unsuitable,
-    answer_message,
-    tools_text,
-)
+from console.export.chat import MESSAGES, PROVENANCE, tools_text
 from console.export.maker import RowMaker
 from console.export.records import ExportedCandidate, ExportedGroup
 from core.scoring.advantage import is_dead
@@ -44,12 +38,8 @@ class Preference:
         if pair is None:
             maker.leave_out("no pair: fewer than two rewards, or all equal")
             return
-        try:
-            better = answer_message(pair[0])
-        except Unsuitable as cause:
-            maker.leave_out(str(cause))
-            return
-        rejected = _rejected(record, pair[0], better, maker)
+        better = maker.answer_of(pair[0])
+        rejected = _rejected(record, pair[0], better, maker) if better is not None else None
         if rejected is None:
             return
         chosen, (worse, text) = pair[0], rejected
@@ -96,10 +86,8 @@ def _rejected(
     for candidate in _worst_first(record):
         if is_dead([candidate.reward or 0.0, chosen.reward or 0.0]):
             break
-        try:
-            rejected = answer_message(candidate)
-        except Unsuitable as cause:
-            maker.leave_out(str(cause))
+        rejected = maker.answer_of(candidate)
+        if rejected is None:
             continue
         if rejected != message:
             return candidate, rejected

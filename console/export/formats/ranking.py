@@ -3,14 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from console.export.chat import (
-    PROVENANCE,
-    TEXT_MESSAGES,
-    Unsuitable,
-    answer_message,
-    tools_text,
-    with_text_arguments,
-)
+from console.export.chat import PROVENANCE, TEXT_MESSAGES, tools_text, with_text_arguments
 from console.export.maker import RowMaker
 from console.export.records import ExportedCandidate, ExportedGroup
 
@@ -54,11 +47,10 @@ class Ranking:
         prompt = [with_text_arguments(message) for message in messages]
         answers, used = [], []
         for candidate in record.scored:
-            try:
-                answers.append(_answer(candidate))
+            if (message := maker.answer_of(candidate)) is not None:
+                completion = [with_text_arguments(message)]
+                answers.append({**scored_answer(candidate), "completion": completion})
                 used.append(candidate)
-            except Unsuitable as cause:
-                maker.leave_out(str(cause))
         if not answers:
             maker.leave_out("no answer with a reward")
             return
@@ -68,11 +60,6 @@ class Ranking:
             "answers": answers,
             "provenance": maker.provenance(record, used),
         }
-
-
-def _answer(candidate: ExportedCandidate) -> dict[str, Any]:
-    completion = [with_text_arguments(answer_message(candidate))]
-    return {**scored_answer(candidate), "completion": completion}
 
 
 def scored_answer(candidate: ExportedCandidate, *more: str) -> dict[str, Any]:

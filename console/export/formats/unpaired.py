@@ -7,13 +7,7 @@ Source: TRL 1.16, `trl/trainer/kto_trainer.py` (`_prepare_dataset`: columns `pro
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from console.export.chat import (
-    MESSAGES,
-    PROVENANCE,
-    Unsuitable,
-    answer_message,
-    tools_text,
-)
+from console.export.chat import MESSAGES, PROVENANCE, tools_text
 from console.export.maker import RowMaker
 from console.export.records import ExportedCandidate, ExportedGroup
 
@@ -44,10 +38,8 @@ class Unpaired:
             if label is None:
                 maker.leave_out("answer without a label: no reward, or advantage 0")
                 continue
-            try:
-                answer = answer_message(candidate)
-            except Unsuitable as cause:
-                maker.leave_out(str(cause))
+            answer = maker.answer_of(candidate)
+            if answer is None:
                 continue
             yield {
                 "prompt": prompt,

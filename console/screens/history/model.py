@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.models.job_form import RunJob, change_words, difference, run_job
 from console.models.reward_trend import Trend, reward_trend
+from console.text.values import fields_of
 from core.events import RewardPart
 from core.journal.read_only import JournalFile
 from core.state import EngineRun, EngineRuns, RunPoint
@@ -170,42 +171,23 @@ def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
     job = job_of(known, run)
     first, last, trend = run.first_reward, run.last_reward, run_trend(run)
     return {
-        "number": run.number,
-        "server": run.server,
-        "engine_run": run.engine_run,
-        "began": run.began,
-        "ended": run.ended,
+        **fields_of(run, "number server engine_run began ended running first_seq weights"),
+        **fields_of(run, "first_step last_step updates groups dead rated rewards verdict_step"),
+        **fields_of(run, "name note pinned"),
         "seconds": duration_of(run, now),
-        "running": run.running,
         "ending": run.ending or None,
-        "first_seq": run.first_seq,
         "last_seq": run.last_seq or None,
         "model": job.model or None,
         "algorithm": job.algorithm or None,
         "experiment": job.experiment or None,
         "job": dict(job.fields),
-        "weights": run.weights,
-        "first_step": run.first_step,
-        "last_step": run.last_step,
-        "updates": run.updates,
-        "groups": run.groups,
-        "dead": run.dead,
-        "rated": run.rated,
         "first_reward": first.mean if first is not None else None,
         "last_reward": last.mean if last is not None else None,
         "gain": trend.change if trend is not None else None,
         "gain_error": trend.error if trend is not None else None,
-        "curve": [
-            {"step": point.step, "mean": point.mean, "steps": point.steps}
-            for point in run.finished_curve
-        ],
-        "rewards": run.rewards,
+        "curve": [fields_of(point, "step mean steps") for point in run.finished_curve],
         "verdict": run.verdict.outcome if run.verdict is not None else None,
-        "verdict_step": run.verdict_step,
         "sentence": verdict_sentence(run),
-        "name": run.name,
-        "note": run.note,
-        "pinned": run.pinned,
     }
 
 

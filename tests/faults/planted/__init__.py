@@ -6,7 +6,7 @@ the product has a file PACKAGE.toml with tables of the form
     [[fault]]
     name = "retry-does-not-grow"
     promise = "The pause between tries doubles (docs/library/running.md)."
-    file = "ajet_swarm/runs/retry.py"
+    file = "ajet_swarm/runs/executors.py"
     old = "text that occurs exactly once in the file"
     new = "text in its place"
 

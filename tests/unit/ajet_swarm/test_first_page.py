@@ -14,8 +14,8 @@ import ajet_swarm
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.compat import SwarmClient as AgentJetClient
 from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EndKind
-from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,7 @@
 """The inbox as a list in some order, and as a queue of groups for late votes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from console.session.app_state import Session
 from console.session.filters import Filter
@@ -13,6 +14,8 @@ ORDERS: Mapping[str, Callable[[InboxItem], float]] = {
     "largest disagreement": lambda item: -item.opposition,
 }
 """Order -> what it sorts by; equal items are newest first."""
+NEAR = 8
+"""Groups that a queue has at a time: a key must not look at all of them."""
 AHEAD = 2
 """Groups after the open one that are read ahead."""
 
@@ -108,7 +111,8 @@ class InboxGroups:
         self.gone: set[str] = set()
 
     def groups(self, first: str | None) -> list[Group]:
-        """Return those whose texts were read, from the one with the id `first` on."""
+        """Return the next ones whose texts were read, from the one with the id `first` on, and the
+        one before it last."""
         known = (self._known(item.group_id) for item in self._items(first))
         return [group for group in known if group is not None]
 
@@ -124,14 +128,16 @@ class InboxGroups:
         return group_id in self.view.session.state.inbox and self._known(group_id) is None
 
     def _items(self, first: str | None) -> list[InboxItem]:
-        items, needs_vote = self.view.items(), self.view.needs_vote
-        ids = [item.group_id for item in items]
-        place = ids.index(first) if first in ids else 0
-        return [
-            item
-            for item in (*items[place:], *items[:place])
-            if needs_vote(item) and item.group_id not in self.gone
-        ]
+        """Return the next items from that of a group on, and the one before it last."""
+        items = self.view.items()
+        place = next((at for at, item in enumerate(items) if item.group_id == first), 0)
+        order = [*items[place:], *items[:place]]
+        after = list(islice(filter(self._lacks_vote, order), NEAR))
+        before = next(filter(self._lacks_vote, reversed(order)), None)
+        return after if before is None or before in after else [*after, before]
+
+    def _lacks_vote(self, item: InboxItem) -> bool:
+        return self.view.needs_vote(item) and item.group_id not in self.gone
 
     def _known(self, group_id: str) -> Group | None:
         group = self.view.session.group(group_id)

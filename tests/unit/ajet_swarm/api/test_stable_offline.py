@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.api import stable_offline
-from ajet_swarm.api.stable_offline import (
+from ajet_swarm.api import watcher
+from ajet_swarm.api.watcher import (
     QUIET,
     QUIET_EMBEDDED,
+    Watcher,
     answers_as_embedded,
     quiet_seconds,
     wait_stable_offline,
 )
-from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.protocol.errors import Unreachable
 from tests.unit.ajet_swarm.helpers import GONE, Clock, ScriptedClient, status
 
@@ -56,7 +56,7 @@ async def test_a_server_without_a_response_does_not_count_as_embedded(
 async def test_the_wait_has_a_limit_beyond_the_quiet_seconds(
     scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stable_offline, "OFF_LIMIT", 0.0)
+    monkeypatch.setattr(watcher, "OFF_LIMIT", 0.0)
     scripted.next_status = status("ROLLING", 1)
     await watch.poll()
     with pytest.raises(TimeoutError):
@@ -74,7 +74,7 @@ async def test_an_offline_of_the_first_reading_is_stable_without_quiet_seconds(
 async def test_a_server_that_is_gone_ends_the_wait(
     scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stable_offline, "OFF_LIMIT", 0.0)
+    monkeypatch.setattr(watcher, "OFF_LIMIT", 0.0)
     scripted.next_status = GONE
     for _ in range(2):
         await watch.poll()

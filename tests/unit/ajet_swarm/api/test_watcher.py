@@ -9,8 +9,14 @@ import pytest
 
 import ajet_swarm.common.tasks as tasks_module
 from ajet_swarm.api import watcher as module
-from ajet_swarm.api.stable_offline import wait_stable_offline
-from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, ServerStatus, Watcher
+from ajet_swarm.api.watcher import (
+    FAST,
+    LOST_AFTER,
+    NORMAL,
+    ServerStatus,
+    Watcher,
+    wait_stable_offline,
+)
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable

@@ -20,8 +20,8 @@ from ajet_swarm.protocol.errors import (
     Unreachable,
     WrongUse,
 )
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EndKind, EngineState
-from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm

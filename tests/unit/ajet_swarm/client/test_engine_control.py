@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.job.tree import JobError
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.models import WorkflowOutput
 from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSwarm]:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.2)
+    monkeypatch.setattr(watcher, "QUIET", 0.2)
     async with AsyncSwarm(server.url, patience=30) as client:
         yield client
 

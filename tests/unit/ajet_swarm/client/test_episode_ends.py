@@ -14,8 +14,8 @@ from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes import ends
+from ajet_swarm.protocol.models import WorkflowOutput
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome
-from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
 

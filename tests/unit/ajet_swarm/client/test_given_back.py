@@ -10,9 +10,8 @@ from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.episodes.holdings import REMEMBERED
-from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import SwarmThrottlePolicy, Task, WorkflowOutput
 from ajet_swarm.runs.episodes import rollout
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm

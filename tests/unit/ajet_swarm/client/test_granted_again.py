@@ -16,8 +16,8 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes import ends
 from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.models import WorkflowOutput
 from ajet_swarm.protocol.schemas import Claimed, ClaimRefused, EndKind, EndOutcome
-from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.scripted.threaded_swarm import threaded_swarm
 

@@ -21,8 +21,8 @@ from ajet_swarm.protocol.errors import (
     Unreachable,
     WrongUse,
 )
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from engine.app import create_app
 from tests.support.engine.client import driving
 from tests.support.scripted.threaded_swarm import threaded_swarm

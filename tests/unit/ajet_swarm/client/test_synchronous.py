@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import run_episodes
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
@@ -26,7 +26,7 @@ def swarm() -> Iterator[ThreadedSwarm]:
 
 @pytest.fixture
 def client(swarm: ThreadedSwarm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SwarmClient]:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.2)
+    monkeypatch.setattr(watcher, "QUIET", 0.2)
     with SwarmClient(swarm.url) as client:
         yield client
     assert not swarm.server.claimed()
@@ -183,7 +183,7 @@ def test_it_is_not_used_from_its_own_thread(client: SwarmClient) -> None:
         except SwarmError as error:
             raised.append(error)
 
-    client._thread.call_soon(inside)
+    client._thread._loop.call_soon_threadsafe(inside)
     client.get_engine_status()
     assert "cannot wait for itself" in str(raised[0])
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from ajet_swarm.api import stable_offline
 from ajet_swarm.api import watcher as watching
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
@@ -63,7 +62,7 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSwarm]:
-    monkeypatch.setattr(stable_offline, "QUIET", FOR_EVER)
+    monkeypatch.setattr(watching, "QUIET", FOR_EVER)
     async with AsyncSwarm(server.url, patience=30) as client:
         await client.watcher.wait_for(lambda seen: seen.reachable, 60)
         yield client
@@ -99,7 +98,7 @@ async def test_a_late_offline_of_the_stopped_trainer_does_not_end_the_next_start
     stop: Callable[[ScriptedSwarm, AsyncSwarm], Awaitable[None]],
     begin: Callable[[AsyncSwarm], Awaitable[None]],
 ) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.6)
+    monkeypatch.setattr(watching, "QUIET", 0.6)
     server.config, server.boot_seconds = JOB.to_yaml(), 0.4
     await stop(server, swarm)
     asyncio.get_running_loop().call_later(0.1, server.set_state, "OFFLINE", 0)
@@ -112,7 +111,7 @@ async def test_a_late_offline_of_the_stopped_trainer_does_not_end_the_next_start
 async def test_an_engine_that_was_offline_before_starts_at_once(
     monkeypatch: pytest.MonkeyPatch, begin: Callable[[AsyncSwarm], Awaitable[None]]
 ) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", FOR_EVER)
+    monkeypatch.setattr(watching, "QUIET", FOR_EVER)
     async with ScriptedSwarm(state="OFFLINE") as server, AsyncSwarm(server.url) as swarm:
         server.config = JOB.to_yaml()
         await begin(swarm)

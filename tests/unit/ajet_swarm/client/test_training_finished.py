@@ -13,12 +13,11 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, TrainingFinished
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import rollout, run_episodes, run_episodes_until_all_complete
-from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
+from ajet_swarm.runs.executors import FOREVER, PeriodicDrainThreadPoolExecutor, retry_with_backoff
 from ajet_swarm.runs.record import RunRecord
-from ajet_swarm.runs.retry import FOREVER, retry_with_backoff
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.client import waits
+from ajet_swarm.client import synchronous as waits
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[4]
 ASLEEP = """
 import asyncio, os, signal, sys, threading
 from ajet_swarm import Retry, run_episodes
-from ajet_swarm.client import waits
+from ajet_swarm.client import synchronous as waits
 from ajet_swarm.runs.executors import BoundedThreadPoolExecutor
-from ajet_swarm.client.loop_thread import LoopThread
+from ajet_swarm.client.synchronous import LoopThread
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 over = threading.Event()

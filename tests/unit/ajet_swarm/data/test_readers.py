@@ -20,7 +20,7 @@ from ajet_swarm.data.readers import (
     dict_to_ajet_task,
 )
 from ajet_swarm.protocol.errors import DatasetError, SwarmError
-from ajet_swarm.protocol.task import Task
+from ajet_swarm.protocol.models import Task
 
 
 def jsonl(path: Path) -> RouterTaskReader:

@@ -12,7 +12,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.debug import Trace, main, text_of
 from ajet_swarm.debug.agent import choose
 from ajet_swarm.debug.trace import RecordedCall
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from tests.support.scripted.threaded_swarm import threaded_swarm
 
 pytestmark = pytest.mark.slow

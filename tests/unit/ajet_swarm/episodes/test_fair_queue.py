@@ -34,7 +34,7 @@ def test_an_item_put_back_is_the_next() -> None:
     first = [next(iter(queue))]
     queue.end_turn(first[0][0])
     queue.remove(*first[0])
-    queue.put_back(*first[0])
+    queue.push(*first[0], front=True)
     assert drained(queue) == ["a1", "b1", "a2"]
     assert not queue.remove(("a",), "a1")
 
@@ -95,13 +95,13 @@ def test_a_turn_of_an_item_that_is_put_back_does_not_count() -> None:
     queue.push(("A", ""), "new 0", newcomer=True, arrived=1.0)
     assert take(queue) == "new 0"
     assert take(queue) == "old 0"
-    queue.put_back(("A", ""), "old 0")
+    queue.push(("A", ""), "old 0", front=True)
     queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0)
     assert take(queue) == "old 0"
     assert take(queue) == "new 1"
-    queue.put_back(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0, front=True)
     assert take(queue) == "new 1"
-    queue.put_back(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0, front=True)
     queue.push(("A", ""), "new 2", newcomer=True, arrived=3.0)
     assert [take(queue) for _ in range(4)] == ["new 2", "new 1", "old 1", "old 2"]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode
-from ajet_swarm.protocol.task import Task, WorkflowOutput
 
 
 def test_a_task_is_copied_and_written_out() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from ajet_swarm.runs.episodes import (
     Progress,
     rollout,
     run_episodes,
     run_episodes_until_all_complete,
 )
+from ajet_swarm.runs.executors import FOREVER, Retry, retry_with_backoff
 from ajet_swarm.runs.record import RunRecord
-from ajet_swarm.runs.retry import FOREVER, Retry, retry_with_backoff
 from tests.support.scripted.threaded_swarm import threaded_swarm
 
 QUICK = Retry(tries=3, first=0.001, most=0.002)

@@ -14,10 +14,10 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.runs.executors import (
     BoundedThreadPoolExecutor,
     PeriodicDrainThreadPoolExecutor,
+    Retry,
     SlidingThreadPoolExecutor,
     TaskCountLimitedThreadPoolExecutor,
 )
-from ajet_swarm.runs.retry import Retry
 
 QUICK = Retry(tries=None, first=0.001, most=0.002)
 
@@ -251,7 +251,7 @@ def test_no_failure_is_logged_as_a_warning_after_a_shutdown() -> None:
             written.wait(60)
             levels.append(record.levelno)
 
-    log, handler = logging.getLogger("ajet_swarm.runs.retry"), Slow(logging.WARNING)
+    log, handler = logging.getLogger("ajet_swarm.runs.executors"), Slow(logging.WARNING)
     log.addHandler(handler)
     try:
         executor = PeriodicDrainThreadPoolExecutor(workers=2, retry=QUICK)

@@ -1,7 +1,5 @@
 """What a run checks before it begins, and what a record keeps of values."""
 
-import json
-import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import run_episodes, run_episodes_until_all_complete
 from ajet_swarm.runs.record import RunRecord
 
@@ -64,17 +62,9 @@ def test_values_come_back_as_json_has_them(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_cannot_be_stored_is_reported_and_resumed_as_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "run.jsonl"
-    with RunRecord(path) as record, caplog.at_level(logging.WARNING):
-        first = run_episodes(TASKS, lambda _: threading.Event(), record=record)
-    assert all(one.ok for one in first)
-    assert caplog.text.count("a Event is not kept, only that it is done") == 1
-    assert [json.loads(line)["lost"] for line in path.read_text().splitlines()] == ["Event"] * 3
-    with RunRecord(path) as record:
-        assert record.count == 3
-        again = run_episodes(TASKS, never, record=record)
-    assert [(one.ok, one.value, one.tries) for one in again] == [(False, None, 0)] * 3
-    assert "it is done, but its value, a Event" in str(again[0].error)
+def test_a_value_that_cannot_be_stored_ends_the_run(tmp_path: Path) -> None:
+    with (
+        RunRecord(tmp_path / "run.jsonl") as record,
+        pytest.raises(SwarmError, match=r"a Event cannot be stored.*Return numbers, text"),
+    ):
+        run_episodes(TASKS, lambda _: threading.Event(), record=record)

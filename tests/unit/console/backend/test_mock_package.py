@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.backend.mock_package import REMEDY, mock_collision
+from console.backend.mock_process import REMEDY, mock_collision
 from console.cli import main
 from console.doctor import examine
 from console.doctor.finding import CheckContext, Finding

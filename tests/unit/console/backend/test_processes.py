@@ -116,13 +116,13 @@ def test_equal_flags_are_not_reported_as_differences(
 @pytest.mark.parametrize(
     ("flag", "setting", "theirs", "mine", "expected"),
     [
-        ("--rewards", "rewards.file", "/theirs", "/mine", "rewards /theirs, not /mine"),
-        ("--rewards", "rewards.file", "", "/mine", "rewards from its settings, not /mine"),
+        ("--rewards", "rewards.file", "/theirs", "/mine", "--rewards /theirs, not /mine"),
+        ("--rewards", "rewards.file", "", "/mine", "--rewards from its settings, not /mine"),
         ("--rewards", "rewards.file", "/mine", "/mine", ""),
-        ("--host", "proxy.host", "127.0.0.1", "0.0.0.0", "host 127.0.0.1, not 0.0.0.0"),
-        ("--api-key-file", "proxy.api_key_file", "/a", "/b", "key file /a, not /b"),
-        ("--tls-cert", "proxy.tls_cert", "/a", "/b", "certificate /a, not /b"),
-        ("--tls-key", "proxy.tls_key", "/a", "/b", "private key /a, not /b"),
+        ("--host", "proxy.host", "127.0.0.1", "0.0.0.0", "--host 127.0.0.1, not 0.0.0.0"),
+        ("--api-key-file", "proxy.api_key_file", "/a", "/b", "--api-key-file /a, not /b"),
+        ("--tls-cert", "proxy.tls_cert", "/a", "/b", "--tls-cert /a, not /b"),
+        ("--tls-key", "proxy.tls_key", "/a", "/b", "--tls-key /a, not /b"),
     ],
 )
 def test_each_file_of_a_running_proxy_is_compared(
@@ -181,4 +181,4 @@ def test_a_running_engine_of_another_model_is_described(tmp_path: Path) -> None:
     assert engine_differences(running("--backend", "torch", "--model", "org/name"), options) == ""
     assert engine_differences(running(), options) == ""
     text = engine_differences(running("--backend", "numpy", "--model", "tiny"), options)
-    assert text == "backend numpy, not torch; model tiny, not org/name"
+    assert text == "--backend numpy, not torch; --model tiny, not org/name"

@@ -144,7 +144,7 @@ def test_a_negative_number_of_checkpoints_is_refused_without_a_request(
     monkeypatch.setattr("httpx.request", lambda *value, **_: urls.append(value[1]))
     for more in ("--dry-run", "--yes"):
         shown = cli.refused(*CHECKPOINTS, "prune", more, "--", "-3")
-        assert "checkpoints prune: KEEP cannot be -3. Give 0 or more" in shown
+        assert "checkpoints prune: Invalid value for 'KEEP': -3 is not in the range" in shown
         assert "there is no option -3" in cli.refused(*CHECKPOINTS, "prune", "-3", more)
     assert not urls
 

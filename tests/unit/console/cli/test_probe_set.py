@@ -53,8 +53,8 @@ def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: P
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--held-out", "0"], "not a share"),
-        (["--most", "0"], "no prompts"),
+        (["--held-out", "0"], "0.0 is not in the range"),
+        (["--most", "0"], "0 is not in the range"),
         (["--held-out", "0.000001"], "no usable row is held out"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.job.schema import EXPERIMENT, MODEL
 from ajet_swarm.job.tree import dump_job, get, load_job, put
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.1)
 
 
 HOSTILE = ("/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.episodes.claim import EpisodeClaimer
@@ -44,7 +44,7 @@ class Two:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.1)
     monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
 
 
@@ -398,7 +398,7 @@ async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cance
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 600.0)
+    monkeypatch.setattr(watcher, "QUIET", 600.0)
     async with _two(home, "ROLLING") as both:
         await async_cli("engine", "stop", "--server", "t", "--yes")
         argv = ("engine", "start", "--server", "t", "--preset", "hand", "--yes")

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import UsageError
 from console.cli import main
-from console.cli.engine.own_model import have_own_model
+from console.cli.engine.backend import have_own_model
 from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files.check import ModelLoadError

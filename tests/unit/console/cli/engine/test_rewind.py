@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.api import stable_offline
+from ajet_swarm.api import watcher
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
 from core.events import Rewound
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
+    monkeypatch.setattr(watcher, "QUIET", 0.1)
 
 
 @asynccontextmanager

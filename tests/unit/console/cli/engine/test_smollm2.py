@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import main
-from console.cli.engine.own_model import have_smollm2
+from console.cli.engine.backend import have_smollm2
 from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files import smollm2

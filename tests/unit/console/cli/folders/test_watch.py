@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.folders.watch import FolderWatch, stamps
+from console.cli.folders.debug_episode import FolderWatch, stamps
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from console.cli.setup import config
-from console.cli.setup.catalog import present_answers
 from console.cli.setup.dialog import Dialog
 from console.cli.setup.question import Situation
+from console.cli.setup.questions import present_answers
 from core.runtime.home import Home
 from tests.support.scripted.swarm import ScriptedSwarm
 

@@ -135,7 +135,7 @@ def test_an_embedded_engine_at_a_url_has_its_model_also_at_the_second_setup(
     async def embedded(name: str, url: str) -> bool:
         return url == "http://127.0.0.1:9"
 
-    monkeypatch.setattr("console.cli.setup.servers.answers_as_embedded", embedded)
+    monkeypatch.setattr("console.cli.setup.questions.answers_as_embedded", embedded)
     assert "`model` is not asked with these answers" in setup.refused("model=org/model")
 
 

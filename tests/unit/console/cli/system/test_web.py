@@ -31,7 +31,7 @@ def web(capsys: pytest.CaptureFixture[str]) -> Cli:
         (["--base-path", "/a?b"], "not a path"),
         (["--link", "rater", "--name", "bad name"], "--name bad name"),
         (["--link", "rater", "--expires", "never"], "--expires"),
-        (["--most", "0"], "at least one console"),
+        (["--most", "0"], "'--most': 0 is not in the range"),
         (["--list"], "no web server runs in this home"),
         ([], "no proxy runs in this home"),
     ],

@@ -1,4 +1,4 @@
-"""What scripts use of AgentJet's models, which are pydantic's: methods and lenient constructors."""
+"""Objects of scripts: tasks, outputs, claims, with the methods of AgentJet's pydantic models."""
 
 import copy
 import logging
@@ -208,3 +208,215 @@ def _convert(value: Any) -> Any:
         if callable(method := getattr(value, name, None)):
             return method()
     raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+# --- tasks and outputs ----------------------------------------------------------------------------
+
+
+@model()
+class Task(Model):
+    """A task for an episode. As in AgentJet, unknown fields are ignored, with a warning.
+
+    Attributes:
+        main_query: The question or instruction.
+        init_messages: Chat messages to begin with; empty if the query is all.
+        task_id: Name of the GRPO group on the server; required for an end.
+        env_type: Kind of environment, for agents with several.
+        metadata: Any other data, such as a reference answer or the row of the dataset.
+
+    Raises:
+        SwarmError: a field has the wrong type.
+    """
+
+    main_query: str = ""
+    init_messages: list[dict[str, Any]] = field(default_factory=list)
+    task_id: str = ""
+    env_type: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.task_id = str(self.task_id)
+        Model.__post_init__(self)
+
+    def _place(self) -> str:
+        return f"task {self.task_id[:80]}"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return a task with the fields in `values`; ignore other keys.
+
+        Raises:
+            SwarmError: a field has the wrong type.
+        """
+        return cls(
+            **{field.name: values[field.name] for field in fields(cls) if field.name in values}
+        )
+
+
+@model()
+class WorkflowOutput(Model):
+    """The output of an episode; unknown fields are ignored, as of a `Task`.
+
+    Attributes:
+        is_success: Whether the task is solved, for the server's statistics.
+        metadata: Data to store with the sample; `task_id` is added when it is sent.
+        reward: One finite number. An end with a list or None is refused, since a server would
+            accept it and discard the episode.
+        log_metrics: Name -> a number, a list of numbers or a dict.
+    """
+
+    reward: float | list[float] | None = None
+    is_success: bool | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    log_metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class WorkflowTask:
+    """State of a task in one episode, as AgentJet's own workflows receive it."""
+
+    env_type: str = ""
+    task_id: str = ""
+    task_thread_index: int = 0
+    task_batch_index: int = 0
+    task_tag: str = ""
+    episode_uuid: str = ""
+    observation_window: dict[str, Any] = field(default_factory=dict)
+    llm_inference_fn: Any = None
+    tokenizer: Any = None
+    task: Task = field(default_factory=Task)
+    gym_env: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenaiBaseUrlAndApiKey:
+    """Address and API key of an episode's model, for any OpenAI client."""
+
+    base_url: str = ""
+    api_key: str = ""
+    episode_uuid: str = ""
+    model: str = "reserved_field"
+    """Any name works: the server always serves the trained policy."""
+
+    def as_raw_openai_sdk_client(self, **options: Any) -> Any:
+        """Return an `openai.AsyncOpenAI` for this episode, as AgentJet does.
+
+        Args:
+            options: Its other arguments, such as `timeout`.
+
+        Raises:
+            SwarmError: the package is not installed.
+        """
+        try:
+            from openai import AsyncOpenAI
+        except ImportError as error:
+            raise SwarmError(
+                "the package `openai` is not installed", "episode", "pip install openai"
+            ) from error
+        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, **options)
+
+    def __repr__(self) -> str:  # a key must not get into logs
+        return f"OpenaiBaseUrlAndApiKey({self.base_url}, episode {self.episode_uuid})"
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmThrottlePolicy:
+    """This client's share of a batch.
+
+    Attributes:
+        ratio: A new task waits while the batch holds `expected_batch_size` x `ratio` tasks that
+            are this client's alone. 0.4 is four tasks in ten; the default never binds.
+        expected_batch_size: Tasks of a batch.
+        expected_num_repeat: Episodes of a task.
+        current_task_id: The task the episode is for.
+    """
+
+    ratio: float = 1.5
+    expected_batch_size: int
+    expected_num_repeat: int
+    current_task_id: str
+
+    def __post_init__(self) -> None:
+        wrong = ""
+        if not self.current_task_id:
+            wrong = "current_task_id is empty"
+        elif self.expected_batch_size < 1 or self.expected_num_repeat < 1:
+            wrong = "expected_batch_size and expected_num_repeat are at least 1"
+        elif not self.ratio > 0:
+            wrong = f"ratio is {self.ratio}, not above 0"
+        if wrong:
+            raise SwarmError(wrong, "throttle policy")
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """The fields as a claim sends them."""
+        return asdict(self)
+
+
+@model(kw_only=True)
+class ClaimEpisodeRequest(Model):
+    """The body of a claim; unknown fields are ignored, with a warning.
+
+    Attributes:
+        client_uuid: `SwarmClient.client_uuid`.
+        episode_type: `train` or `eval`.
+        discard_episode_timeout: Seconds without a call after which the server takes the episode
+            back.
+        throttle_policy: This client's share of a batch, or a dict of its fields.
+
+    Raises:
+        SwarmError: a field has the wrong type.
+    """
+
+    client_uuid: str
+    episode_type: str
+    discard_episode_timeout: float
+    throttle_policy: SwarmThrottlePolicy | None = None
+
+    def __post_init__(self) -> None:
+        Model.__post_init__(self)
+        try:  # text with a number counts as one, as in pydantic
+            self.discard_episode_timeout = float(self.discard_episode_timeout)
+        except (TypeError, ValueError, OverflowError):
+            value = self.discard_episode_timeout
+            raise SwarmError(
+                f"`discard_episode_timeout` is {value!r:.80}, not a number", self._place()
+            ) from None
+        policy: Any = self.throttle_policy
+        if isinstance(policy, Mapping):
+            names = [field.name for field in fields(SwarmThrottlePolicy)]
+            known = {name: policy[name] for name in names if name in policy}
+            try:
+                self.throttle_policy = SwarmThrottlePolicy(**known)
+            except TypeError as error:
+                raise SwarmError(f"`throttle_policy`: {error}", self._place()) from None
+
+
+@model(kw_only=True)
+class ClaimEpisodeResponse(Model):
+    """The answer to a claim.
+
+    Attributes:
+        success: False when the server has no episode to give; `fail_cause` says why.
+        client_uuid: The client that claimed it.
+        episode_uuid: The episode; empty without success.
+        openai_base_url: OpenAI base URL of its model, with the server's own view of its address.
+        openai_api_key: The key for those calls.
+        fail_cause: The server's reason for a refusal.
+
+    Raises:
+        SwarmError: a field has the wrong type.
+    """
+
+    success: bool
+    client_uuid: str
+    episode_uuid: str
+    openai_base_url: str = ""
+    openai_api_key: str = ""
+    fail_cause: str = ""
+
+    def __repr__(self) -> str:  # a key must not get into logs
+        return f"ClaimEpisodeResponse({self.success}, {self.episode_uuid}, {self.fail_cause!r})"
