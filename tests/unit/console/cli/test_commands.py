@@ -27,7 +27,7 @@ from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Progress, Rating, Server, State
 from tests.support.commands.cli import Cli, missing
 from tests.support.pty.text import TerminalText
-from tests.unit.mock.helpers import QuickServer
+from tests.support.served import QuickServer
 
 pytestmark = pytest.mark.slow
 
