@@ -78,6 +78,14 @@ async def test_all_clients_agree(idle: Driver) -> None:
     await idle.until("ROLLING", 2)
 
 
+@pytest.mark.parametrize("method", ["any", "all"])
+async def test_agreement_alone_fills_no_batch(idle: Driver, method: str) -> None:
+    await idle.start(method)
+    await idle.abort(await idle.claim())
+    assert (await agree(idle, "c1"))["success"] is True
+    assert await idle.status() == ("ROLLING", 1), "there is nothing to train on"
+
+
 async def test_agreement_is_refused_where_no_rule_asks_for_it(d: Driver) -> None:
     refused = await d.post("/agree_sync_weight", client_uuid="c1")
     assert refused.status_code == 400
