@@ -48,8 +48,8 @@ FLUSH_SECONDS = 0.2
 WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
 
-_INPUT = (events.Key, events.Paste, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
-"""Events that show that an operator is present."""
+_MOUSE = (events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
+"""Events that show that an operator is present, besides keys."""
 _SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
@@ -103,7 +103,7 @@ class ConsoleApp(OperatorMessages):
         self.theme = theme if theme in THEMES else "dark"
         self._handler = ConsoleHandler(session.note)
         self.sanitizer = OutputSanitizer()
-        self.keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
+        self.keys_ahead = KeyQueue(self, super().on_event, self.flush_screen, session)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the line filters; the sanitizer comes last."""
@@ -232,12 +232,12 @@ class ConsoleApp(OperatorMessages):
 
     async def on_event(self, event: events.Event) -> None:
         """Handle keys one by one, each after the previous one has taken effect."""
-        if isinstance(event, _INPUT):
-            self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.keys_ahead.put(event)
-        else:
-            await super().on_event(event)
+            return
+        if isinstance(event, _MOUSE):
+            self.session.input_at = self.session.now()
+        await super().on_event(event)
 
     # Navigation
 

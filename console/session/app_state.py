@@ -215,7 +215,7 @@ class Session:
         self.messages: list[tuple[str, str]] = []
         """Messages to show at the next flush: text and level."""
         self.input_at = clock()
-        """When the operator last pressed a key or clicked."""
+        """When the operator pressed the key that is handled now, or last pressed one or clicked."""
         self._clock = clock
         self._dirty: set[str] = set()
 

@@ -19,7 +19,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from console.screens.base import ConsoleScreen
-from console.session.app_state import EVERYTHING
+from console.session.app_state import EVERYTHING, Session
 
 Typed = events.Key | events.Paste
 """A keyboard event."""
@@ -45,16 +45,23 @@ class KeyQueue:
     Args:
         app: The app.
         handle: Handles a key as the app does without this queue.
+        session: Is given the time at which the key that is handled arrived.
         flush: Repaints a screen.
     """
 
     def __init__(
-        self, app: App[Any], handle: Callable[[Typed], Awaitable[None]], flush: Flush
+        self,
+        app: App[Any],
+        handle: Callable[[Typed], Awaitable[None]],
+        flush: Flush,
+        session: Session,
     ) -> None:
         self._app = app
         self._flush = flush
         self._handle = handle
-        self._waiting: deque[Typed] = deque()
+        self._session = session
+        self._waiting: deque[tuple[Typed, float]] = deque()
+        """Keys with the time when they arrived."""
         self._number = 0
         self._busy = False
         self._ticks = 0
@@ -83,11 +90,11 @@ class KeyQueue:
     async def put(self, key: Typed) -> None:
         """Handle a key now, or after the keys before it."""
         if self._busy:
-            self._waiting.append(key)
+            self._waiting.append((key, self._session.now()))
         elif self._app.screen_stack:
-            await self._start(key)
+            await self._start(key, self._session.now())
 
-    async def _start(self, key: Typed) -> None:
+    async def _start(self, key: Typed, at: float) -> None:
         app = self._app
         self._busy = True
         self._number += 1
@@ -95,6 +102,7 @@ class KeyQueue:
         _give_focus(app.screen)
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
+        self._session.input_at = at
         await self._handle(key)
         self._ticks, self._awaited = 0, None
         self._watch = app.set_interval(TICK, partial(self._tick, number))
@@ -176,7 +184,7 @@ class KeyQueue:
             self._watch.stop()
         self._busy = False
         if self._waiting:
-            await self._start(self._waiting.popleft())
+            await self._start(*self._waiting.popleft())
 
 
 def _give_focus(screen: Screen[object]) -> None:

@@ -111,6 +111,9 @@ def _rate(state: State, group: Group, args: Args, now: float) -> None:
     elif not group.answered:
         raise NotNow(f"the answers of group {group.group_id} are no longer stored", todo=_NEXT)
     _require_fit(group, args)
+    if (shown := args.get("shown")) and sorted(shown) != group.answered:
+        what = f"group {group.group_id} has other answers now than those that were shown"
+        raise NotNow(what, todo="Read them, and vote again")
     if group.settled is not None:
         raise NotNow(f"{names_of([group.settled])} has settled group {group.group_id}", todo=_NEXT)
     holder, rater = args.get("holder", ""), args.get("rater", "")

@@ -91,8 +91,6 @@ class ProxySettings(_Section, frozen=True):
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
     """Total MiB of the request bodies in memory, at least `max_body_mb`; beyond it 503."""
-    max_header_kb: Count = 64
-    """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
     """Seconds a client may take to send the headers of a request."""
     body_timeout: Seconds = 30.0
@@ -147,8 +145,11 @@ class RatingSettings(_Section, frozen=True):
 
     mode: Literal["off", "answer_first", "hold"] = "off"
     """Whether groups wait for your vote, and whether their users do; see docs/guide/rating.md."""
-    window: Annotated[float, msgspec.Meta(ge=0)] = 3.0
-    """Seconds in which a scored group can be rated in mode off while a console is connected."""
+    window: Annotated[float, msgspec.Meta(ge=0)] = 4.0
+    """Seconds for which a vote is held, so that it can be undone; in mode off, seconds in which a
+    scored group can be rated while a console is connected."""
+    confirm: Literal["none", "enter"] = "none"
+    """Whether a digit on Rate votes at once, or Enter sends what was typed."""
     fallback: Literal["accept", "abort"] = "accept"
     """A group that is not rated in time gets its automatic reward, or is aborted."""
     mock_waits: bool = True

@@ -21,6 +21,8 @@ from proxy.http.exchange import error_response
 
 log = logging.getLogger(__name__)
 
+HEAD_LIMIT = 64 << 10
+"""Maximum bytes of a request's headers."""
 STALL = 120.0
 """Seconds until a client that does not read its response is disconnected."""
 PIPELINE_LIMIT = 4
@@ -103,7 +105,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.answered: RequestResponseCycle | None = None
         """The request that is being answered, if any; `cycle` is the newest one."""
         self._connections = connections
-        self._head_limit = settings.max_header_kb << 10
         self._head_time = settings.header_timeout
         self._head_bytes = 0
         """Bytes of an incomplete head that were received."""
@@ -162,8 +163,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes += len(data) if self._in_head else 0
         self._deadline = self._deadline or self.loop.time() + self._head_time
         self._feed(data)
-        if self._in_head and self._head_bytes > self._head_limit:
-            self._refuse(_head_too_large(self._head_limit))
+        if self._in_head and self._head_bytes > HEAD_LIMIT:
+            self._refuse(_head_too_large())
         self._wait_for_client()
 
     def _wait_for_client(self) -> None:
@@ -238,8 +239,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._deadline = None
         lines = sum([len(name) + len(value) + 4 for name, value in self.headers])
-        if len(self.url) + lines > self._head_limit:
-            self.app = _refusing(_head_too_large(self._head_limit))
+        if len(self.url) + lines > HEAD_LIMIT:
+            self.app = _refusing(_head_too_large())
         elif self.parser.get_http_version() == "1.0":
             self.app, self.expect_100_continue = self._without_chunks, False
         super().on_headers_complete()
@@ -295,8 +296,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._arm(LINGER)
 
 
-def _head_too_large(limit: int) -> ApiError:
-    return ApiError(431, None, f"The request's headers are larger than {limit >> 10} KiB.")
+def _head_too_large() -> ApiError:
+    return ApiError(431, None, f"The request's headers are larger than {HEAD_LIMIT >> 10} KiB.")
 
 
 def _refusing(refusal: ApiError) -> ASGIApp:

@@ -12,8 +12,13 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.process
-async def test_each_vote_lands_as_the_reward_the_server_received(tmp_path: Path) -> None:
-    outcome = await rating_run(tmp_path / "home", 18, FAST, repeats=1.0, window=5.0)
+@pytest.mark.parametrize("confirm", ["none", "enter"])
+async def test_each_vote_lands_as_the_reward_the_server_received(
+    tmp_path: Path, confirm: str
+) -> None:
+    outcome = await rating_run(
+        tmp_path / "home", 18, FAST, repeats=1.0, window=5.0, confirm=confirm
+    )
     assert len(outcome.expected) == 18
     assert outcome.differing() == []
     assert outcome.duplicates == 0

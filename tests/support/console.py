@@ -21,6 +21,7 @@ from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDeta
 from core.events import Event
 from core.journal.reader import HistoryPage
 from core.roles import OWNER
+from core.settings import RatingSettings
 from core.state import Group, RunPoint, State, reduce
 from core.state.brief import brief_groups, brief_runs
 from tests.support.sample import (
@@ -34,6 +35,7 @@ from tests.support.sample import (
 )
 
 __all__ = [
+    "BY_ENTER",
     "HOSTILE",
     "NOW",
     "Clock",
@@ -394,11 +396,17 @@ def build_app(
     keys: Mapping[str, str] | None = None,
     first: str = "",
     places: Sequence[ScreenSpec] = SCREENS,
+    rating: RatingSettings | None = None,
 ) -> PatientConsole:
     """An app that follows a fake link; give `places` to run without some screens."""
     link = link or FakeLink(state)
     session = Session(
-        link=link, processes=processes, read_only=read_only, rater=rater, clock=clock or Clock()
+        link=link,
+        processes=processes,
+        read_only=read_only,
+        rater=rater,
+        rating=rating,
+        clock=clock or Clock(),
     )
 
     async def short(_: float) -> None:
@@ -408,6 +416,10 @@ def build_app(
         await Feed(session, link, sleep=short).run()
 
     return PatientConsole(session, follow, theme=theme, keys=keys, first=first, places=places)
+
+
+BY_ENTER = RatingSettings(confirm="enter")
+"""Settings with which a digit on Rate waits for Enter."""
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ with the vote. A second vote on a group uses another order.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from console.text.format import number
 from core.scoring.advantage import is_dead
@@ -77,8 +77,11 @@ class Ballot:
 
     Attributes:
         shown: Candidate index at each place.
+        one_key: Whether a digit alone is a vote; the other ratings are then opened, and need Enter.
+        ranking: Whether a ranking is open, with `one_key`; its last digit is not typed.
         scoring: Whether digits are scores, one per candidate, instead of ranks.
-        armed: A rating that needs a second key press because it teaches nothing: tie, bad or skip.
+        armed: A rating that needs a second key press because it teaches nothing: tie, bad or skip;
+            with `one_key` that press is Enter.
         revealed: Whether the rewards were shown before the vote.
         tags: Reasons recorded with the vote.
         base: Index of the candidate that the others are compared with; None for none.
@@ -90,6 +93,7 @@ class Ballot:
         group: Group,
         *,
         second: bool = False,
+        one_key: bool = False,
         bounds: tuple[float, float] = (0.0, 1.0),
         now: float = 0.0,
         rater: str = "",
@@ -99,6 +103,7 @@ class Ballot:
         self.n = max(group.n, len(group.candidates))
         self.second = second
         """Whether the group was rated and sent before, so that this vote only checks the first."""
+        self.one_key = one_key
         self.bounds = bounds
         if second:
             eligible = [
@@ -110,6 +115,7 @@ class Ballot:
             self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
             self.shown = shown_order(self._seed_text, group.answered)
         self._same = group.same_answers(sorted(self.shown))
+        self.ranking = False
         self.scoring = False
         self.armed = ""
         self.revealed = False
@@ -125,6 +131,10 @@ class Ballot:
         """Whether nothing was typed."""
         return not (self._order or self._scores or self.armed)
 
+    def fits(self, group: Group) -> bool:
+        """Return whether the group still has the answers that are shown."""
+        return self.second or sorted(self.shown) == group.answered
+
     def record_key(self, now: float) -> None:
         """Record a key."""
         if self.first_key_at is None:
@@ -138,6 +148,8 @@ class Ballot:
         Raises:
             ValueError: the digit is invalid here; the message says why.
         """
+        if self.one_key and self.armed:
+            raise ValueError(f"{self.armed} is open: Enter sends it, Esc closes it")
         self.armed = ""
         return self._score(key) if self.scoring else self._rank(key)
 
@@ -145,17 +157,28 @@ class Ballot:
         if not 1 <= key <= min(len(self.shown), DIGITS):
             raise ValueError(f"there is no answer {key} to vote for")
         index = self.shown[key - 1]
-        if index in self._order:
+        if self.one_key and not self.ranking:
+            self._order = [index]
+            return self.vote()
+        if index in self._ranks:
             raise ValueError(f"{key} is ranked already; Backspace removes the last one")
         self._order.append(index)
-        return self.vote() if len(self._order) == len(self.shown) else None
+        is_last = len(self._order) == len(self.shown)
+        return self.vote() if is_last and not self.one_key else None
+
+    @property
+    def _ranks(self) -> list[int]:
+        """The answers in the order typed; in an open ranking the last one follows by itself."""
+        rest = [index for index in self.shown if index not in self._order]
+        return [*self._order, *rest] if self.ranking and len(rest) == 1 else self._order
 
     def _score(self, key: int) -> Vote | None:
         if len(self._scores) == len(self.shown):
             raise ValueError("every answer is scored; Enter sends, Backspace removes one")
         self._scores.append(key)
         vote = self.vote()
-        return vote if vote is not None and not is_dead(vote.scores) else None
+        sends = vote is not None and not self.one_key and not is_dead(vote.scores)
+        return vote if sends else None
 
     def back(self) -> None:
         """Delete the last key."""
@@ -167,22 +190,25 @@ class Ballot:
             self.scoring = False
         elif self._order:
             self._order.pop()
+        else:
+            self.ranking = False
 
     def clear(self) -> None:
         """Delete all keys."""
         self.armed = ""
-        self.scoring = False
+        self.ranking = self.scoring = False
         self._order.clear()
         self._scores.clear()
 
-    def start_scores(self) -> None:
-        """Make the next digits scores."""
+    def start(self, kind: Literal["ranking", "scores"]) -> None:
+        """Make the next digits ranks or scores."""
         self.clear()
-        self.scoring = True
+        self.ranking, self.scoring = kind == "ranking", kind == "scores"
 
     def arm(self, rating: str) -> Vote | None:
-        """Type tie, bad or skip: the first press explains it, the second returns the vote."""
-        if self.armed == rating:
+        """Type tie, bad or skip: the first press explains it, the second returns the vote, unless
+        Enter has to send it."""
+        if self.armed == rating and not self.one_key:
             return Vote(rating)
         self.clear()
         self.armed = rating
@@ -202,8 +228,8 @@ class Ballot:
             return Vote("scores", scores=scores)
         if not self._order:
             return None
-        if len(self._order) == len(self.shown) > 1:
-            return Vote("ranking", order=tuple(self._order))
+        if len(self._ranks) == len(self.shown) > 1:
+            return Vote("ranking", order=tuple(self._ranks))
         return Vote("best", order=(self._order[0],))
 
     def typed(self, index: int) -> str:
@@ -211,9 +237,9 @@ class Ballot:
         if self.scoring:
             place = self.shown.index(index) if index in self.shown else len(self._scores)
             return f"={self._scores[place]}" if place < len(self._scores) else ""
-        if index not in self._order:
+        if index not in self._ranks:
             return ""
-        rank = self._order.index(index) + 1
+        rank = self._ranks.index(index) + 1
         return "best" if rank == 1 else f"{rank}."
 
     def _reward(self, key: int) -> float:
@@ -221,19 +247,22 @@ class Ballot:
         return low + (high - low) * key / TOP_SCORE
 
     def meaning(self) -> str:
-        """Return a description of the vote that Enter would send, or help for an empty ballot."""
+        """Return what the vote teaches that Enter would send; for an empty ballot, what a digit
+        does, and the other keys."""
         vote = self.vote()
         if vote is None:
             return self._next_key()
         sends = "records it" if self.second else "sends it"
+        sends += ", Esc closes" if self.one_key else ""
         if vote.rating == "skip":
-            return f"skip: no reward, the group is aborted. k or Enter {sends}"
+            keys = "Enter" if self.one_key else "k or Enter"
+            return f"skip: no reward, the group is aborted. {keys} {sends}"
         rewards = self.rewards(vote)
         values = " ".join(number(rewards[index]) for index in self.shown)
         if is_dead([value for value in rewards if value is not None]):
             name = {"tie": "tie", "bad": "all bad"}.get(vote.rating, "equal scores")
             return f"{name}: rewards {values} → a dead group, no signal. Enter {sends}"
-        if vote.rating == "best" and len(self._order) > 1:
+        if vote.rating == "best" and (self.ranking or len(self._order) > 1):
             return f"{self._so_far()} · Enter now: best only, rewards {values}"
         return f"{vote.rating}: rewards {values}. Enter {sends}"
 
@@ -242,7 +271,10 @@ class Ballot:
         rest = [index for index in self.shown if index not in self._order]
         rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
         figures = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
-        return f"ranking: rewards {' '.join(figures)}, all ranked sends it"
+        done = (
+            f"{len(self.shown) - 1} digits complete it" if self.ranking else "all ranked sends it"
+        )
+        return f"ranking: rewards {' '.join(figures)}, {done}"
 
     def rewards(self, vote: Vote) -> tuple[float | None, ...]:
         """Return the rewards of a vote by candidate index; None for one without an answer."""
@@ -264,14 +296,27 @@ class Ballot:
                 return f"scores: {prompt} (sent as {low:g} to {high:g})"
             figures = [number(self._reward(key)) for key in self._scores]
             figures += ["–"] * (len(self.shown) - len(figures))
-            return (
-                f"scores: rewards {' '.join(figures)} · a digit for answer {place}; the last sends"
-            )
+            last = "Enter sends" if self.one_key else "the last sends"
+            return f"scores: rewards {' '.join(figures)} · a digit for answer {place}; {last}"
         many = min(len(self.shown), DIGITS)
         if not many:
             return "no answer can be rated"
+        if self.ranking:
+            last = f"{len(self.shown) - 1} digits complete it, Enter sends"
+            return f"ranking: the best one's digit, then the next ones; {last}, Esc closes"
+        if self.one_key:
+            return f"{self._one_key_teaches(many)} · > ranking, s scores, t tie, b all bad, k skip"
         keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
         return f"shuffled: {keys}" if many > 1 else keys
+
+    def _one_key_teaches(self, many: int) -> str:
+        """Return what a digit alone does: `1-4 votes: 1 for that answer, 0 for the others`."""
+        digits = f"1-{many}" if many > 1 else "1"
+        verb = "is recorded" if self.second else "votes"
+        if len(set(self._same)) < 2:
+            return f"{digits} {verb}: the same reward for all, a dead group, no signal"
+        equal = " and equal ones" if len(set(self._same)) < len(self._same) else ""
+        return f"{digits} {verb}: reward 1 for that answer{equal}, 0 for the others"
 
     def note(self) -> str:
         """Return how the vote was cast, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""

@@ -11,8 +11,9 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
+from console.screens.rate.last_vote import held_row
 from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
-from console.screens.rate.text import MODES, held_row, mode_words
+from console.screens.rate.text import MODES, mode_words
 from console.text.lines import fit
 from core.commands import MODES as NAMES
 
@@ -202,8 +203,8 @@ class HeldScreen(GroupsScreen):
         self._queue = queue
 
     def rows(self, width: int) -> Sequence[tuple[str, str]]:
-        now, vote_of = self._queue.session.now(), self._queue.vote_of
+        now, sent = self._queue.session.now(), self._queue.sent
         return [
-            (group.group_id, held_row(group, vote_of(group.group_id), now))
+            (group.group_id, held_row(group, sent.get(group.group_id), now))
             for group in self._queue.held()
         ]

@@ -19,6 +19,10 @@ MESSAGE_SECONDS = 8.0
 """Seconds for which the last line shows a message."""
 SETTLE_SECONDS = 0.7
 """Seconds in which votes are ignored after the group on screen was replaced."""
+APPEAR_SECONDS = 0.25
+"""Seconds after a group was painted in which a digit that votes at once is ignored."""
+IGNORED = "✗ "
+"""Mark of a message about a key that was ignored."""
 DIGIT_SECONDS = 5.0
 """Seconds after the last group left the screen in which digits do not switch screens."""
 REPEAT_MARGIN = 60.0
@@ -29,6 +33,8 @@ VOTES_BETWEEN = 5
 """Votes of the rater between his first and second vote on a group."""
 UNSURE = 0.1
 """Largest difference of the two highest automatic rewards of an unsure group."""
+SENT_CAP = 500
+"""Most votes of this console that are remembered."""
 NEWEST = 20
 """Votes that the pace is computed from."""
 PAUSE = 60.0
@@ -49,10 +55,31 @@ class SentVote:
     at: float
     shown: tuple[int, ...] = ()
     """Candidate index at each place: the digits its rater typed."""
+    second: bool = False
+    """Whether it is a second vote, which cannot be undone."""
     best: int | None = None
     """Answer whose correction can be written after it; None for a skip."""
     has_winner: bool = True
     """Whether it prefers an answer, unlike a tie."""
+
+
+class Painted:
+    """The ballot whose group and order of answers the terminal shows."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.ballot: Ballot | None = None
+        self._since = float("-inf")
+
+    def record(self, ballot: Ballot | None) -> None:
+        """Record what the terminal shows now."""
+        if self.ballot is not ballot:
+            self.ballot, self._since = ballot, self._session.now()
+
+    def is_read(self, ballot: Ballot | None) -> bool:
+        """Return whether the key that is handled now was pressed when a ballot was on screen long
+        enough to be read; if not, the key may be meant for the group before."""
+        return ballot is self.ballot and self._session.input_at >= self._since + APPEAR_SECONDS
 
 
 class RateQueue:
@@ -64,10 +91,11 @@ class RateQueue:
         current: Id of the group on screen; it stays there until it is rated or closed.
         next_id: Id of the group to show as soon as it waits for a vote from here.
         second: Whether the group on screen was sent before and waits for a second vote.
-        last: The newest vote, for undo.
         only_unsure: Hide groups with a clear automatic winner.
         guidelines: The guidelines as last read; None without any.
         progress: Votes of this session, with their pace.
+        painted: What the terminal shows.
+        sent: The votes that this console sent, by group, oldest first.
     """
 
     def __init__(self, session: Session, late: InboxGroups | None = None) -> None:
@@ -76,7 +104,6 @@ class RateQueue:
         self.current: str | None = None
         self.next_id: str | None = None
         self.second = False
-        self.last: SentVote | None = None
         self.only_unsure = False
         self.guidelines: Guidelines | None = None
         self.progress = RatingProgress()
@@ -84,8 +111,9 @@ class RateQueue:
         self._is_hint = False
         self._message_until = 0.0
         self._ballots: dict[str, Ballot] = {}
-        self._sent: dict[str, SentVote] = {}
+        self.sent: dict[str, SentVote] = {}
         self._repeated: set[str] = set()
+        self.painted = Painted(session)
         self._replaced_at = float("-inf")
         self._emptied_at = float("-inf")
 
@@ -98,6 +126,11 @@ class RateQueue:
     def ballot(self) -> Ballot | None:
         """The unsent rating of the group on screen."""
         return self._ballots.get(self.current) if self.current is not None else None
+
+    @property
+    def last(self) -> SentVote | None:
+        """The newest vote that was not undone, for undo; a second vote is none."""
+        return next((vote for vote in reversed(self.sent.values()) if not vote.second), None)
 
     @property
     def last_voted(self) -> Group | None:
@@ -140,17 +173,13 @@ class RateQueue:
         ]
         return [group for _, group in sorted(votes, key=lambda vote: vote[0], reverse=True)]
 
-    def vote_of(self, group_id: str) -> SentVote | None:
-        """Return the vote that this console sent for a group; None when it sent none."""
-        return self._sent.get(group_id)
-
     def _own_vote(self, group: Group) -> Rating | None:
         """Return the vote of this rater or console on a group; None if there is none."""
         if group.overlap > 1:
             return group.vote_of(self.session.rater, self.session.holder)
         rating = group.rating
         is_own = rating is not None and rating.rater == self.session.rater
-        return rating if is_own or group.group_id in self._sent else None
+        return rating if is_own or group.group_id in self.sent else None
 
     def _needs_vote(self, group: Group) -> bool:
         session = self.session
@@ -162,7 +191,7 @@ class RateQueue:
         return group.is_free(self.session.holder, self.session.now())
 
     def _is_in_transit(self, group_id: str) -> bool:
-        sent = self._sent.get(group_id)
+        sent = self.sent.get(group_id)
         return sent is not None and self.session.now() - sent.at < CONFIRM_SECONDS
 
     # --- the group on screen -----------------------------------------------------------------
@@ -172,7 +201,6 @@ class RateQueue:
         groups, waiting, now = self.session.state.groups, self.waiting(), self.session.now()
         if self.late is None:
             self._ballots = {key: ballot for key, ballot in self._ballots.items() if key in groups}
-            self._sent = {name: vote for name, vote in self._sent.items() if name in groups}
         elif self.late.is_unread(self.next_id):
             return False
         by_id = {group.group_id: group for group in waiting}
@@ -185,7 +213,8 @@ class RateQueue:
             self.next_id = None
             return True
         if self.current in by_id:
-            if self.current not in self._ballots:
+            ballot = self.ballot
+            if ballot is None or not ballot.fits(by_id[self.current]):
                 self.show(by_id[self.current])
             return False
         before = self.current
@@ -197,7 +226,7 @@ class RateQueue:
         if self.late is not None:
             self.show(waiting[0] if waiting else None)
             return
-        rated = self.current in self._sent
+        rated = self.current in self.sent
         left = self.session.state.groups.get(self.current or "")
         if left is not None and self._needs_vote(left) and not self._is_free(left):
             self.set_message(f"{lease_name(left)} is rating the group that was here")
@@ -225,7 +254,7 @@ class RateQueue:
         self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
-            if known is None or known.empty or known.second != second:
+            if known is None or known.empty or known.second != second or not known.fits(group):
                 self._ballots[group.group_id] = self._new_ballot(group, second)
 
     def _new_ballot(self, group: Group, second: bool = False) -> Ballot:
@@ -233,6 +262,7 @@ class RateQueue:
         return Ballot(
             group,
             second=second,
+            one_key=rating.confirm == "none",
             bounds=(rating.score_low, rating.score_high),
             now=session.now(),
             rater=session.rater or session.holder,
@@ -273,18 +303,24 @@ class RateQueue:
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = SentVote(
+        sent = SentVote(
             group_id,
             text,
             now,
             ballot.shown,
+            ballot.second,
             best=vote.best(ballot.shown),
             has_winner=vote.rating not in NO_WINNER,
         )
+        if len(self.sent) > SENT_CAP:
+            del self.sent[next(iter(self.sent))]
         if not ballot.second:
-            self.last = self._sent[group_id]
+            self.sent.pop(group_id, None)
+            self.sent[group_id] = sent
             self.progress.record(group_id, now, skipped=vote.rating == "skip")
-        elif self.current == group_id:
+            return
+        self.sent.setdefault(group_id, sent)
+        if self.current == group_id:
             self.second = False
 
     def confirm(self, group_id: str, done: bool) -> None:
@@ -300,10 +336,8 @@ class RateQueue:
         self._ballots[group.group_id] = self._new_ballot(group)
 
     def _forget(self, group_id: str) -> None:
-        self._sent.pop(group_id, None)
+        self.sent.pop(group_id, None)
         self.progress.undone(group_id)
-        if self.last is not None and self.last.group_id == group_id:
-            self.last = None
 
 
 def lease_name(group: Group) -> str:

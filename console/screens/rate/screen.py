@@ -10,13 +10,13 @@ from console.screens.group.widgets import Candidates
 from console.screens.rate.inbox.keys import InboxKeys
 from console.screens.rate.inbox.model import InboxGroups
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
+from console.screens.rate.last_vote import last_line
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     ballot_text,
     empty_lines,
     header_line,
-    last_line,
     prompt_lines,
     rate_cards,
 )
@@ -38,9 +38,11 @@ class RateScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Rate"
     help_text: ClassVar[str] = (
-        "One digit and Enter: that answer is best; a double click is its digit. Digits in order: "
-        "a ranking; the last one sends it. s: a score from 0 to 9 for each. t tie and b all bad "
-        "make a dead group, k skip aborts it: press twice. x asks first and takes a reason. "
+        "A digit votes: that answer is best, and the next group is there; a double click is its "
+        "digit. > opens a ranking, best first, s a score from 0 to 9 for each; t tie and b all bad "
+        "make a dead group, k skip aborts it: Enter sends these, Esc closes them. With "
+        "rating.confirm: enter a digit waits for Enter, all digits in order are a ranking, and t, "
+        "b and k are pressed twice. x asks first and takes a reason. "
         "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
         "answer, also of the last vote; after a tie or all bad it asks for the one that should "
@@ -59,6 +61,7 @@ class RateScreen(ConsoleScreen):
         "abort",
         "arm('tie')",
         "arm('bad')",
+        "open('ranking')",
         "mode",
         "take",
         "edit",
@@ -146,6 +149,9 @@ class RateScreen(ConsoleScreen):
         if self._painted_group != self.queue.current:
             self._painted_group = self.queue.current
             self.query_one(Answers).reset()
+        painted, ballot = self.queue.painted, self.queue.ballot
+        if painted.ballot is not ballot:
+            self.call_after_refresh(painted.record, ballot)
         self.lease.update()
         for area in self.query(KeyArea):
             area.keys.refresh()

@@ -19,17 +19,12 @@ from console.screens.group.card import (
     mark_same,
     shared_lines,
 )
-from console.screens.group.text import held_words, rating_words
 from console.screens.rate.ballot import NO_WINNER, Ballot
 from console.screens.rate.model import (
     RateQueue,
     RatingFigures,
-    SentVote,
-    digit,
     lease_name,
-    vote_text,
 )
-from console.session.group_facts import best_of
 from console.text.alert_words import AdviceContext
 from console.text.format import countdown
 from console.text.lines import EMPTY, Line, bar_pieces, fit, line_text, line_width
@@ -418,119 +413,6 @@ def empty_lines(queue: RateQueue) -> list[str]:
         ]
     mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
     return [*lines, f"F2 shows all requests{mock}."]
-
-
-# --- the last vote -------------------------------------------------------------------------------
-
-
-def last_line(queue: RateQueue, width: int) -> Line:
-    """Return the message of the last key, else the state of the last vote."""
-    if queue.message:
-        return ((fit(f" {queue.message}", width), "$muted"),)
-    if queue.last is None:
-        stalled = held_up(queue.session.state, queue.session.now())
-        return EMPTY if stalled else banner_line(queue, width)
-    typed = queue.ballot is not None and not queue.ballot.empty
-    now, room = queue.session.now(), width - line_width(_offer(queue))
-    words = last_vote_words(queue)
-    line = last_vote_line(queue.last_voted, words, now, room, sends=not typed)
-    return (*_offer(queue), *line)
-
-
-def last_vote_words(queue: RateQueue) -> str:
-    """Return the newest vote in words; empty for none."""
-    if queue.last is None:
-        return ""
-    group = queue.last_voted
-    return vote_words(group, queue.last) if group is not None else queue.last.words
-
-
-def _offer(queue: RateQueue) -> Line:
-    """Return the key that writes what a vote without a winner lacks; empty after another vote."""
-    last, group = queue.last, queue.last_voted
-    if last is None or last.has_winner or group is None or group.edited_index is not None:
-        return EMPTY
-    return ((" e writes the right answer ", "$accent"),)
-
-
-def last_vote_line(
-    group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
-) -> Line:
-    """Return the state of the last vote: held with its countdown, sent, or too late.
-
-    Args:
-        group: The group of the vote; None when it is no longer in memory.
-        vote: The vote in words; empty for no vote.
-        now: Unix seconds.
-        width: Cells of the line.
-        sends: Whether Enter would send it now, while it is held.
-    """
-    if not vote:
-        return ()
-    fate, tone = vote_fate(group, now)
-    query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {vote} · {fate} "
-    if sends and fate.startswith("held") and len(head) + 17 <= width:
-        head = head.rstrip() + ", Enter sends now "
-    room = max(0, width - len(head))
-    more = f"“{query}”" if query else ""
-    return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
-
-
-def held_row(group: Group, sent: SentVote | None, now: float) -> str:
-    """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
-    left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
-    vote = vote_words(group, sent) if sent is not None else rating_words(group)
-    verb = "aborts" if group.is_skipped else "sends"
-    return f"{verb} {left}  {vote}  “{one_line(group.query, 200)}”"
-
-
-def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
-    """Return the state of a vote and its tone."""
-    if group is None:
-        return "its group is no longer in memory", "$muted"
-    if group.phase == "AWAITING_RATING":
-        if group.rating is None and group.votes:
-            return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
-        if group.rating is None:
-            return "on its way", "$muted"
-        return held_words(group, now), "$winner"
-    if group.phase == "ABORTED":
-        return "aborted, nothing sent", "$muted"
-    if group.lost:
-        return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
-    if group.unrated and group.rating is not None:
-        return "recorded as a late vote", "$winner"
-    if group.source == "human" or (group.sealed_at is None and group.rating is not None):
-        return "sent", "$reward-up"
-    return "came too late: the automatic reward was sent", "$reward-down"
-
-
-def vote_words(group: Group, sent: SentVote) -> str:
-    """Return the vote beside the choice of the automatic reward, both by the digits shown.
-
-    The candidate numbers of these answers follow: `best 2 = #4`.
-    """
-    rating, shown = group.rating, sent.shown
-    vote = sent.words
-    if rating is not None and group.overlap == 1:  # else the rating combines several votes
-        vote = vote_text(rating.rating, rating.order, shown)
-        if rating.rating in ("best", "ranking"):
-            vote += _by_number(rating.order, shown)
-    scored = [candidate for candidate in group.candidates if candidate.auto_reward is not None]
-    if not scored:
-        return f"{vote} (no automatic reward)"
-    best = best_of(group) or 0
-    if rating is not None:
-        best = max(scored, key=lambda scored: (scored.auto_reward or 0.0, -scored.index)).index
-    return f"{vote} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
-
-
-def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
-    """Return ` = #4`: the candidate numbers; empty if they equal the digits."""
-    if list(shown) == sorted(shown):
-        return ""
-    return f" = {' '.join(f'#{index + 1}' for index in order)}"
 
 
 # --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------

@@ -1,7 +1,7 @@
 """Voting by keys: typing, sending and undoing votes."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -10,7 +10,7 @@ from console.screens.group.actions import digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
-from console.screens.rate.model import RateQueue
+from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
@@ -20,6 +20,7 @@ from core.state import Group
 _TIPS = {
     "arm('tie')": "No preference: a dead group",
     "arm('bad')": "All 0: a dead group",
+    "open('ranking')": "Best first; the last answer follows by itself",
 }
 """Action -> its tooltip."""
 
@@ -27,14 +28,19 @@ _TIPS = {
 class Voting(RateArea):
     """Turns keys into votes on the group on screen, sends them, and undoes the last one."""
 
-    WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "scores", "arm", "undo"})
+    WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "open", "arm", "undo"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
+        *digit_bindings("digit", "Best", "The best answer; in a ranking or scores the next digit"),
         Binding("0", "digit(0)", "Score 0", show=False),
         Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
-        Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
+        Binding(
+            "s", "open('scores')", "Score", id="rate.scores", tooltip="A digit for each answer"
+        ),
         *hidden_keys(
-            _TIPS, ("t", "arm('tie')", "Tie", "rate.tie"), ("b", "arm('bad')", "Bad", "rate.bad")
+            _TIPS,
+            ("greater_than_sign", "open('ranking')", "Rank", "rate.rank"),
+            ("t", "arm('tie')", "Tie", "rate.tie"),
+            ("b", "arm('bad')", "Bad", "rate.bad"),
         ),
         Binding(
             "k", "arm('skip')", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"
@@ -58,11 +64,14 @@ class Voting(RateArea):
             return self._undo_obstacle()
         if action == "clear" and self.queue.late is not None:  # without typed keys it leads back
             ballot = self.queue.ballot
-            return "" if ballot is None or (ballot.empty and not ballot.scoring) else None
+            is_open = ballot is not None and (ballot.ranking or ballot.scoring or not ballot.empty)
+            return None if is_open else ""
         if action not in self.WRITING or (action == "commit" and not group and self.queue.held()):
             return None
         if group is None:
             return NO_GROUP
+        if action == "commit" and not _enter_sends(self.queue):
+            return "A digit votes, without Enter"
         return None if self.queue.second else obstacle("vote", group, self.session)
 
     def _undo_obstacle(self) -> str | None:
@@ -81,10 +90,18 @@ class Voting(RateArea):
             self.host.say(why, "warning")
         return bool(why)
 
-    def _open_ballot(self) -> tuple[Group, Ballot] | None:
-        """Return the group on screen and its ballot when it accepts a vote now."""
+    def _open_ballot(self, key: str = "") -> tuple[Group, Ballot] | None:
+        """Return the group on screen and its ballot when it accepts a vote now.
+
+        Args:
+            key: The key if it may vote: pressed too early it is meant for the group before.
+        """
         group, ballot = self.queue.group, self.queue.ballot
         if group is None or ballot is None:
+            return None
+        if key and ballot.one_key and not self.queue.painted.is_read(ballot):
+            self.queue.set_message(f"{IGNORED}{key} is ignored: this group has only just appeared")
+            self.changed()
             return None
         if self.queue.just_replaced:
             message = "The group here has ended: this is another one. The key was ignored"
@@ -96,8 +113,8 @@ class Voting(RateArea):
     # --- keys --------------------------------------------------------------------------------
 
     def action_digit(self, key: int) -> None:
-        """Type a rank or a score."""
-        if target := self._open_ballot():
+        """Vote for the best answer, or type a rank or a score."""
+        if target := self._open_ballot(str(key)):
             self.touch(target[1])
             try:
                 vote = target[1].digit(key)
@@ -118,11 +135,11 @@ class Voting(RateArea):
             left_out = self.queue.second and rating == "skip"
             self._send(*target, Vote(rating) if left_out else target[1].arm(rating))
 
-    def action_scores(self) -> None:
-        """Make the next digits scores."""
+    def action_open(self, kind: Literal["ranking", "scores"]) -> None:
+        """Make the next digits ranks or scores."""
         if (ballot := self.queue.ballot) is not None:
             self.touch(ballot)
-            ballot.start_scores()
+            ballot.start(kind)
             self.changed()
 
     def action_commit(self) -> None:
@@ -130,7 +147,7 @@ class Voting(RateArea):
         ballot = self.queue.ballot
         vote = ballot.vote() if ballot is not None else None
         if vote is not None:
-            if target := self._open_ballot():
+            if target := self._open_ballot("Enter"):
                 self._send(*target, vote, confirmed=True)
         elif held := self.queue.held():
             if lacking := _lacking_votes(held[0]):
@@ -162,7 +179,8 @@ class Voting(RateArea):
         self.changed()
 
     def action_other(self, by: int) -> None:
-        """Show another group of the queue; a vote typed for this one is sent."""
+        """Show another group of the queue; a vote typed for this one is sent, unless that needs
+        Enter."""
         queue, group, ballot = self.queue, self.queue.group, self.queue.ballot
         waiting = queue.waiting()
         ids = [known.group_id for known in waiting]
@@ -171,7 +189,7 @@ class Voting(RateArea):
         index = ids.index(queue.current) + by if queue.current in ids else 0
         queue.show(waiting[index % len(waiting)])
         queue.set_message("")
-        if group is not None and ballot is not None and not ballot.armed:
+        if group is not None and ballot is not None and not (ballot.armed or ballot.one_key):
             self._send(group, ballot, ballot.vote())
         self.changed()
 
@@ -254,6 +272,13 @@ class Voting(RateArea):
         if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _enter_sends(queue: RateQueue) -> bool:
+    """Return whether Enter has a use: a vote to send, or digits that wait for it."""
+    ballot = queue.ballot
+    waits = ballot is not None and (ballot.vote() is not None or not ballot.one_key)
+    return waits or bool(queue.held())
 
 
 def _lacking_votes(group: Group) -> int:

@@ -15,13 +15,13 @@ from ajet_swarm.common.text import plural
 from console.screens.group.card import body, in_border
 from console.screens.group.widgets import HEAD, Candidates
 from console.screens.rate.arrangement import GRID, NOTHING, Arrangement, Spot, arranged
+from console.screens.rate.last_vote import last_vote_words
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
     MINUTES,
     answer_head,
     first_lines,
     guideline_lines,
-    last_vote_words,
     reference_lines,
     rows_left,
     session_lines,

@@ -56,7 +56,7 @@ class Site:
 @asynccontextmanager
 async def site(home: Path, *args: str) -> AsyncIterator[Site]:
     """Start a proxy and a web server."""
-    rating = {"mode": "answer_first", "window": 0.5}
+    rating = {"mode": "answer_first", "window": 0.5, "confirm": "enter"}
     async with (
         ScriptedSwarm(batch=8, repeat=N) as swarm,
         served_setup(home, swarm, rating) as (served, stack, client, tasks),

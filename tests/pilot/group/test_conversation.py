@@ -35,6 +35,7 @@ async def test_rate_shows_the_conversation_folded_and_searched() -> None:
     link = FakeLink(state())
     link.detail = conversation_events()
     async with run_console(link=link, places=PLACES, at="rate", size=(80, 24)) as console:
+        console.clock.now += 1
         await opened(console)
         await console.press("Z", "home")
         shown = console.text()
@@ -45,7 +46,7 @@ async def test_rate_shows_the_conversation_folded_and_searched() -> None:
         assert "▾ result of get_weather" in console.text()
         await console.press("escape")
         assert "Conversation, turn 3" not in console.text()
-        await console.press("2", "enter")
+        await console.press("2")
         assert [name for name, _ in console.link.commands] == ["group.rate"]
 
 

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import GroupEdited, GroupRated
 from tests.pilot.rate.test_screen import PLACES, order_of, votes, waiting
 from tests.pilot.rate.test_tools import commands, editing
-from tests.support.console import RunningConsole, run_console
+from tests.support.console import BY_ENTER, RunningConsole, run_console
 
 OFFER = "e writes the right answer"
 TEACHES = "the answer that should have been given, which SFT teaches"
@@ -27,7 +27,7 @@ async def test_after_a_vote_without_a_winner_one_key_asks_for_the_right_answer(
     monkeypatch: pytest.MonkeyPatch, key: str, rating: str
 ) -> None:
     opened = editing(monkeypatch, "42")
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press(key)
         assert TEACHES in " ".join(console.text().split())
         await console.press("enter")
@@ -55,7 +55,7 @@ async def test_the_right_answer_is_written_before_all_bad_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     editing(monkeypatch, "42")
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("b", "e")
         assert kept(console) == [("g0001", order_of(1)[0], "42")]
         assert votes(console) == []
@@ -67,7 +67,7 @@ async def test_a_key_corrects_the_best_answer_of_the_last_vote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     editing(monkeypatch, "better")
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("3", "enter")
         assert [name for _, name, _ in votes(console)] == ["best"]
         assert "No group is waiting" in console.text()
@@ -78,7 +78,7 @@ async def test_a_key_corrects_the_best_answer_of_the_last_vote(
 
 async def test_a_skip_asks_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = editing(monkeypatch, "better")
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("k")
         assert TEACHES not in " ".join(console.text().split())
         await console.press("enter", "e")
@@ -100,14 +100,14 @@ async def test_a_draft_survives_a_failure_and_a_new_start(
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
     for refused, words in ((False, "the draft is kept"), (True, "Your draft is kept")):
-        async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
             console.session.home = tmp_path
             console.link.refuse = AjetError("no room") if refused else None
             await console.press("tab", "e")
             await console.until(lambda: console.messages, "the failure")
             assert words in console.messages[0]
             assert len(list((tmp_path / "drafts").iterdir())) == 1
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.session.home = tmp_path
         await console.press("tab", "e")
         await console.until(lambda: kept(console), "the demonstration")

@@ -6,7 +6,14 @@ from console.models.screen_registry import SCREENS
 from core.events import Event, VoteWithdrawn
 from core.state import State
 from core.state.brief import brief_groups
-from tests.support.console import NOW, FakeReply, RunningConsole, group_events, run_console
+from tests.support.console import (
+    BY_ENTER,
+    NOW,
+    FakeReply,
+    RunningConsole,
+    group_events,
+    run_console,
+)
 from tests.support.ratings import late, missed
 from tests.support.sample import state_of
 
@@ -30,7 +37,7 @@ def rates(console: RunningConsole) -> list[tuple[Any, ...]]:
 
 
 async def test_a_late_vote_from_the_list_to_the_next_group() -> None:
-    async with run_console(inbox(), places=PLACES, at="rate") as console:
+    async with run_console(inbox(), places=PLACES, at="rate", rating=BY_ENTER) as console:
         assert "3 in the inbox" in console.text()
         await console.press("I")
         rows = console.text()
@@ -63,7 +70,7 @@ async def test_a_late_vote_from_the_list_to_the_next_group() -> None:
 
 
 async def test_a_group_is_asked_again_and_opens_on_rate() -> None:
-    async with run_console(inbox(), places=PLACES, at="rate") as console:
+    async with run_console(inbox(), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("I", "enter")
         console.link.reply = FakeReply(result={"group_id": "g0009"})
         await console.press("A")
@@ -82,7 +89,9 @@ async def test_a_group_is_asked_again_and_opens_on_rate() -> None:
 
 
 async def test_order_filter_and_groups_that_have_their_vote() -> None:
-    async with run_console(inbox(*late(2, 1)), places=PLACES, at="rate") as console:
+    async with run_console(
+        inbox(*late(2, 1)), places=PLACES, at="rate", rating=BY_ENTER
+    ) as console:
         await console.press("I")
         assert "2 to rate" in console.text()
         await console.press("o")
@@ -109,7 +118,7 @@ async def test_texts_that_are_not_in_memory_are_read_and_missing_ones_are_named(
     whole = dict(state.groups)
     state.groups = brief_groups(state.groups, 0)
     del state.groups["g0003"]
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.detail = []
         await console.press("I", "enter")
         await console.settle()
@@ -119,6 +128,6 @@ async def test_texts_that_are_not_in_memory_are_read_and_missing_ones_are_named(
 
 async def test_the_key_says_that_the_inbox_is_empty() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("I")
         assert "The inbox is empty" in console.text()

@@ -9,6 +9,7 @@ import pytest
 from core.events import ConsoleAttached, GroupLeased, GroupRated, RatingModeChanged
 from tests.pilot.rate.test_screen import PLACES, held, order_of, votes, waiting
 from tests.support.console import (
+    BY_ENTER,
     NOW,
     Clock,
     FakeLink,
@@ -88,7 +89,7 @@ class LateLink(LeasingLink):
 async def rating(link: LeasingLink, rater: str, **more: Any) -> AsyncIterator[RunningConsole]:
     """A console on Rate that shares `link` with others."""
     async with run_console(
-        link=link, clock=link.clock, places=PLACES, at="rate", rater=rater, **more
+        link=link, clock=link.clock, places=PLACES, at="rate", rating=BY_ENTER, rater=rater, **more
     ) as console:
         link.consoles += 1
         link.publish(ConsoleAttached(consoles=link.consoles))

@@ -14,7 +14,7 @@ from core.events import GroupSealed
 from core.runtime.home import Home
 from core.settings import load
 from tests.pilot.rate.test_screen import PLACES, votes, waiting
-from tests.support.console import RunningConsole, run_console
+from tests.support.console import BY_ENTER, RunningConsole, run_console
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,9 @@ def started(home: Home) -> Session:
 
 async def test_the_first_vote_asks_for_a_name_and_enter_casts_it(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
-    async with run_console(waiting(3), places=PLACES, at="rate", rater="") as console:
+    async with run_console(
+        waiting(3), places=PLACES, at="rate", rating=BY_ENTER, rater=""
+    ) as console:
         console.session.save_rater = partial(save_name, home)
         await console.press("1", "enter")
         assert isinstance(console.app.screen, AskScreen)
@@ -74,7 +76,9 @@ async def test_a_vote_in_the_group_detail_asks_for_a_name(tmp_path: Path) -> Non
 
 
 async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", rater="") as console:
+    async with run_console(
+        waiting(1), places=PLACES, at="rate", rating=BY_ENTER, rater=""
+    ) as console:
         await console.press("1", "enter")
         console.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")

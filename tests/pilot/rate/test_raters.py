@@ -6,7 +6,7 @@ from console.models.screen_registry import SCREENS
 from core.events import ConsoleAttached, RatingAwaited, VoteCast
 from core.roles import AccessRole, Identity
 from core.state import Rating
-from tests.support.console import NOW, FakeLink, group_events, run_console, state_of
+from tests.support.console import BY_ENTER, NOW, FakeLink, group_events, run_console, state_of
 from tests.support.ratings import best, voted
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
@@ -24,7 +24,7 @@ async def test_a_group_leaves_the_screen_after_ones_own_vote_of_two() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"), wait)
     state.groups["g0001"].waited = None
     assert state.groups["g0001"].user_waits
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.publish(ConsoleAttached(consoles=2, holder="other", rater="bob"))
         await console.settle()
         assert "also here: bob" in console.text()
@@ -86,7 +86,7 @@ async def test_a_rater_is_offered_only_what_the_token_permits(role: AccessRole) 
 
 async def test_a_disagreement_is_settled_from_the_list() -> None:
     state = state_of(*voted(1, {"ada": 1, "bob": 2}), *voted(2, {"ada": 1, "bob": 1}))
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("r")
         await console.shows("1 disagreement to settle")
         await console.shows("1 of 2, 50 %")

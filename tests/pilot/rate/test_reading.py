@@ -6,7 +6,7 @@ import pytest
 
 from console.screens.rate.widgets import AnswerPane, Answers
 from tests.pilot.rate.test_screen import PLACES, order_of, votes, waiting
-from tests.support.console import RunningConsole, group_events, run_console, state_of
+from tests.support.console import BY_ENTER, RunningConsole, group_events, run_console, state_of
 
 WORDS = (
     "the sky appears blue because molecules in the air scatter short waves of sunlight much more "
@@ -127,7 +127,9 @@ async def test_after_a_short_answer_space_reads_the_next_one() -> None:
 async def test_of_six_answers_one_is_open_beside_a_list() -> None:
     texts = [f"Same opening\n\nstart{index} " + "word " * 300 + f"end{index}" for index in range(6)]
     events = group_events(1, texts=texts, rewards=[0.1] * 6, until="AWAITING_RATING")
-    async with run_console(state_of(*events), places=PLACES, at="rate", size=(120, 36)) as console:
+    async with run_console(
+        state_of(*events), places=PLACES, at="rate", rating=BY_ENTER, size=(120, 36)
+    ) as console:
         order = [card.index for card in answers_of(console).cards]
         shown = console.text()
         assert [shown.count(f"start{index}") for index in order] == [2, 1, 1, 1, 1, 1]

@@ -29,6 +29,7 @@ from core.events import (
 )
 from core.state import State
 from tests.support.console import (
+    BY_ENTER,
     HOSTILE,
     NOW,
     FakeReply,
@@ -80,7 +81,7 @@ def votes(console: RunningConsole) -> list[tuple[str, str, object]]:
 
 
 async def test_votes_refer_to_candidates_despite_shuffling() -> None:
-    async with run_console(waiting(6), places=PLACES, at="rate") as console:
+    async with run_console(waiting(6), places=PLACES, at="rate", rating=BY_ENTER) as console:
         assert "6 to rate" in console.text()
         await console.press("2", "enter")
         await console.press("3", "1", "4", "2")
@@ -108,7 +109,7 @@ async def test_votes_refer_to_candidates_despite_shuffling() -> None:
 async def test_answers_are_blind_until_revealed() -> None:
     texts = [f"word{index}" for index in range(4)]
     async with run_console(
-        waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
+        waiting(1, texts=texts), places=PLACES, at="rate", rating=BY_ENTER, size=(160, 40)
     ) as console:
         shown = console.text()
         assert [shown.index(texts[index]) for index in order_of(1)] == sorted(
@@ -127,7 +128,7 @@ async def test_answers_are_blind_until_revealed() -> None:
 
 
 async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
-    async with run_console(waiting(), places=PLACES, at="rate") as console:
+    async with run_console(waiting(), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("3")
         assert "0.00 0.00 1.00 0.00" in console.text()
         await console.press("t")
@@ -172,7 +173,9 @@ async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
 
 
 async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", size=(100, 60)) as console:
+    async with run_console(
+        waiting(1), places=PLACES, at="rate", size=(100, 60), rating=BY_ENTER
+    ) as console:
         await console.press("enter")
         assert console.text().count("1-4 best") == 1
         await console.press("question_mark")
@@ -205,7 +208,7 @@ async def test_a_read_only_console_cannot_vote_and_has_no_rating_tools() -> None
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         console.link.publish(sent_vote(1))
         await console.settle()
@@ -236,7 +239,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
 
 
 async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.reply = FakeReply(message="group g0001 is sealed")
         await console.press("a")
         await console.press("m")
@@ -257,7 +260,7 @@ async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
 
 
 async def test_undo_is_not_offered_after_the_clock() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         assert [name for name, _ in console.link.commands] == ["group.rate"]
         best = order_of(1)[0]
@@ -279,7 +282,7 @@ async def test_undo_is_not_offered_after_the_clock() -> None:
 
 
 async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
-    async with run_console(waiting(0), places=PLACES, at="rate") as console:
+    async with run_console(waiting(0), places=PLACES, at="rate", rating=BY_ENTER) as console:
         for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
             assert key not in console.text().splitlines()[-1]
         assert "o Mode" in console.text()
@@ -298,7 +301,7 @@ async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
 
 
 async def test_a_group_with_a_refused_vote_comes_back() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.refuse = AjetError("group g0001 is already sealed")
         await console.press("1", "enter")
         assert "Question 1" in console.text()
@@ -335,7 +338,7 @@ async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one
 
 
 async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1")
         console.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
@@ -350,7 +353,7 @@ async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
 
 
 async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("right_square_bracket")
         assert votes(console) == []
         assert "Question 2" in console.text()
@@ -395,7 +398,7 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
         server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="gone"
     )
     state = waiting(1)
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.publish(failed)
         await console.press("escape", "right_square_bracket")
         assert "1 candidate failed" in console.text()
@@ -456,7 +459,9 @@ async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
     state = state_of(
         RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
     )
-    async with run_console(state, places=PLACES, at="rate", size=(120, 30)) as console:
+    async with run_console(
+        state, places=PLACES, at="rate", rating=BY_ENTER, size=(120, 30)
+    ) as console:
         shown = console.text()
         assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
         assert "user waits 0:09" in shown

@@ -23,7 +23,15 @@ from core.events import (
 )
 from core.settings import RatingSettings
 from tests.pilot.rate.test_screen import order_of, votes, waiting
-from tests.support.console import HOSTILE, NOW, FakeReply, RunningConsole, group_events, run_console
+from tests.support.console import (
+    BY_ENTER,
+    HOSTILE,
+    NOW,
+    FakeReply,
+    RunningConsole,
+    group_events,
+    run_console,
+)
 from tests.support.ratings import rated_state
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
@@ -56,7 +64,7 @@ async def test_an_edited_best_answer_is_stored_beside_the_vote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = editing(monkeypatch, "a better one")
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("e")
         assert opened == []
         assert "Which one?" in console.text()
@@ -83,6 +91,7 @@ async def test_a_selected_answer_is_edited_and_becomes_the_best(
 ) -> None:
     editing(monkeypatch, "better")
     async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        console.clock.now += 1
         await console.press("tab", "tab", "e")
         assert commands(console, "group.edit")[0]["index"] == order_of(1)[1]
         await console.press("enter")
@@ -92,7 +101,9 @@ async def test_a_selected_answer_is_edited_and_becomes_the_best(
 async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = editing(monkeypatch, "short")
     texts = [f"{index} " + "word " * 1_000 for index in range(4)]
-    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
+    async with run_console(
+        waiting(1, texts=texts), places=PLACES, at="rate", rating=BY_ENTER
+    ) as console:
         console.link.detail = [
             event
             for event in group_events(1, texts=texts, until="AWAITING_RATING")
@@ -105,7 +116,9 @@ async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_failed_edit_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
-    async with run_console(waiting(1), places=PLACES, at="rate", size=(120, 30)) as console:
+    async with run_console(
+        waiting(1), places=PLACES, at="rate", rating=BY_ENTER, size=(120, 30)
+    ) as console:
         with pytest.raises(EditorError, match="no editor can run"):  # there is no terminal
             await edit_text(console.app, "text")
         await console.press("1")
@@ -123,7 +136,7 @@ async def test_a_failed_edit_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_reasons_are_sent_with_the_vote() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("w")
         assert "1  · wrong" in console.text()
         await console.press("1", "3", "5", "5", "enter")
@@ -143,10 +156,10 @@ def test_the_reasons_come_from_the_settings() -> None:
 async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_path: Path) -> None:
     file = tmp_path / "guide.md"
     file.write_text(f"# How to rate\n\n- Prefer **short** answers\n\n{HOSTILE}\n")
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("g")
         assert "set rating.guidelines" in console.text()
-        console.session.rating = RatingSettings(guidelines=str(file))
+        console.session.rating = RatingSettings(guidelines=str(file), confirm="enter")
         await console.press("g")
         await console.settle()
         assert "How to rate" in console.text()
@@ -164,7 +177,7 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
 
 
 async def test_a_vote_records_what_was_shown_and_how_long() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.clock.now += 4
         await console.press("3")
         console.clock.now += 2.5
@@ -181,8 +194,8 @@ async def test_a_vote_records_what_was_shown_and_how_long() -> None:
 
 async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None:
     state = rated_state(7)
-    async with run_console(state, places=PLACES, at="rate") as console:
-        console.session.rating = RatingSettings(repeats=1.0)
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
+        console.session.rating = RatingSettings(repeats=1.0, confirm="enter")
         await console.settle()
         await console.press("escape")
         shown = console.text()
@@ -237,7 +250,7 @@ async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
 
 async def test_a_group_leased_by_another_rater_is_skipped() -> None:
     state = waiting(2)
-    async with run_console(state, places=PLACES, at="rate") as console:
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1")
         console.link.publish(
             ConsoleAttached(consoles=2),
@@ -262,7 +275,7 @@ async def test_a_group_leased_by_another_rater_is_skipped() -> None:
 async def test_answers_are_compared_by_words_and_stay_blind() -> None:
     texts = [f"all say the same but word{index}" for index in range(4)]
     async with run_console(
-        waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
+        waiting(1, texts=texts), places=PLACES, at="rate", rating=BY_ENTER, size=(160, 40)
     ) as console:
         await console.press("2", "d")
         shown = console.text()
@@ -276,7 +289,7 @@ async def test_answers_are_compared_by_words_and_stay_blind() -> None:
 
 
 async def test_a_key_shows_only_unsure_groups() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.publish(
             *group_events(
                 3, query="Hard", rewards=(0.4, 0.41, 0.4, 0.4), at=NOW, until="AWAITING_RATING"
@@ -313,7 +326,7 @@ async def test_a_key_shows_agreement_and_disagreements() -> None:
 
 
 async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("A", "X")
         assert console.link.commands == []
         assert "No open rating causes" in console.text()

@@ -21,7 +21,15 @@ from core.events import (
 )
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, held, order_of, sent_vote, waiting
-from tests.support.console import NOW, FakeLink, FakeReply, group_events, run_console, state_of
+from tests.support.console import (
+    BY_ENTER,
+    NOW,
+    FakeLink,
+    FakeReply,
+    group_events,
+    run_console,
+    state_of,
+)
 
 HELD = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
 REFUSED = f"ada rated group g0001 3 s ago: 2 best. Leave it, or {OVERRIDE_HINT}"
@@ -50,7 +58,7 @@ def held_state(*numbers: int) -> State:
 
 
 async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is_held() -> None:
-    async with run_console(held_state(1, 2), places=PLACES, at="rate") as console:
+    async with run_console(held_state(1, 2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         assert names(console.link) == ["group.rate"]
         await console.press("2", "enter")
@@ -68,26 +76,28 @@ async def test_a_vote_is_at_the_link_before_the_screen_is_painted() -> None:
             return await super().command(name, args)
 
     link = NotingLink(waiting(2))
-    async with run_console(link=link, places=PLACES, at="rate") as console:
+    async with run_console(link=link, places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         assert "Question 1" in shown[0]
         assert "Question 2" in console.text()
 
 
 async def test_a_last_vote_that_is_refused_or_not_confirmed_with_enter_is_not_accepted() -> None:
-    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+    async with run_console(held_state(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.link.refuse = AjetError("group g0001 is already sealed")
         await console.press("1", "enter")
         console.link.refuse = None
         await console.press("3", "1", "4", "2")  # the last digit of a ranking sends it
         assert names(console.link) == ["group.rate"] * 2
-    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+    async with run_console(held_state(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("k", "k")
         assert names(console.link) == ["group.rate"]
 
 
 async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate", size=(120, 30)) as console:
+    async with run_console(
+        waiting(3), places=PLACES, at="rate", rating=BY_ENTER, size=(120, 30)
+    ) as console:
         await console.press("1", "enter")
         console.link.publish(sent_vote(1))
         await console.settle()
@@ -102,7 +112,7 @@ async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
 
 
 async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("3", "1", "4", "2")
         console.link.publish(sent_vote(1))
         await console.settle()
@@ -114,7 +124,7 @@ async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
 
 
 async def test_any_held_vote_can_be_undone() -> None:
-    async with run_console(waiting(4), places=PLACES, at="rate") as console:
+    async with run_console(waiting(4), places=PLACES, at="rate", rating=BY_ENTER) as console:
         for number in (1, 2, 3):
             await console.press("1", "enter")
             console.link.publish(replace(sent_vote(number), rater="anna", at=NOW + number))
@@ -124,7 +134,7 @@ async def test_any_held_vote_can_be_undone() -> None:
         rows = [
             line for line in console.text().splitlines() if "sends in" in line and "best" in line
         ]
-        listed = [row for row in rows if "last:" not in row]
+        listed = [row for row in rows if "last of" not in row]
         assert [row.split("“")[1].split("”")[0] for row in listed] == [
             "Question 3",
             "Question 2",
@@ -136,7 +146,7 @@ async def test_any_held_vote_can_be_undone() -> None:
 
 
 async def test_the_list_of_held_votes_follows_their_clocks() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         console.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW),
@@ -163,7 +173,7 @@ async def test_held_votes_of_other_raters_are_not_listed() -> None:
 
 async def test_undo_applies_to_the_last_vote_only() -> None:
     """It takes no older vote back in place of one that is sent."""
-    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter", "1", "enter")
         console.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW), replace(sent_vote(2), rater="anna")
@@ -180,7 +190,7 @@ async def test_undo_applies_to_the_last_vote_only() -> None:
 
 async def test_a_refused_vote_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(2))
-    async with run_console(link=link, places=PLACES, at="rate") as console:
+    async with run_console(link=link, places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("1", "enter")
         assert "Override another rater?" in console.text()
         assert "“Question 1”: ada rated group g0001 3 s ago: 2 best." in console.text()
@@ -209,7 +219,7 @@ async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> 
 
 
 async def test_a_banner_does_not_move_the_answers() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+    async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         for size in ((80, 24), (160, 48)):
             await console.pilot.resize_terminal(*size)
             await console.settle()
@@ -246,7 +256,9 @@ async def test_identical_answers_are_marked() -> None:
 
 
 async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
-    async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as console:
+    async with run_console(
+        waiting(4), places=PLACES, at="rate", rating=BY_ENTER, size=(120, 30)
+    ) as console:
         assert "session:" not in console.text()
         await console.press("1", "enter")
         assert "session: 1 rated" in console.text()
@@ -314,7 +326,7 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up() -> None
 
 
 async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> None:
-    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+    async with run_console(held_state(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         card = console.app.screen.query_one(Candidates).children[1]
         await console.pilot.click(card)
         await console.press("enter")
@@ -327,7 +339,7 @@ async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> No
 
 async def test_a_digit_votes_although_nothing_has_the_focus() -> None:
     """As in a terminal that lost the focus before the screen was shown."""
-    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+    async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         console.app.screen.set_focus(None)
         await console.press("2", "enter")
         assert names(console.link) == ["group.rate"]

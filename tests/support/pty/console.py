@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.events import Event, RatingModeChanged
+from core.settings import RatingSettings
 from tests.support.console import NOW, FakeLink, FakeReply, build_app, group_events, state_of
 
 
@@ -31,8 +32,7 @@ def main() -> None:
             number, query=f"Question {number}", at=NOW + number - 10, until="AWAITING_RATING"
         )
     link = Told(state_of(*events))
-    app = build_app(link=link)
-    app.session.rating = type(app.session.rating)(repeats=0.0)
+    app = build_app(link=link, rating=RatingSettings(repeats=0.0, confirm="enter"))
     app.run()
 
 

@@ -49,7 +49,8 @@ class Pace:
 
 
 HUMAN = Pace((4.5, 8.5), (0.18, 0.45))
-FAST = Pace((0.05, 0.1), (0.01, 0.03))
+FAST = Pace((0.3, 0.4), (0.01, 0.03))
+"""It reads for as long as a new group takes no digit."""
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Outcome:
         received: Reward of each answer by group, as the server received it.
         seconds: From the first group on screen to the last vote.
         moved: Seconds from the last key of a vote to the next group's being painted.
+        typed: Number of keys of each vote.
         second_votes: Groups that were shown again.
     """
 
@@ -72,6 +74,7 @@ class Outcome:
     second_votes: int = 0
     kinds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     moved: list[float] = field(default_factory=list)
+    typed: list[int] = field(default_factory=list)
     duplicates: int = 0
 
     def differing(self) -> list[int]:
@@ -88,9 +91,9 @@ class Outcome:
         return result
 
     @property
-    def median_move(self) -> float:
-        """Median of `moved`."""
-        return statistics.median(self.moved) if self.moved else 0.0
+    def slow_move(self) -> float:
+        """95 % of `moved` are at most this."""
+        return statistics.quantiles(self.moved, n=20)[-1] if len(self.moved) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,11 @@ class Rater:
         outcome: Outcome,
         seed: int,
         stack: Stack,
+        one_key: bool = True,
     ) -> None:
         self.console, self.pace, self.outcome, self._stack = console, pace, outcome, stack
         self._random = random.Random(seed)
+        self._one_key = one_key
         self._taste: dict[int, list[int]] = {}
 
     def rate(self, count: int, next_one: Callable[[], None]) -> None:
@@ -179,14 +184,14 @@ class Rater:
             Whether the vote was taken.
         """
         worst = screen.answers.index(self._order(screen.group)[-1]) + 1
-        self._type(str(worst), "\r")
+        self._type_best(str(worst))
         self.wait(lambda rows: read_screen(rows) != screen or is_ignored(rows), "the next group")
         if not self._is_taken(screen.group):
             return False
         self._pause(self.pace.key)
         self._type("u")
         self.wait(lambda rows: read_screen(rows) == screen, "the group whose vote was taken back")
-        self._pause(self.pace.key)
+        self._pause(self.pace.read)
         self.outcome.undone += 1
         return True
 
@@ -217,28 +222,34 @@ class Rater:
         order = self._order(screen.group)
         keys = [str(screen.answers.index(answer) + 1) for answer in order]
         rewards: dict[int, float] | None
+        before, enter = self.outcome.keys, ["\r"] if self._one_key else []
         if kind == "best":
-            self._type(keys[0], "\r")
+            self._type_best(keys[0])
             rewards = {answer: float(answer == order[0]) for answer in range(N)}
         elif kind == "ranking":
-            self._type(*keys)
+            self._type(*([">", *keys[:-1], *enter] if self._one_key else keys))
             rewards = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
         elif kind == "scores":
             value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
-            self._type("s", *(str(value[answer]) for answer in screen.answers))
+            self._type("s", *(str(value[answer]) for answer in screen.answers), *enter)
             rewards = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
-            self._type("kk")
+            self._type("k", *(enter or "k"))
             rewards = None
         else:
-            self._type(*("tt" if kind == "tie" else "bb"))
+            self._type(kind[0], *(enter or kind[0]))
             rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
         self.wait(
             lambda rows: read_screen(rows) != screen or is_ignored(rows), "that the vote is taken"
         )
-        self.outcome.moved.append(time.monotonic() - pressed)
+        if not is_ignored(self.console.look()):
+            self.outcome.moved.append(time.monotonic() - pressed)
+        self.outcome.typed.append(self.outcome.keys - before)
         return rewards
+
+    def _type_best(self, key: str) -> None:
+        self._type(*([key] if self._one_key else [key, "\r"]))
 
     def _stable_screen(self) -> RatingScreen:
         screens: list[RatingScreen] = []
@@ -316,7 +327,14 @@ def is_voted(state: State, number: int) -> bool:
 
 
 async def rating_run(
-    home: Path, count: int, pace: Pace, *, repeats: float = 0.1, window: float = 3.0, seed: int = 5
+    home: Path,
+    count: int,
+    pace: Pace,
+    *,
+    repeats: float = 0.1,
+    window: float = 4.0,
+    seed: int = 5,
+    confirm: str = "none",
 ) -> Outcome:
     """Rate `count` groups at 80x24 without a mouse; the outcome has the server's rewards.
 
@@ -327,9 +345,10 @@ async def rating_run(
         repeats: Share of the votes whose group is shown again.
         window: Seconds in which a vote can be taken back.
         seed: Of everything the rater does.
+        confirm: `rating.confirm`.
     """
     outcome = Outcome()
-    rating = {"mode": "answer_first", "repeats": repeats, "window": window}
+    rating = {"mode": "answer_first", "repeats": repeats, "window": window, "confirm": confirm}
     async with (
         ScriptedSwarm(batch=8, repeat=N) as swarm,
         served_setup(home, swarm, rating) as setup,
@@ -351,7 +370,7 @@ async def rating_run(
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", limit=SLOW)
                 console.type("3")
-                rater = Rater(console, pace, outcome, seed, stack)
+                rater = Rater(console, pace, outcome, seed, stack, confirm == "none")
                 rater.rate(count, ask)
                 # the screen moves on before the last vote is out
                 rater.wait(lambda rows: voted(stack.state()) >= count, "the last vote")
@@ -380,7 +399,7 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
     Returns:
         The rows when the console is back, and the group as it was sent.
     """
-    rating = {"mode": "answer_first", "window": 0.5}
+    rating = {"mode": "answer_first", "window": 0.5, "confirm": "enter"}
     async with (
         ScriptedSwarm(batch=8, repeat=N) as swarm,
         served_setup(home, swarm, rating) as setup,

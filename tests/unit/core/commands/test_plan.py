@@ -232,6 +232,8 @@ TABLE: list[tuple[str, dict[str, Any], Change, str]] = [
     ("group.rate", VOTE, group(rating=None, leases=LEASED), "boris is rating group g0001"),
     ("group.rate", VOTE, group(overlap=2, votes=[BORIS, BORIS]), "has its 2 votes"),
     ("group.rate", {**G, "rating": "best"}, nothing, "needs `order`"),
+    ("group.rate", {**VOTE, "shown": [3, 1, 0, 2]}, nothing, ""),
+    ("group.rate", {**VOTE, "shown": [0, 1, 2]}, nothing, "has other answers now than those"),
     ("group.unrate", G, nothing, ""),
     ("group.unrate", G, group(rating=None), "There is no vote to undo"),
     ("group.unrate", G, group(until=1.0), "too late to undo it"),

@@ -58,7 +58,7 @@ def test_meaning_shows_rewards_by_place() -> None:
 
 def test_scores_are_by_candidate_index_whatever_the_order_shown() -> None:
     ballot = Ballot(group(7))
-    ballot.start_scores()
+    ballot.start("scores")
     votes = [ballot.digit(key) for key in (9, 0, 3, 6)]
     by_index = dict(zip(ballot.shown, (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
     assert votes[-1] == Vote("scores", scores=tuple(by_index[index] for index in range(4)))
@@ -67,7 +67,7 @@ def test_scores_are_by_candidate_index_whatever_the_order_shown() -> None:
 
 def test_equal_scores_wait_for_enter_and_say_that_they_are_dead() -> None:
     ballot = Ballot(group())
-    ballot.start_scores()
+    ballot.start("scores")
     assert [ballot.digit(5) for _ in range(4)] == [None] * 4
     assert "dead group" in ballot.meaning()
     assert ballot.vote() is not None

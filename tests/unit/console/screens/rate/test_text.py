@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from console.models.alerts import alerts_by_urgency, stall_words
 from console.screens.group.card import Card, body, head
 from console.screens.rate.ballot import Ballot
+from console.screens.rate.last_vote import last_vote_line
 from console.screens.rate.model import RatingFigures, RatingProgress
 from console.screens.rate.text import (
     answer_head,
@@ -15,7 +16,6 @@ from console.screens.rate.text import (
     first_lines,
     guideline_lines,
     header_line,
-    last_vote_line,
     progress_words,
     prompt_lines,
     queue_notes,
