@@ -60,7 +60,7 @@ def create_app(
     """
     settings = context.settings
     handler = handler or RequestHandler(context, groups)
-    info = InfoRoutes(context, groups, handler.metrics, handler.token_estimator)
+    info = InfoRoutes(handler)
     chat = handler.endpoint(chat_dialect(settings.proxy.reasoning_field))
     text, message = handler.endpoint(COMPLETIONS), handler.endpoint(MESSAGES)
     response = handler.endpoint(responses(ResponseStore(), context.runtime.chance))

@@ -12,7 +12,7 @@ from math import comb
 import msgspec
 
 from core.scoring.agreement import agree, top
-from core.verdict.running import running_interval
+from core.verdict.betting import running_interval
 
 
 class Agreement(msgspec.Struct, frozen=True):

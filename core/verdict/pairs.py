@@ -6,8 +6,7 @@ from functools import lru_cache
 import msgspec
 
 from core.verdict.agreement import Agreement, result_agreement
-from core.verdict.betting import Interval
-from core.verdict.running import running_interval
+from core.verdict.betting import Interval, running_interval
 
 LOSS, TIE, WIN = 0.0, 0.5, 1.0
 """Results of a pair: the answer before is better, neither is, the current answer is."""

@@ -16,11 +16,11 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.runtime import Runtime
 from core.dialects.errors import ApiError
 from core.version import version
-from proxy.admission.registry import Groups, no_model
+from proxy.admission.registry import no_model
 from proxy.api.context_window import ask, check_reachable, count_tokens
-from proxy.api.metrics import CONTENT_TYPE, RequestMetrics
-from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
-from proxy.context import ProxyContext
+from proxy.api.handler import RequestHandler
+from proxy.api.metrics import CONTENT_TYPE
+from proxy.api.prompt_tokens import PromptPrefix, prefixes_of
 from proxy.dialects.messages import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import check_tokenize, model_of, upstream_error
@@ -35,24 +35,13 @@ class InfoRoutes:
     """The informational routes.
 
     Args:
-        context: The shared parts of the proxy.
-        groups: The registry, for models and health.
-        metrics: Counters for `/metrics`.
-        token_estimator: Estimator for `count_tokens`.
+        handler: Handler of the requests, with the registry, the counters and the estimator.
     """
 
-    def __init__(
-        self,
-        context: ProxyContext,
-        groups: Groups,
-        metrics: RequestMetrics,
-        token_estimator: TokenEstimator,
-    ) -> None:
-        self._context = context
-        self._groups = groups
-        self._metrics = metrics
-        self._token_estimator = token_estimator
-        self._started = context.clock()
+    def __init__(self, handler: RequestHandler) -> None:
+        self._context, self._groups = handler.context, handler.groups
+        self._metrics, self._token_estimator = handler.metrics, handler.token_estimator
+        self._started = handler.context.clock()
 
     # --- what is served ------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from core.state import Server
 from core.state.proxy import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.servers.held_batch import HeldBatch
-from proxy.servers.losses import AbortWatch, RestartLoss
+from proxy.servers.losses import AbortWatch, HeldBatch, RestartLoss
 from proxy.servers.reader import ServerReader
 
 log = logging.getLogger(__name__)

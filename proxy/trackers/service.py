@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,43 +34,35 @@ Report = Callable[[str, str], object]
 """(name of the sink, what failed, or empty when it works again); called by any thread."""
 
 
+@dataclass
 class SinkRunner:
-    """Hands figures to one sink.
+    """Hands figures to one sink."""
 
-    Args:
-        name: Name of the kind of sink.
-        options: Its options in the settings.
-        folder: Where it may keep files.
-        report: Called when it begins to fail, and when it works again.
-        limit: Seconds for one step.
-    """
+    name: str
+    """Name of the kind of sink."""
+    options: Mapping[str, Any]
+    """Its options in the settings."""
+    folder: Path
+    """Where it may keep files."""
+    report: Report
+    """Called when it begins to fail, and when it works again."""
+    limit: float = LIMIT
+    """Seconds for one step."""
+    dropped: int = 0
+    """Figures that the sink did not take."""
 
-    def __init__(
-        self,
-        name: str,
-        options: Mapping[str, Any],
-        folder: Path,
-        report: Report,
-        limit: float = LIMIT,
-    ) -> None:
-        self.name = name
-        self.dropped = 0
-        """Figures that the sink did not take."""
-        self._options = options
-        self._folder = folder
-        self._report = report
-        self._limit = limit
+    def __post_init__(self) -> None:
         self._waiting: queue.Queue[StepFigures | None] = queue.Queue(MOST_WAITING)
         self._busy_since = 0.0
         self._reported = False
-        self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"sink {self.name}", daemon=True)
         self._thread.start()
 
     def add(self, figures: StepFigures) -> None:
         """Take figures; returns at once, and drops them if the sink is behind."""
         since = self._busy_since
-        if since and time.monotonic() - since > self._limit:
-            self._fail(f"it has taken over {self._limit:g} s for one step")
+        if since and time.monotonic() - since > self.limit:
+            self._fail(f"it has taken over {self.limit:g} s for one step")
         try:
             self._waiting.put_nowait(figures)
         except queue.Full:
@@ -92,12 +85,12 @@ class SinkRunner:
                 self.dropped += 1
             elif self._reported:
                 self._reported = False
-                self._report(self.name, "")
+                self.report(self.name, "")
         for sink in made:
             self._attempt(sink.close)
 
     def _make(self) -> TrackerSink:
-        return sink_kind(self.name).make(self._options, self._folder)
+        return sink_kind(self.name).make(self.options, self.folder)
 
     def _log(self, sink: TrackerSink, figures: StepFigures) -> bool:
         return self._attempt(lambda: sink.log(figures))
@@ -119,7 +112,7 @@ class SinkRunner:
     def _fail(self, text: str) -> None:
         if not self._reported:
             self._reported = True
-            self._report(self.name, text)
+            self.report(self.name, text)
 
 
 CLOSE_SECONDS = 5.0

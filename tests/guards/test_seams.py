@@ -15,7 +15,6 @@ OUTSIDE = {
     "ajet_swarm/runs/episodes.py": "threads of a script",
     "ajet_swarm/runs/record.py": "threads of a script",
     "ajet_swarm/runs/executors.py": "threads of a script",
-    "core/ids.py": "its generator is reseeded after a fork",
     "core/journal/prune.py": "thread of the journal",
     "core/journal/storage.py": "thread of the journal",
     "core/journal/writer.py": "thread of the journal",
@@ -29,7 +28,6 @@ OUTSIDE = {
 """Modules that read the system itself, and why: no simulation runs them."""
 
 _READS = {
-    "core.ids": {"hex_id"},
     "datetime.date": {"today"},
     "datetime.datetime": {"now", "today", "utcnow"},
     "os": {"getrandom", "urandom"},

@@ -258,9 +258,7 @@ class Judge(Reporting):
         if fault is None:
             self._report(SourceHealth(True, None, self._version()))
             return
-        error = Abstention(
-            options.name, f"{fault.text}. {fault.todo}" if fault.todo else fault.text
-        )
+        error = Abstention(options.name, fault.cause)
         level = "warning" if fault.again and not self.proven else "error"
         health = SourceHealth(False, error, self._version() if fault.again else "", level)
         if health != self.health():

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -442,40 +443,27 @@ def _opened(file: Path) -> sqlite3.Connection:
     return db
 
 
+@dataclass
 class QuestionRunner:
-    """Asks the questions of one judge.
+    """Asks the questions of one judge."""
 
-    Args:
-        options: Settings of the judge.
-        client: Connection to its endpoint.
-        model: Name of the model.
-        breaker: Shared by all questions.
-        cache: Stored verdicts; None for no cache.
-        spend: The judge's counts.
-        on_success: Called when the endpoint has given a verdict.
-        chance: Source of pauses, and of the codes in prompts.
-    """
+    options: Options
+    client: JudgeClient
+    """Connection to its endpoint."""
+    model: str
+    breaker: Breaker
+    """Shared by all questions."""
+    cache: Cache | None
+    """Stored verdicts; None for no cache."""
+    spend: SpendCounter
+    """The judge's counts."""
+    on_success: Callable[[], None]
+    """Called when the endpoint has given a verdict."""
+    chance: Chance
+    """Source of pauses, and of the codes in prompts."""
 
-    def __init__(
-        self,
-        options: Options,
-        client: JudgeClient,
-        model: str,
-        breaker: Breaker,
-        cache: Cache | None,
-        spend: SpendCounter,
-        on_success: Callable[[], None],
-        chance: Chance,
-    ) -> None:
-        self._options = options
-        self._client = client
-        self._model = model
-        self._breaker = breaker
-        self._cache = cache
-        self._spend = spend
-        self._on_success = on_success
-        self._chance = chance
-        self._slots = asyncio.Semaphore(options.concurrency)
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.options.concurrency)
 
     async def ask(self, question: Question[T], budget: GroupBudget) -> T:
         """Return the judge's result for a question.
@@ -484,32 +472,32 @@ class QuestionRunner:
             PartAbstained: the judge gave no usable reply.
         """
         key = self._key(question)
-        if self._cache is not None and (data := await self._cache.get(key)) is not None:
+        if self.cache is not None and (data := await self.cache.get(key)) is not None:
             try:
                 cached = msgspec.json.decode(data, type=question.result)
             except msgspec.MsgspecError:
                 pass  # stored by another version of the program
             else:
-                self._spend.add(hits=1)
+                self.spend.add(hits=1)
                 return cached
-        async with self._breaker.admission() as is_test:
+        async with self.breaker.admission() as is_test:
             result = await self._answer(question, budget, is_test)
-            self._breaker.record_success()
-            self._on_success()
-        if self._cache is not None:
-            await self._cache.put(key, msgspec.json.encode(result))
+            self.breaker.record_success()
+            self.on_success()
+        if self.cache is not None:
+            await self.cache.put(key, msgspec.json.encode(result))
         return result
 
     def _key(self, question: Question[T]) -> bytes:
         """Return the hash of all that determines the reply; the code of tags is no part of it."""
-        options = self._options
+        options = self.options
         tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
-        what = [options.mode, [self._client.url, self._model], tuned, question.prompt("")]
+        what = [options.mode, [self.client.url, self.model], tuned, question.prompt("")]
         return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()
 
     async def _answer(self, question: Question[T], budget: GroupBudget, is_test: bool) -> T:
         """Ask the question; ask for a repaired reply once if the reply is unusable."""
-        messages = question.prompt(self._chance.token(8))
+        messages = question.prompt(self.chance.token(8))
         faults: list[str] = []
         while True:
             reply = await self._call(question, messages, budget, is_test)
@@ -521,10 +509,10 @@ class QuestionRunner:
             budget.last = f"its reply could not be used: {faults[0]}"
             if len(faults) == 2:
                 break
-            self._spend.add(repairs=1)
+            self.spend.add(repairs=1)
             messages = repairing(messages, reply.text, faults[0])
         cause = f"the judge's reply could not be used: {'; asked again: '.join(faults)}"
-        self._breaker.record_failure(cause, is_test)
+        self.breaker.record_failure(cause, is_test)
         raise PartAbstained(cause)
 
     async def _call(
@@ -533,18 +521,18 @@ class QuestionRunner:
         """Return a reply; retry faults that may pass while the budget lasts."""
         tries = 0
         while True:
-            if reason := self._spend.over(self._options.spend_limit):
+            if reason := self.spend.over(self.options.spend_limit):
                 raise PartAbstained(reason)
-            if self._breaker.trouble and not is_test:  # it has opened since
-                raise PartAbstained(self._breaker.trouble)
+            if self.breaker.trouble and not is_test:  # it has opened since
+                raise PartAbstained(self.breaker.trouble)
             try:
                 async with self._slots:
-                    reply = await self._client.ask(
-                        self._model, messages, question.schema, question.name
+                    reply = await self.client.ask(
+                        self.model, messages, question.schema, question.name
                     )
             except JudgeFault as fault:
                 if fault.status not in INVALID_REQUEST:  # those statuses concern this request only
-                    self._breaker.record_failure(fault.text, is_test)
+                    self.breaker.record_failure(fault.text, is_test)
                 budget.last = fault.text
                 wait = self._wait(fault, tries, budget)
             else:
@@ -552,7 +540,7 @@ class QuestionRunner:
                 return reply
             tries += 1
             budget.retries -= 1
-            self._spend.add(retries=1)
+            self.spend.add(retries=1)
             await asyncio.sleep(wait)
 
     def _wait(self, fault: JudgeFault, tries: int, budget: GroupBudget) -> float:
@@ -565,9 +553,9 @@ class QuestionRunner:
         if not fault.again:
             raise PartAbstained(cause)
         if budget.retries < 1:
-            used = f", and the {self._options.retries} retries of the group are used up"
-            raise PartAbstained(cause + (used if self._options.retries else ""))
-        wait = max(BACKOFF * 2.0**tries * self._chance.uniform(0.75, 1.25), fault.wait or 0.0)
+            used = f", and the {self.options.retries} retries of the group are used up"
+            raise PartAbstained(cause + (used if self.options.retries else ""))
+        wait = max(BACKOFF * 2.0**tries * self.chance.uniform(0.75, 1.25), fault.wait or 0.0)
         if wait >= budget.until - asyncio.get_running_loop().time():
             raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
@@ -575,8 +563,8 @@ class QuestionRunner:
     def _pay(self, reply: JudgeReply) -> None:
         """Count an answered call, with its cost by the prices that are known."""
         prompt, completion = reply.tokens or (0, 0)
-        price_in, price_out = self._options.price_in or 0.0, self._options.price_out or 0.0
-        self._spend.add(
+        price_in, price_out = self.options.price_in or 0.0, self.options.price_out or 0.0
+        self.spend.add(
             prompt_tokens=prompt,
             completion_tokens=completion,
             untold=int(reply.tokens is None),

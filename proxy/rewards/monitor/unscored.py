@@ -3,8 +3,6 @@
 import asyncio
 import logging
 
-import msgspec
-
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import (
@@ -28,15 +26,6 @@ _CAUSE_ALERTS = ("rewards", "judge")
 """Keys of alerts that already report the fault: rewards that did not load, a failing judge."""
 
 
-class _Outcome(msgspec.Struct):
-    """The newest scoring of one group."""
-
-    cause: str = ""
-    """Part and cause of the abstention; empty when the group has automatic rewards."""
-    late: bool = False
-    """The rewards exceeded their time limit."""
-
-
 class UnscoredMonitor:
     """Raises the alert `unscored` while groups get no automatic rewards, and clears it.
 
@@ -49,8 +38,9 @@ class UnscoredMonitor:
         self._bus = bus
         self._limit = limit
         self._changed = asyncio.Event()
-        self._outcomes: dict[str, _Outcome] = {}
-        """By group id, oldest first, at most `WINDOW`."""
+        self._outcomes: dict[str, ScoringAbstained | None] = {}
+        """The newest abstention of each group, None for automatic rewards; oldest first, at most
+        `WINDOW`."""
         self._version = bus.state.rewards.version
         bus.listen(self._event, GroupScored, ScoringAbstained, GroupClosed, RewardsChanged)
 
@@ -63,32 +53,27 @@ class UnscoredMonitor:
             await asyncio.sleep(EVERY)
 
     def _event(self, event: Event, dirty: frozenset[str]) -> None:
-        if isinstance(event, ScoringAbstained):
-            self._count(event.group_id, _Outcome(f"{event.part}: {event.cause}", event.late))
-        elif isinstance(event, GroupScored):
-            self._count(event.group_id, _Outcome())
+        if isinstance(event, ScoringAbstained | GroupScored):
+            self._outcomes.pop(event.group_id, None)
+            self._outcomes[event.group_id] = event if isinstance(event, ScoringAbstained) else None
+            if len(self._outcomes) > WINDOW:
+                del self._outcomes[next(iter(self._outcomes))]
         elif isinstance(event, RewardsChanged) and event.ok and event.version != self._version:
             self._version = event.version
             self._forget_closed()
         self._changed.set()
 
-    def _count(self, group_id: str, outcome: _Outcome) -> None:
-        self._outcomes.pop(group_id, None)
-        self._outcomes[group_id] = outcome
-        if len(self._outcomes) > WINDOW:
-            del self._outcomes[next(iter(self._outcomes))]
-
     def _forget_closed(self) -> None:
         """Forget closed groups: their abstentions do not concern the version that scores now."""
         groups = self._bus.state.groups
         self._outcomes = {
-            group_id: outcome
-            for group_id, outcome in self._outcomes.items()
-            if outcome.cause and group_id in groups and groups[group_id].open
+            group_id: abstained
+            for group_id, abstained in self._outcomes.items()
+            if abstained and group_id in groups and groups[group_id].open
         }
 
     def _update(self) -> None:
-        unscored = {name: result for name, result in self._outcomes.items() if result.cause}
+        unscored = {name: event for name, event in self._outcomes.items() if event is not None}
         state = self._bus.state
         if not unscored or any(key in state.alerts for key in _CAUSE_ALERTS):
             clear_alert(self._bus, KEY)
@@ -99,7 +84,7 @@ class UnscoredMonitor:
             "unscored",
             count=count,
             of=of,
-            error=one_line(newest.cause, 160),
+            error=one_line(f"{newest.part}: {newest.cause}", 160),
             waiting=sum(bool(group.abstained) for group in state.waiting()),
             time_limit=self._limit if newest.late else 0.0,
         )

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from core.verdict.betting import running_interval
 from core.verdict.pairs import pair_figures, pair_sentence, result_of
-from core.verdict.running import running_interval
 
 Drawn = tuple[list[float], list[float | None], tuple[int, int, int]]
 

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from core.verdict.running import running_interval
+from core.verdict.betting import running_interval
 from core.verdict.samples import SampleError
 
 BITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]

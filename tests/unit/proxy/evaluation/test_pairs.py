@@ -16,7 +16,7 @@ from core.commands.spec import NotNow
 from core.events import LookEnded, PairRated
 from core.journal.read_only import JournalFile
 from core.state import PairRatings
-from core.verdict.running import running_interval
+from core.verdict.betting import running_interval
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation import pairs as module
 from proxy.evaluation.measurement import MeasuredPrompt, Measurement, SampleArchive

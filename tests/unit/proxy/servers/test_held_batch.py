@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import proxy.servers.held_batch
+import proxy.servers.losses
 import proxy.servers.watch
 from core.events import AlertRaised
-from proxy.servers.held_batch import client_name
+from proxy.servers.losses import client_name
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import World, let, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -25,8 +25,8 @@ OFF = {"straggler_after": 0, "straggler_limit": 0}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "HELD_AFTER", 0.3)
-    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 0.6)
+    monkeypatch.setattr(proxy.servers.losses, "HELD_AFTER", 0.3)
+    monkeypatch.setattr(proxy.servers.losses, "SILENT_AFTER", 0.6)
     monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.05)
     monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.05)
 
@@ -86,7 +86,7 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
 async def test_a_group_without_any_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED_AFTER", 0.5)
+    monkeypatch.setattr(proxy.servers.losses, "UNANSWERED_AFTER", 0.5)
     async with world(tmp_path, configured=settings(proxy=OFF), watched=True) as w:
         w.swarm.delay = 600.0
         ticket = await w.ask()
@@ -111,13 +111,13 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
 async def test_an_active_client_is_named_only_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 30.0)
+    monkeypatch.setattr(proxy.servers.losses, "SILENT_AFTER", 30.0)
     async with world(tmp_path, watched=True) as w:
         take(w.swarm, 1, "alice")
         w.swarm.set_state("ROLLING_POST")
         await let(2.2, w)
         assert KEY not in w.state.alerts
-        monkeypatch.setattr(proxy.servers.held_batch, "NAME_ALL_AFTER", 1.0)
+        monkeypatch.setattr(proxy.servers.losses, "NAME_ALL_AFTER", 1.0)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         assert "1 episode held by client alice, last seen " in cause_of(alert)
 
@@ -141,7 +141,7 @@ async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
         w.swarm.expire(uuids[-1])
         await w.until(lambda: raised() > before, 2.5)
         assert "bob" not in cause_of(w.state.alerts[KEY])
-        monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
+        monkeypatch.setattr(proxy.servers.losses, "UPDATE_EVERY", 0.5)
         await let(2.0, w)
         await w.until(lambda: raised() > before + 2, 5.0)
 

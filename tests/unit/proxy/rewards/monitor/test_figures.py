@@ -16,7 +16,7 @@ from proxy.rewards.monitor.hacking import (
     lengths,
     reference_grams,
 )
-from proxy.rewards.monitor.outliers import RewardDistribution, SignalMonitor
+from proxy.rewards.monitor.watcher import RewardDistribution, SignalMonitor
 from tests.support.alerts import cause_of
 
 REFERENCE = "Water boils at a lower temperature on a mountain because the air is thinner there."
