@@ -82,6 +82,8 @@ class _Entry:
     """Key of its text."""
     used_at: float
     """When it was announced, or last matched a request."""
+    taken: bool = False
+    """A request has its text; further ones match it by their session only."""
 
 
 class Rows:
@@ -100,8 +102,6 @@ class Rows:
         """Ids of recently released rows, oldest first."""
         self._rows: dict[str, _Entry] = {}
         """By id, oldest first."""
-        self._by_text: dict[bytes, dict[str, Row]] = {}
-        """Text key -> rows, oldest first."""
         self._sessions: dict[str, tuple[str, str]] = {}
         """Session -> (id of its first row, id of its current row)."""
 
@@ -120,12 +120,11 @@ class Rows:
         self._ended.pop(row.row_id, None)
         self.alive(row.mock_id)
         first_id, current_id = self._sessions.get(row.session, (row.row_id, ""))
-        self._drop(current_id)
-        self._drop(row.row_id)
+        for replaced in (current_id, row.row_id):
+            self._rows.pop(replaced, None)
         if row.session:
             self._sessions[row.session] = (first_id, row.row_id)
-        entry = self._rows[row.row_id] = _Entry(row, _key(row.query), self._clock())
-        self._by_text.setdefault(entry.key, {})[row.row_id] = row
+        self._rows[row.row_id] = _Entry(row, _key(row.query), self._clock())
         while len(self._rows) > MAX_ROWS:
             self.release(next(iter(self._rows)))
 
@@ -155,9 +154,9 @@ class Rows:
         """Assign the row to a request: the next request with this text belongs to another row."""
         entry = self._rows.get(row_id)
         if entry is not None and entry.row.session:
-            self._forget_text(entry)
+            entry.taken = True
         else:
-            self._drop(row_id)
+            self._rows.pop(row_id, None)
 
     def release(self, row_id: str) -> None:
         """Drop a row and its sessions: it was answered or given up."""
@@ -166,7 +165,7 @@ class Rows:
             if row_id in ids:
                 ended.add(self._sessions.pop(session)[1])
         for ended_id in ended:
-            self._drop(ended_id)
+            self._rows.pop(ended_id, None)
             self._ended[ended_id] = None
         while len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
@@ -185,16 +184,6 @@ class Rows:
             if now - last_seen > SILENCE_LIMIT:
                 self.end_run(mock_id)
         self._end(lambda entry: not entry.row.mock_id and now - entry.used_at > UNUSED_LIMIT)
-
-    def _drop(self, row_id: str) -> None:
-        if (entry := self._rows.pop(row_id, None)) is not None:
-            self._forget_text(entry)
-
-    def _forget_text(self, entry: _Entry) -> None:
-        rows = self._by_text.get(entry.key, {})
-        rows.pop(entry.row.row_id, None)
-        if not rows:
-            self._by_text.pop(entry.key, None)
 
     def match(self, headers: Mapping[str, str], query: str) -> Row | None:
         """Return the row of a request, by header, by session or else by text; None without one.
@@ -220,9 +209,10 @@ class Rows:
             return row_id
         if session_rows := self._sessions.get(headers.get(SESSION, "")):
             return session_rows[1]
-        rows = self._by_text.get(_key(query), {})
-        run = next(reversed(rows.values())).mock_id if rows else ""
-        return next((row.row_id for row in rows.values() if row.mock_id == run), "")
+        key = _key(query)
+        rows = [entry.row for entry in self._rows.values() if entry.key == key and not entry.taken]
+        run = rows[-1].mock_id if rows else ""
+        return next((row.row_id for row in rows if row.mock_id == run), "")
 
 
 def own_words(row: Row, query: str) -> bool:

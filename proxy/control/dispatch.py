@@ -36,19 +36,10 @@ NAMES = frozenset(
 _STOPS = "stops once its requests in flight are answered"
 
 
-def without_texts(args: Mapping[str, Any]) -> str:
-    """Return arguments for the log: identifiers and numbers in full, the size of all else."""
-    return " ".join(f"{name}={_size(name, value)}" for name, value in args.items())
-
-
-def _size(name: str, value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float):
-        return str(value)
-    if name in NAMES:
-        return one_line(str(value), 60)
-    if isinstance(value, str):
-        return f"({len(value)} characters)"
-    return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
+def identifiers(args: Mapping[str, Any]) -> str:
+    """Return the arguments that identify something, for the log."""
+    named = {name: value for name, value in args.items() if name in NAMES and value}
+    return " ".join(f"{name}={one_line(str(value), 60)}" for name, value in named.items())
 
 
 Refresh = Callable[[str, Mapping[str, Any]], Awaitable[None]]
@@ -104,7 +95,7 @@ class CommandHandler:
                 f"`{name}` is not a command of the proxy",
                 todo="Use the console or the command line",
             )
-        log.info("command %s %s", name, without_texts(planned.args))
+        log.info("command %s %s", name, identifiers(planned.args))
         answer = handler(**planned.args)
         result = await answer if isinstance(answer, Awaitable) else answer
         return (result, {}) if isinstance(result, str) else result

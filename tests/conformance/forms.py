@@ -1,15 +1,14 @@
-"""The upstream's answers in these tests, the requests, and the comparison of the answers.
+"""The upstream's answers in these tests, the requests, and the texts of the answers."""
 
-`CAPTURES` has the answers of a real vLLM to the same requests: bodies whole, streams as the shapes
-of their events. Ids, times and versions are left out of every comparison.
-"""
-
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
-from tests.conformance.captured import NAMES, exchange
-from tests.support.proxy.front import BODIES, Front
+from tests.support.proxy.front import BODIES, Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import Answer, wire
 
 CHAT = "/v1/chat/completions"
@@ -33,23 +32,6 @@ WEATHER: dict[str, Any] = {
 TOOLED = {**HELLO, "tools": [WEATHER]}
 """A chat request with a tool."""
 
-_CONSTANT = frozenset(
-    {
-        "object",
-        "type",
-        "role",
-        "finish_reason",
-        "stop_reason",
-        "status",
-        "index",
-        "output_index",
-        "content_index",
-    }
-)
-"""Fields whose values are compared and not only their kinds."""
-
-CALM = {"keepalive": 20.0}
-"""Settings of the proxy where nothing but the answer may come, however busy the machine is."""
 
 AnswerFunction = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 
@@ -151,9 +133,9 @@ async def ask(
     f: Front, path: str, body: Any, *, seconds: float = 20.0, headers: dict[str, str] | None = None
 ) -> Answer:
     """One request on a connection of its own, and its whole answer."""
-    async with wire(f.url) as one:
-        await one.ask("POST", path, body, **(headers or {}))
-        return await one.answer(seconds)
+    async with wire(f.url) as line:
+        await line.ask("POST", path, body, **(headers or {}))
+        return await line.answer(seconds)
 
 
 async def ask_json(
@@ -199,6 +181,16 @@ def events(data: bytes) -> list[tuple[str, Any]]:
     return result
 
 
+@contextlib.asynccontextmanager
+async def front(
+    home: Path, swarm: ScriptedSwarm | None = None, **sections: Any
+) -> AsyncIterator[Front]:
+    """A front with these settings; at the end all of its groups are closed."""
+    async with fronted(home, swarm, settings(**sections)) as f:
+        yield f
+        await settle(f)
+
+
 async def settle(f: Front) -> None:
     """Wait until all groups are closed; check that no episode is claimed."""
     await f.world.closed()
@@ -234,58 +226,7 @@ def text_in(path: str, body: bytes) -> str:
     return "".join(result)
 
 
-def shape(value: Any, key: str = "") -> Any:
-    """A value without what differs between two servers: keys in their order, kinds, nulls."""
-    if isinstance(value, dict):
-        return {name: shape(one, name) for name, one in value.items()}
-    if isinstance(value, list):
-        return collapsed([shape(item) for item in value])
-    if value is None or key in _CONSTANT:
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "number"
-    return type(value).__name__
-
-
-def collapsed(values: list[Any]) -> list[Any]:
-    """Neighbours that are equal as one."""
-    result: list[Any] = []
-    for value in values:
-        if not result or json.dumps(result[-1]) != json.dumps(value):
-            result.append(value)
-    return result
-
-
-def shapes(pairs: Iterable[tuple[str, Any]]) -> list[Any]:
-    """A stream as the shapes of its events, neighbours of one shape as one."""
-    return collapsed([[name, shape(data)] for name, data in pairs])
-
-
 def same(one: Any, other: Any) -> None:
     """Two values are equal, and so is the order of their keys."""
     assert one == other
     assert json.dumps(one) == json.dumps(other)
-
-
-def scrubbed(value: Any) -> Any:
-    """A body without its ids, times and versions."""
-    if isinstance(value, list):
-        return [scrubbed(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    varying = {"id", "created", "created_at", "system_fingerprint", "signature"}
-    return {
-        name: type(one).__name__ if name in varying else scrubbed(one)
-        for name, one in value.items()
-    }
-
-
-def captured(name: str) -> dict[str, Any]:
-    """Status, and body or shapes of the events, of a captured answer."""
-    one = exchange(name)
-    if "event-stream" in one.headers.get("content-type", ""):
-        return {"status": one.status, "events": shapes(events(one.body))}
-    return {"status": one.status, "body": scrubbed(json.loads(one.body or b"null"))}
-
-
-CAPTURES: dict[str, Any] = {name: captured(name) for name in NAMES}

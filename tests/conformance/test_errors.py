@@ -5,7 +5,10 @@ From raw bytes. The schema's own fuzzing (64) is in `test_schema.py`.
 
 import asyncio
 import contextlib
+import json
+import logging
 import textwrap
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,9 @@ from core.events import ScoringAbstained
 from core.settings import Settings
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import GroupContext
+from proxy.upstream.errors import MAX_SCANNED_CHARS, MAX_TEXT_CHARS, public_text
+from tests.conformance.captured import exchange
 from tests.conformance.forms import (
-    CAPTURES,
     CHAT,
     COMPLETIONS,
     HELLO,
@@ -29,11 +33,12 @@ from tests.conformance.forms import (
     ask,
     completion,
     events,
-    same,
+    front,
     settle,
     stream,
     text_of,
 )
+from tests.support.faults.load import status_of_stream
 from tests.support.proxy.front import BODIES, LAST, Front, fronted
 from tests.support.proxy.hooks import HookRewards
 from tests.support.proxy.world import settings
@@ -43,28 +48,6 @@ from tests.support.wire import wire
 ONCE = settings(rewards={"retries": 0})
 
 # --- refused before anything is claimed ---------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        pytest.param("e_badjson", b'{"model": tiny', id="45"),
-        pytest.param("e_nomessages", {"model": "tiny"}, id="48"),
-        pytest.param("e_temp_type", {**HELLO, "temperature": "hot"}, id="49"),
-        pytest.param("e_model", {**HELLO, "model": "nope"}, id="50"),
-        pytest.param("e_model", {**HELLO, "model": "nope", "stream": True}, id="50-stream"),
-    ],
-)
-async def test_45_48_49_50_errors_in_vllms_words(tmp_path: Path, name: str, data: Any) -> None:
-    named = settings(proxy={"served_model_name": "tiny"})
-    async with fronted(tmp_path, configured=named) as f:
-        answer = await ask(f, CHAT, data)
-        assert answer.status == CAPTURES[name]["status"]
-        assert answer.headers["content-type"] == "application/json"
-        assert answer.headers["content-length"] == str(len(answer.body))
-        same(answer.json(), CAPTURES[name]["body"])
-        assert not f.world.state.groups
-        assert not f.world.swarm.claims
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -82,15 +65,13 @@ async def test_46_47_bodies_that_are_not_objects(tmp_path: Path, path: str) -> N
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, MESSAGES])
 @pytest.mark.parametrize(("streams", "begun"), [(False, False), (True, False), (True, True)])
 async def test_51_a_prompt_too_long_for_a_server_with_an_unknown_window(
-    tmp_path: Path, path: str, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
+    f: Front, path: str, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
-    async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(Denied(400, f"{VLLM_OVERFLOW} is 4096 tokens."))
-        answer = await ask(f, path, {**BODIES[path], "stream": streams})
-        assert answer.status == (200 if begun else 400)
-        assert b"maximum context length" in answer.body
-        await settle(f)
+    f.world.swarm.answer = always(Denied(400, f"{VLLM_OVERFLOW} is 4096 tokens."))
+    answer = await ask(f, path, {**BODIES[path], "stream": streams})
+    assert answer.status == (200 if begun else 400)
+    assert b"maximum context length" in answer.body
 
 
 @pytest.mark.parametrize(
@@ -138,33 +119,31 @@ async def test_24_an_empty_stop_text_is_refused(
 
 
 async def test_54_55_56_content_types_paths_and_methods(tmp_path: Path) -> None:
-    async with fronted(tmp_path) as f, wire(f.url) as one:
+    async with fronted(tmp_path) as f, wire(f.url) as line:
         for path in PATHS:
             for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
                 head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
-                await one.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
-                answer = await one.answer()
+                await line.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
+                answer = await line.answer()
                 assert answer.status == 400
                 assert "Only 'application/json' is allowed" in answer.json()["error"]["message"]
-            await one.ask("GET", path)
-            answer = await one.answer()
+            await line.ask("GET", path)
+            answer = await line.answer()
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
             assert answer.body == b'{"detail":"Method Not Allowed"}'
-            await one.ask("POST", f"{path}/nothing/here", BODIES[path])
-            answer = await one.answer()
+            await line.ask("POST", f"{path}/nothing/here", BODIES[path])
+            answer = await line.answer()
             assert (answer.status, answer.body) == (404, b'{"detail":"Not Found"}')
 
 
 async def test_57_401_is_vllms_own(tmp_path: Path) -> None:
-    async with fronted(tmp_path, configured=settings(proxy={"api_key": "sk-one"})) as f:
+    async with front(tmp_path, proxy={"api_key": "sk-one"}) as f:
         for path in PATHS:
             answer = await ask(f, path, BODIES[path])
-            assert answer.status == CAPTURES["auth_none"]["status"]
-            same(answer.json(), CAPTURES["auth_none"]["body"])
+            assert (answer.status, answer.body) == (401, exchange("auth_none").body)
             assert "www-authenticate" not in answer.headers
             for right in ({"authorization": "bearer sk-one"}, {"x_api_key": "sk-one"}):
                 assert (await ask(f, path, BODIES[path], headers=right)).status == 200
-        await settle(f)
 
 
 # --- faults behind us ---------------------------------------------------------------------------
@@ -336,7 +315,7 @@ async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, a
     upstream_answer = completion(
         None, calls=[("get_weather", '{"city": "Pa')], finish="length", tokens=(17, 4, 0)
     )
-    async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
+    async with front(tmp_path, proxy={"answer": answer}) as f:
         f.world.swarm.answer = always(upstream_answer)
         f.world.swarm.streaming = "tokens"
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
@@ -350,7 +329,6 @@ async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, a
         ]
         assert "".join(arguments) == '{"city": "Pa'
         assert not text_of([one for _, one in result[:-1]])
-        await settle(f)
 
 
 async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
@@ -360,14 +338,14 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
         await semaphore.acquire()
 
     arguments = '{"city": "Llanfairpwllgwyngyll", "days": [1, 2, 3, 4, 5, 6, 7]}'
-    async with fronted(tmp_path, configured=settings(proxy={"answer": "live"})) as f:
+    async with front(tmp_path, proxy={"answer": "live"}) as f:
         f.world.swarm.answer = always(completion(None, calls=[("get_weather", arguments)]))
         f.world.swarm.streaming, f.world.swarm.on_token = "tokens", on_token
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
-        async with wire(f.url) as one:
-            await one.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
-            await one.head()
-            parts, received = one.chunks(), b""
+        async with wire(f.url) as line:
+            await line.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
+            await line.head()
+            parts, received = line.chunks(), b""
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
             while half not in received:  # before the other half is sent
                 semaphore.release()
@@ -378,4 +356,164 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
                 semaphore.release()
             received += b"".join([part async for part in parts])
         assert received.count(b'"arguments"') >= 2
+
+
+VIOLATION: Any = [
+    {
+        "type": "string_too_short",
+        "loc": ["body", "messages", 0, "role"],
+        "msg": "String should have at least 1 character",
+        "input": "a secret of the user's",
+    }
+]
+NASTY = (
+    "no \x1b[31mred\x1b[0m \u202etxt at http://10.1.2.3:9000/x?key=1 or gpu-7.lan:8000, "
+    "sk-ajet-AbCdEf123456789012, /srv/ajet/run/model.py\nTraceback (most recent call last):\n"
+    '  File "/srv/x.py", line 3'
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, status: int) -> None:
+    async with fronted(tmp_path) as f:
+        swarm = f.world.swarm
+        swarm.answer = always(Denied(status, "That cannot be read."))
+        answer = await ask(f, path, BODIES[path])
+        assert answer.status == status
+        assert "retry-after" not in answer.headers
+        body = answer.json()
+        assert body["error"]["message"] == "That cannot be read."
+        if path == MESSAGES:
+            kind = "request_too_large" if status == 413 else "invalid_request_error"
+            assert (body["type"], body["error"]["type"]) == ("error", kind)
+        else:
+            assert list(body["error"]) == ["message", "type", "param", "code"]
+            assert body["error"]["code"] == status
+            assert body["error"]["type"] != "InternalServerError"
         await settle(f)
+        (group,) = f.world.state.groups.values()
+        assert group.phase == "FAILED"
+        assert len(swarm.claims) == len(swarm.chats) == 4  # one request for each, no further one
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_stream_refused_at_once_has_the_status_of_any_other_answer(
+    f: Front, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.api.handler.SOON", 60.0)  # however slow this machine is
+    f.world.swarm.answer = always(Denied(422, "That cannot be read."))
+    whole = await ask(f, path, BODIES[path])
+    streamed = await ask(f, path, {**BODIES[path], "stream": True, "user": "other"})
+    assert (streamed.status, streamed.json()) == (whole.status, whole.json())
+    assert streamed.status in (400, 422)
+    assert "retry-after" not in streamed.headers
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_stream_says_so_without_asking_to_come_back(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
+    async with fronted(tmp_path) as f:
+        f.world.swarm.answer = always(Denied(422, "That cannot be read."))
+        answer = await ask(f, path, {**BODIES[path], "stream": True})
+        assert answer.status == 200  # not known before
+        assert status_of_stream(path, answer.body.decode()) in (400, 422)
+        assert b"That cannot be read." in answer.body
+        assert b"ry again" not in answer.body
+        if path == RESPONSES:
+            last = [event for _, event in events(answer.body) if isinstance(event, dict)][-1]
+            assert last["response"]["error"]["code"] == "invalid_prompt"
+        await settle(f)
+        assert len(f.world.swarm.chats) == 4
+
+
+@pytest.mark.parametrize("detail", [VIOLATION, NASTY])
+async def test_error_details_are_redacted_for_users(f: Front, detail: Any) -> None:
+    f.world.swarm.answer = always(Denied(422, detail))
+    answer = await ask(f, CHAT, BODIES[CHAT])
+    text = answer.json()["error"]["message"]
+    if detail is VIOLATION:
+        assert text == "body.messages.0.role: String should have at least 1 character"
+    else:
+        assert text.startswith("no \u241b[31mred")
+        assert text.endswith("at [address] or [address], [redacted], [path]")
+    for secret in ("secret", "10.1", "gpu-7", "AbCdEf", "srv", "Traceback", "\u202e"):
+        assert secret not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (
+            "at localhost:8000, a.b-c.lan:80. Ratio 1.25:10, step:12",
+            "at [address], [address]. Ratio 1.25:10, step:12",
+        ),
+        ("x " * MAX_SCANNED_CHARS, "x " * (MAX_TEXT_CHARS // 2)),
+        ("a." * MAX_SCANNED_CHARS, "422 Unprocessable Entity"),
+        ("no: " + "a." * 7_000, "no: " + "a." * (MAX_TEXT_CHARS // 2 - 2)),
+        ("no" + " " * MAX_SCANNED_CHARS + "more", "no"),
+    ],
+    ids=["hosts", "words", "a word", "dots", "blanks"],
+)
+def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(
+    text: str, result: str
+) -> None:
+    began = time.thread_time()
+    assert public_text(text, 422) == result
+    assert time.thread_time() - began < 0.3
+
+
+async def test_after_one_refused_candidate_the_others_answer(f: Front) -> None:
+    """A refusal may be a fault of one worker: the group continues with the others."""
+    refused: list[str] = []
+
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
+        if not refused:
+            refused.append(name)
+            return Denied(422, "no")
+        return f"hello from {name}"
+
+    f.world.swarm.answer = candidate_answer
+    assert (await ask(f, CHAT, BODIES[CHAT])).status == 200
+
+
+# --- the last resort ----------------------------------------------------------------------------
+
+
+async def test_an_unexpected_error_is_a_500_in_json(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise LookupError("sk-ajet-of-somebody")
+
+    caplog.set_level(logging.INFO)
+    async with fronted(tmp_path) as f, wire(f.url) as line:
+        monkeypatch.setattr("proxy.http.middleware._strip_session", broken)
+        await line.ask("GET", "/sessions/x/v1/models")
+        answer = await line.answer()
+        assert answer.status == 500
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["error"] == {
+            "message": "Internal server error",
+            "type": "InternalServerError",
+            "param": None,
+            "code": 500,
+        }
+    (result,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert "LookupError in test_errors.py" in result.getMessage()
+    assert result.exc_info is None
+    assert "somebody" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/sessions%2Fx%2Fv1%2Fmodels", "/sessions%2Fx/v1/models", "/sessions/", "/%2Fsessions/x"],
+)
+async def test_encoded_slashes_reach_no_other_route(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path) as f, wire(f.url) as line:
+        await line.ask("GET", path)
+        answer = await line.answer()
+        assert (answer.status, json.loads(answer.body)) == (404, {"detail": "Not Found"})

@@ -6,11 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as examples_of
 
 from core.settings import Settings
 from tests.conformance.forms import PATHS, ask
+from tests.support.fuzz import fuzz
 from tests.support.proxy.front import BODIES, Front, fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -19,37 +18,9 @@ QUIET = {"session_calls": 0, "session_cap": 0, "repeats": 2}
 STATUSES = {200, 400, 401, 404, 405, 413}
 
 
-def fuzz(url: str, examples: int, statuses: list[int]) -> None:
-    """Everything the document offers, with bodies that fit its schemas and bodies that do not."""
-    import schemathesis  # a quarter of a second, and each worker collects all tests
-    from schemathesis import GenerationMode
-
-    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    schema.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-    operations: list[Any] = list(schema.get_all_operations())
-    assert len(operations) >= 16
-    for value in operations:
-        _call(value.ok(), examples, statuses)
-
-
-def _call(operation: Any, examples: int, statuses: list[int]) -> None:
-    from schemathesis.checks import not_a_server_error
-
-    @examples_of(
-        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
-    )
-    @given(operation.as_strategy())
-    def check(case: Any) -> None:
-        answer = case.call_and_validate(checks=[not_a_server_error], timeout=20)
-        statuses.append(answer.status_code)
-
-    check()
-
-
 async def sound(f: Front, examples: int) -> None:
     """Fuzz a front from a thread, and see that it works after that."""
-    statuses: list[int] = []
-    await asyncio.to_thread(fuzz, f.url, examples, statuses)
+    statuses = await asyncio.to_thread(fuzz, f.url, examples)
     assert len(statuses) > examples
     assert 200 in statuses
     assert set(statuses) <= STATUSES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.forms import WEATHER, always, completion, each
+from tests.conformance.forms import WEATHER, always, completion
 from tests.support.proxy.front import ASKED, Front, fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -25,7 +25,6 @@ CUT = completion(
     tokens=(37, 17, 0),
 )
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
-CALLED = completion(None, calls=[("get_weather", '{"city": "Paris"}')])
 
 
 @contextlib.asynccontextmanager
@@ -62,37 +61,10 @@ async def test_80_a_cut_answer_ends_with_its_last_text(tmp_path: Path) -> None:
         texts = []
         result: Any = {"model": "any", "prompt": "What is an LLM?", "max_tokens": 5}
         legacy = await client.completions.create(**result)
-        async for one in await client.completions.create(**result, stream=True):
-            texts.append(one.choices[0].text)
+        async for chunk in await client.completions.create(**result, stream=True):
+            texts.append(chunk.choices[0].text)
         assert texts[-1]
         assert "".join(texts) == legacy.choices[0].text
-
-
-async def test_80_usage_on_a_stream(tmp_path: Path) -> None:
-    import openai
-
-    async with client_of(tmp_path) as (client, _):
-        none = await client.chat.completions.create(
-            **chat_body(stream=True, stream_options={"include_usage": False})
-        )
-        assert [chunk.usage async for chunk in none if chunk.usage is not None] == []
-        running = await client.chat.completions.create(
-            **chat_body(
-                stream=True,
-                stream_options={"include_usage": True, "continuous_usage_stats": True},
-            )
-        )
-        before = 0
-        async for chunk in running:
-            usage = chunk.usage
-            assert usage.prompt_tokens + usage.completion_tokens == usage.total_tokens
-            more = usage.completion_tokens > before
-            assert before == 0 or more or not chunk.choices
-            before = usage.completion_tokens
-        assert (before, chunk.choices) == (17, [])
-        for options in ({"include_usage": None}, {"include_usage": True}):
-            with pytest.raises(openai.BadRequestError):
-                await client.chat.completions.create(**chat_body(stream_options=options))
 
 
 @pytest.mark.parametrize(
@@ -120,37 +92,6 @@ async def test_80_bad_requests(tmp_path: Path, more: dict[str, Any]) -> None:
             assert "than_equal" in caught.value.message
         assert not f.world.state.groups
         assert (await client.chat.completions.create(**chat_body())).choices  # it still works
-
-
-@pytest.mark.parametrize("choice", [NAMED, "required", "auto"])
-async def test_80_tools(tmp_path: Path, choice: Any) -> None:
-    result = chat_body(tools=[WEATHER], tool_choice=choice)
-    async with client_of(tmp_path, CALLED) as (client, _):
-        (one,) = (await client.chat.completions.create(**result)).choices
-        assert not one.message.content
-        assert one.message.content is None or choice != "auto"
-        assert one.message.content == "" or choice == "auto"
-        assert one.message.tool_calls
-        arguments = ""
-        async for chunk in await client.chat.completions.create(**result, stream=True):
-            assert not chunk.choices[0].delta.content
-            for call in chunk.choices[0].delta.tool_calls or ():
-                arguments += call.function.arguments or "" if call.function else ""
-        assert arguments == one.message.tool_calls[0].function.arguments
-
-
-async def test_80_several_choices(tmp_path: Path) -> None:
-    async with client_of(tmp_path) as (client, f):
-        f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
-        result = await client.chat.completions.create(**chat_body(n=3, seed=42))
-        assert [choice.index for choice in result.choices] == [0, 1, 2]
-        assert len({choice.message.content for choice in result.choices}) == 3
-        texts = ["", ""]
-        async for chunk in await client.chat.completions.create(**chat_body(n=2, stream=True)):
-            for choice in chunk.choices:
-                texts[choice.index] += choice.delta.content or ""
-        assert all(texts)
-        assert texts[0] != texts[1]
 
 
 async def test_80_many_clients_that_give_up(tmp_path: Path) -> None:

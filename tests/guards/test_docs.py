@@ -47,7 +47,7 @@ def headings(page: Path) -> set[str]:
     lines: set[str] = set()
     for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", text_of(page)), re.MULTILINE):
         name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
-        again = sum(1 for one in lines if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
+        again = sum(1 for line in lines if re.fullmatch(rf"{re.escape(name)}(-\d+)?", line))
         lines.add(f"{name}-{again}" if again else name)
     return lines
 
@@ -111,9 +111,9 @@ def wrong_commands(page: Path) -> Iterator[str]:
     for line in code(text_of(page)):
         yield from wrong_verbs(line)
         for target in re.findall(r"(?:\A|[\s;&(])make ((?:[a-z][a-z-]*(?: |\Z))+)", line):
-            for one in target.split():
-                if one not in TARGETS:
-                    yield f"make {one}: there is no such target"
+            for word in target.split():
+                if word not in TARGETS:
+                    yield f"make {word}: there is no such target"
         for module in re.findall(r"python3? -m ((?:examples|bench|docs|swarm|engine)[\w.]*)", line):
             try:
                 there = importlib.util.find_spec(module)
@@ -127,9 +127,9 @@ def wrong_commands(page: Path) -> Iterator[str]:
 def setting_names() -> dict[str, set[str]]:
     """Section -> its settings."""
     return {
-        one.encode_name: {inner.encode_name for inner in msgspec.structs.fields(one.type)}
-        for one in msgspec.structs.fields(Settings)
-        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
+        field.encode_name: {inner.encode_name for inner in msgspec.structs.fields(field.type)}
+        for field in msgspec.structs.fields(Settings)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
     }
 
 
@@ -167,7 +167,7 @@ def test_pages_point_at_what_is_there() -> None:
 def test_every_guide_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     folders = ("guide", "library", "measured", "contributing")
-    guides = {f"{name}/{one.name}" for name in folders for one in ROOT.glob(f"docs/{name}/*.md")}
+    guides = {f"{name}/{file.name}" for name in folders for file in ROOT.glob(f"docs/{name}/*.md")}
     assert len(guides) > 25
     assert not [name for name in sorted(guides) if f"({name})" not in index]
 

@@ -16,9 +16,9 @@ _NAME = re.compile(r"^ {4}\**(\w+):", re.MULTILINE)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_docstring_describes_an_argument_that_does_not_exist(folder: str) -> None:
     result = [
-        f"{path.relative_to(ROOT)}:{one}"
+        f"{path.relative_to(ROOT)}:{argument}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for one in wrong_arguments(path.read_text(encoding="utf-8"))
+        for argument in wrong_arguments(path.read_text(encoding="utf-8"))
     ]
     assert not result, "\n".join(result)
 

@@ -111,12 +111,12 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def test_no_class_has_more_than_25_methods() -> None:
     """A file with fewer functions has no such class; parsing takes longest."""
     large = [
-        f"{module.path}: {one.name}"
+        f"{module.path}: {kind.name}"
         for path in FILES
         if path.read_text().count("def ") > MOST_METHODS
         for module in (_module(path),)
-        for one in module.classes
-        if one.methods > MOST_METHODS
+        for kind in module.classes
+        if kind.methods > MOST_METHODS
     ]
     assert not large
 
@@ -126,7 +126,9 @@ def test_the_guard_counts_the_methods_of_an_inner_class(tmp_path: Path) -> None:
     path = tmp_path / "one.py"
     path.write_text(f"def f():\n    try: pass\n    except Error:\n        class A:\n{methods}\n")
     tree = ast.parse(path.read_text())
-    (result,) = [one for one in _statements(tree.body) if isinstance(one, ast.ClassDef)]
+    (result,) = [
+        statement for statement in _statements(tree.body) if isinstance(statement, ast.ClassDef)
+    ]
     assert len(result.body) == MOST_METHODS + 1
 
 
@@ -135,9 +137,9 @@ def test_no_class_name_occurs_twice_in_a_package() -> None:
     for module in _modules().values():
         package = module.path.parts[0]
         if package in PACKAGES:
-            for one in module.classes:
-                if one.is_top:
-                    places.setdefault((package, one.name), []).append(str(module.path))
+            for kind in module.classes:
+                if kind.is_top:
+                    places.setdefault((package, kind.name), []).append(str(module.path))
     twice = {name: files for (_, name), files in places.items() if len(files) > 1}
     assert not twice
 
@@ -181,11 +183,11 @@ LADDERS = {
 def test_no_class_has_more_than_30_methods_with_its_bases() -> None:
     """A class split by inheritance into the next file is still one class to its reader."""
     large = {
-        f"{name}:{one.name}"
+        f"{name}:{kind.name}"
         for name, module in _modules().items()
         if module.path.parts[0] in PACKAGES
-        for one in module.classes
-        if one.is_top and _methods(name, one.name) > 30
+        for kind in module.classes
+        if kind.is_top and _methods(name, kind.name) > 30
     }
     assert large == LADDERS
 
@@ -195,15 +197,19 @@ def _methods(module: str, name: str) -> int:
     source = _modules().get(module)
     if source is None or module.partition(".")[0] not in PACKAGES:
         return 0
-    for one in source.classes:
-        if one.is_top and one.name == name:
-            return one.methods + sum(_methods(module, base) for base in one.bases)
+    for kind in source.classes:
+        if kind.is_top and kind.name == name:
+            return kind.methods + sum(_methods(module, base) for base in kind.bases)
     return _methods(*source.imports[name]) if name in source.imports else 0
+
+
+REGISTRY = "from console.models.screen_registry import SCREENS"
+LARGE = {"fastapi", "uvicorn", "aiohttp", "openai", "numpy", "httpx"}
 
 
 def _imported_by(code: str) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"],
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
@@ -226,9 +232,22 @@ def _imported_by(code: str) -> set[str]:
             {"textual", "numpy", "openai", "opentelemetry.sdk", "tensorboardX"},
         ),
         ("import engine.app", {"textual", "openai", "aiohttp"}),
-        ("import mock.user_requests", {"textual", "fastapi", "aiohttp", "numpy"}),
-        ("import console.cli", {"textual", "fastapi", "aiohttp", "numpy", "openai", "httpx"}),
-        ("import console.app", {"fastapi", "aiohttp", "numpy", "openai"}),
+        (
+            "import mock.user_requests",
+            {"textual", "fastapi", "aiohttp", "numpy", "proxy", "engine"},
+        ),
+        ("import console.cli", {*LARGE, "textual", "yaml", "asyncio"}),
+        ("import console.cli.clients", {"textual", "fastapi", "aiohttp", "httpx"}),
+        ("import console.screens.progress.model", {"textual"}),
+        ("import console.backend.supervisor", {*LARGE, "textual", "proxy", "engine", "mock"}),
+        (
+            f"import console.app, console.backend.startup\n{REGISTRY}\nSCREENS[0].load()",
+            {*LARGE, "proxy.control.client"},
+        ),
+        (
+            f"{REGISTRY}\n[screen.load() for screen in SCREENS]",
+            {*LARGE, "proxy", "engine"},
+        ),
     ],
 )
 def test_nothing_heavy_comes_along(code: str, excluded: set[str]) -> None:

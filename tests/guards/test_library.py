@@ -48,7 +48,9 @@ def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
 
 
 def _shape(parameters: Mapping[str, inspect.Parameter]) -> list[tuple[str, object, object]]:
-    return [(one.name, one.kind, one.default) for one in parameters.values()]
+    return [
+        (parameter.name, parameter.kind, parameter.default) for parameter in parameters.values()
+    ]
 
 
 def _public(kind: type) -> set[str]:

@@ -36,7 +36,7 @@ def shown() -> Collection[Entry]:
 
 
 def test_what_scripts_import_is_on_a_page() -> None:
-    names = {one.name for entries in writer().chosen.values() for one in entries}
+    names = {entry.name for entries in writer().chosen.values() for entry in entries}
     renamed = {
         "SwarmServerOfflineError": "EngineOff",
         "EpisodeStatus": "EpisodeRecord",

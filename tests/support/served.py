@@ -76,9 +76,11 @@ def below(path: str, app: Any) -> Starlette:
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, config: uvicorn.Config | None = None) -> AsyncIterator[str]:
-    """Serve `app` on a free loopback port, or as in `config`; yields its URL."""
-    with bind("127.0.0.1", 0) as sock:
+async def served(
+    app: Any, config: uvicorn.Config | None = None, port: int = 0
+) -> AsyncIterator[str]:
+    """Serve `app` on a free loopback port or on `port`, as in `config`; yields its URL."""
+    with bind("127.0.0.1", port) as sock:
         config = config or uvicorn.Config(
             app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, loop="asyncio"
         )

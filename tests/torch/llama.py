@@ -43,7 +43,7 @@ def trained_of(model: Any) -> dict[str, Any]:
 
 def as_numpy(model: Any, flat: Any, params: Params) -> Array:
     """Return a vector of the trained parameters, or of their gradient, in the order of `params`."""
-    parts = flat.split([one.numel() for one in trained_of(model).values()])
+    parts = flat.split([parameter.numel() for parameter in trained_of(model).values()])
     values = {
         name: part.reshape(one.shape).numpy()
         for part, (name, one) in zip(parts, trained_of(model).items(), strict=True)

@@ -194,7 +194,7 @@ def logits(small: Small, ids: Sequence[int]) -> Array:
             unit = _normed(x, part["attn_norm"])
             q = (part["attn_q"] @ unit).reshape(HEADS, HEAD)
             k = (part["attn_k"] @ unit).reshape(PAIRS, HEAD)
-            keys.append([_turned(one, position) for one in k])
+            keys.append([_turned(head_key, position) for head_key in k])
             values.append(list((part["attn_v"] @ unit).reshape(PAIRS, HEAD)))
             mixed = []
             for head in range(HEADS):

@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-from ajet_swarm.common.errors import AjetError  # noqa: E402
-from engine.torch import card, loading  # noqa: E402
-from engine.torch.card import Driver, GpuProcess  # noqa: E402
-from engine.torch.hardware import devices  # noqa: E402
-from engine.torch.hardware.devices import usable_device, usable_dtype  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.memory import OutOfSpaceError  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from ajet_swarm.common.errors import AjetError
+from engine.torch import card, loading
+from engine.torch.card import Driver, GpuProcess
+from engine.torch.hardware import devices
+from engine.torch.hardware.devices import usable_device, usable_dtype
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.memory import OutOfSpaceError
+from engine.torch.options import TorchOptions
+from tests.torch.models import make_model
 
 LORA = TrainingForm(4, 8)
 SIZES: dict[str, Any] = {

@@ -4,16 +4,12 @@ import warnings
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.torch.loading import TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch, with_cache  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.torch.loading import TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.sampling.batch import GrowingBatch, with_cache
+from tests.torch.models import make_model
 
 
 class Older:

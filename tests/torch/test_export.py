@@ -5,30 +5,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import peft
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
-
-import numpy as np  # noqa: E402  after the modules it needs
-
-from ajet_swarm.common.errors import AjetError, UsageError  # noqa: E402
-from engine.interface import Hyperparameters, SamplingParams, TrainSample  # noqa: E402
-from engine.torch.base_files import form_text, locate  # noqa: E402
-from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
-from engine.torch.description import ModelDescription  # noqa: E402
-from engine.torch.export import export_folder  # noqa: E402
-from engine.torch.loading import TrainingForm  # noqa: E402
-from engine.torch.loading import load as load_policy  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.policy import TorchPolicy  # noqa: E402
-from engine.torch.store import TorchState, TorchStore  # noqa: E402
-from tests.torch import small_gguf  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-from tests.torch.test_trl import TEMPLATE  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from ajet_swarm.common.errors import AjetError, UsageError
+from engine.interface import Hyperparameters, SamplingParams, TrainSample
+from engine.torch.base_files import form_text, locate
+from engine.torch.checkpoints import TorchCheckpoints
+from engine.torch.description import ModelDescription
+from engine.torch.export import export_folder
+from engine.torch.loading import TrainingForm
+from engine.torch.loading import load as load_policy
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.store import TorchState, TorchStore
+from tests.torch import small_gguf
+from tests.torch.models import make_model
+from tests.torch.test_trl import TEMPLATE
 
 VOCAB = 301
 IDS = [[5, 17, 230, 42, 9, 3]]
@@ -160,7 +156,7 @@ def test_an_adapter_is_loaded_by_peft(
         config = peft.PeftConfig.from_pretrained(folder)
         assert (config.r, config.lora_alpha, config.peft_type) == (4, 8, peft.PeftType.LORA)
         assert config.base_model_name_or_path == str(base)
-    assert not [one for one in recwarn if "missing" in str(one.message)]
+    assert not [warning for warning in recwarn if "missing" in str(warning.message)]
     direct = transformers.AutoModelForCausalLM.from_pretrained(folders[1], dtype=torch.float32)
     np.testing.assert_allclose(logits(direct), wanted, atol=1e-4)
 

@@ -3,25 +3,22 @@
 import asyncio
 from pathlib import Path
 
+import peft
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-peft = pytest.importorskip("peft")
-
-from console.cli import main  # noqa: E402  after the modules it needs
-from core.runtime.home import Home  # noqa: E402
-from engine.app import create_app  # noqa: E402
-from engine.server.lifecycle import Engine  # noqa: E402
-from engine.storage.experiments import Experiments  # noqa: E402
-from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
-from engine.torch.opening import torch_policy  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from tests.support.engine.client import Driver, driving  # noqa: E402
-from tests.support.served import served  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from console.cli import main
+from core.runtime.home import Home
+from engine.app import create_app
+from engine.server.lifecycle import Engine
+from engine.storage.experiments import Experiments
+from engine.torch.checkpoints import TorchCheckpoints
+from engine.torch.opening import torch_policy
+from engine.torch.options import TorchOptions
+from tests.support.engine.client import Driver, driving
+from tests.support.served import served
+from tests.torch.models import make_model
 
 
 async def _train(driver: Driver) -> None:

@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("gguf")
-
 import numpy as np
+import pytest
 
 from engine.interface import SamplingParams, TrainSample
 from engine.torch.loading import TrainingForm, load
@@ -16,8 +12,6 @@ from engine.torch.policy import TorchPolicy
 from engine.torch.recipe import recipe
 from engine.torch.store import TorchStore
 from tests.torch import small_gguf
-
-pytestmark = pytest.mark.torch
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>"

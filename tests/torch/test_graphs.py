@@ -6,18 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.torch.loading import TrainingForm, load  # noqa: E402
-from engine.torch.memory import GRAPHS  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
-from engine.torch.sampling.graphs import GraphBatch, usable  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.torch.loading import TrainingForm, load
+from engine.torch.memory import GRAPHS
+from engine.torch.options import TorchOptions
+from engine.torch.sampling.batch import GrowingBatch
+from engine.torch.sampling.graphs import GraphBatch, usable
+from tests.torch.models import make_model
 
 
 @pytest.fixture(scope="module")

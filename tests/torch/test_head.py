@@ -3,13 +3,9 @@
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from engine.torch.head import OutputHead  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.torch.head import OutputHead
 
 VOCAB, HIDDEN, COUNT = 50, 8, 40
 

@@ -11,8 +11,6 @@ from engine.torch.files.hub import HubError, cached_folder, look_up  # noqa: E40
 from tests.unit.engine.torch.files import stub_hub  # noqa: E402
 from tests.unit.engine.torch.files.model_folders import make_folder  # noqa: E402
 
-pytestmark = pytest.mark.torch
-
 
 def test_the_names_of_the_stub_exist() -> None:
     assert not [name for name in vars(stub_hub.ERRORS) if not hasattr(errors, name)]

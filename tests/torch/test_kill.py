@@ -10,17 +10,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("peft")
-
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample
 from engine.torch.loading import TrainingForm, load
 from engine.torch.options import TorchOptions
 from engine.torch.policy import TorchPolicy
 from engine.torch.store import TorchStore
 from tests.torch.models import make_model
-
-pytestmark = pytest.mark.torch
 
 HYPER = Hyperparameters(lr=0.05, epochs=2, kl=0.01, adam_eps=1e-8)
 

@@ -7,25 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-from engine.interface import Hyperparameters, TrainSample  # noqa: E402
-from engine.policy.weights import CONFIG, shipped  # noqa: E402
-from engine.tokenizer import CALL  # noqa: E402
-from engine.torch.learner import Optimizer, TorchLearner  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.memory import MemoryPlan  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.training.grpo import Learner  # noqa: E402
-from engine.training.optimizer import Adam  # noqa: E402
-from engine.training.state import State  # noqa: E402
-from tests.torch.llama import as_llama, as_numpy, trained_of  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Hyperparameters, TrainSample
+from engine.policy.weights import CONFIG, shipped
+from engine.tokenizer import CALL
+from engine.torch.learner import Optimizer, TorchLearner
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.memory import MemoryPlan
+from engine.torch.options import TorchOptions
+from engine.training.grpo import Learner
+from engine.training.optimizer import Adam
+from engine.training.state import State
+from tests.torch.llama import as_llama, as_numpy, trained_of
+from tests.torch.models import make_model
 
 PLAN = MemoryPlan(
     weights=0,
@@ -49,7 +44,7 @@ GROUPS, GROUP_SIZE = 3, 4
 
 def learner_of(model: Any, trained: list[Any], plan: MemoryPlan = PLAN) -> TorchLearner:
     """A learner whose reference is the present state of the model."""
-    flat = torch.cat([one.detach().reshape(-1) for one in trained])
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in trained])
     optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
     return TorchLearner(model, trained, optimizer, plan)
 
@@ -109,7 +104,7 @@ def tiny() -> tuple[Learner, TorchLearner, Any]:
     moved.flat += 0.01 * noise
     with torch.no_grad():
         torch_learner.optimizer.flat.copy_(
-            torch.cat([one.reshape(-1) for one in trained_of(as_llama(moved)).values()])
+            torch.cat([parameter.reshape(-1) for parameter in trained_of(as_llama(moved)).values()])
         )
     torch_learner.publish()
     return Learner(State(moved, Adam(moved.flat.size)), base), torch_learner, model
@@ -147,9 +142,7 @@ def test_an_update_equals_that_of_the_numpy_engine(tiny: tuple[Learner, TorchLea
         assert stats.extra[name] == pytest.approx(value, rel=1e-3, abs=1e-4)
 
 
-def test_batches_without_a_signal_move_no_weight(
-    tiny: tuple[Learner, TorchLearner, Any],
-) -> None:
+def test_batches_without_a_signal_move_no_weight(tiny: tuple[Learner, TorchLearner, Any]) -> None:
     _, torch_learner, _ = tiny
     samples, _ = with_logprobs(samples_with_tools(), torch_learner, 0.0)
     torch_learner.update(samples, HYPER, 1, 0.01)
@@ -163,7 +156,7 @@ def test_batches_without_a_signal_move_no_weight(
     assert torch.equal(optimizer.flat, flat)
     assert torch.equal(optimizer.m, momentum)
     assert optimizer.t == steps
-    trained = torch.cat([one.detach().reshape(-1) for one in torch_learner.trained])
+    trained = torch.cat([parameter.detach().reshape(-1) for parameter in torch_learner.trained])
     assert torch.equal(trained, flat)
 
 

@@ -7,14 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("peft")
-
 from core.runtime.home import running
 from tests.support.stack import Stack, until
 from tests.torch.models import make_model
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 PROMPTS = ("What is 2 + 2?", "What is 3 + 5?", "Name a colour.")
 
@@ -63,7 +60,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         assert current.verdict.prompts == len(PROMPTS)
         assert (current.step, stack.step()) == (1, 1)
         assert len(stack.claimed()) == episodes
-        assert [one.group_id for one in stack.state().waiting()] == [group.group_id]
+        assert [group.group_id for group in stack.state().waiting()] == [group.group_id]
         looked = current.verdict.look
 
         vote = {"group_id": group.group_id, "rating": "best", "order": [1], "rater": "ada"}

@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from engine.interface import Prompt, SamplingParams  # noqa: E402
-from engine.policy.answer import AnswerFailedError, Request  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
-from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
-from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
-from engine.torch.text import ModelText  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Prompt, SamplingParams
+from engine.policy.answer import AnswerFailedError, Request
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.sampling.batch import GrowingBatch
+from engine.torch.sampling.graphs import GraphBatch
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.text import ModelText
+from tests.torch.models import make_model
 
 
 class FullBatch(GrowingBatch):
@@ -97,7 +93,7 @@ def drained(
             continue
         for request, piece in sampler.take_pieces():
             pieces[request] += piece
-        done |= {one.request: one.completion for one in finished}
+        done |= {done.request: done.completion for done in finished}
         if not (sampler.live or sampler.waiting):
             break
     assert all("too small for this answer alone" in reason for reason in reasons)
@@ -115,10 +111,10 @@ def test_no_answer_is_lost_or_changed(
     with caplog.at_level(logging.WARNING, logger="engine.torch.sampling.sampler"):
         answers, pieces, failed = drained(sampler, requests())
     assert not failed
-    assert [answer.tokens for answer in answers] == [one.tokens for one in whole]
+    assert [answer.tokens for answer in answers] == [answer.tokens for answer in whole]
     for mine, theirs in zip(answers, whole, strict=True):
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
-    assert pieces == texts == [one.text for one in whole]
+    assert pieces == texts == [answer.text for answer in whole]
     assert batch.sizes == [4, 2, 1][: len(batch.sizes)]
     assert sampler.slots == batch.sizes[-1]
     assert len(caplog.records) == len(batch.sizes)

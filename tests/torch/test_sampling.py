@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from engine.interface import SamplingParams  # noqa: E402
-from engine.policy import sampler as numpy_sampler  # noqa: E402
-from engine.policy.penalties import changed_logits, new_penalties  # noqa: E402
-from engine.torch.sampling.sampler import choose  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import SamplingParams
+from engine.policy import sampler as numpy_sampler
+from engine.policy.penalties import changed_logits, new_penalties
+from engine.torch.sampling.sampler import choose
 
 VOCAB = 50
 
@@ -103,13 +100,7 @@ def test_numpy_and_torch_choose_alike(logits: Any) -> None:
             min_p=torch.from_numpy(min_p),
         )
         theirs, others = numpy_sampler.choose(
-            logits.numpy(),
-            heat,
-            mass,
-            uniform,
-            changed=changed.numpy(),
-            top_k=top_k,
-            min_p=min_p,
+            logits.numpy(), heat, mass, uniform, changed=changed.numpy(), top_k=top_k, min_p=min_p
         )
         assert mine.tolist() == theirs.tolist()
         np.testing.assert_allclose(values.numpy(), others, atol=1e-5)

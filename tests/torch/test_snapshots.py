@@ -1,22 +1,17 @@
 """Copies of the weights of LoRA: sampling from them while the policy answers and is trained."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from ajet_swarm.common.tasks import Tasks  # noqa: E402
-from engine.interface import (  # noqa: E402
+from engine.interface import (
     Completion,
     Hyperparameters,
-    NoSnapshotError,
     NoSnapshots,
     PolicyClosedError,
     Prompt,
@@ -24,21 +19,19 @@ from engine.interface import (  # noqa: E402
     TrainSample,
     UnknownTokenError,
 )
-from engine.policy.answer import AnswerFailedError  # noqa: E402
-from engine.policy.snapshots import MOST, SLOTS, LocalSnapshots  # noqa: E402
-from engine.torch import policy as policies  # noqa: E402
-from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.policy import TorchPolicy  # noqa: E402
-from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
-from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
-from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
-from engine.torch.sampling.snapshots import OtherWeights, TorchCopies  # noqa: E402
-from tests.support.engine.client import wait_for  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
-from tests.torch.test_out_of_memory import FullBatch  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.policy.answer import AnswerFailedError
+from engine.policy.snapshots import LocalSnapshots
+from engine.torch import policy as policies
+from engine.torch.loading import Loaded, TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.sampling.batch import GrowingBatch
+from engine.torch.sampling.graphs import GraphBatch
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.sampling.snapshots import OtherWeights, TorchCopies
+from tests.support.engine.client import wait_for
+from tests.torch.models import make_model
+from tests.torch.test_out_of_memory import FullBatch
 
 HYPER = Hyperparameters(lr=0.05, epochs=2, kl=0.01, adam_eps=1e-8)
 
@@ -106,22 +99,6 @@ def same(mine: Sequence[Completion], theirs: Sequence[Completion]) -> None:
         assert completion.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def hold(policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Hold each call of a snapshot until the event is set; the policy goes on."""
-    gate = threading.Event()
-    copies = policy._copies
-    assert copies is not None
-    sampler_of = copies.sampler
-
-    def held(*arguments: Any) -> Any:
-        sampler = sampler_of(*arguments)
-        assert gate.wait(60)
-        return sampler
-
-    monkeypatch.setattr(copies, "sampler", held)
-    return gate
-
-
 async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> None:
     snapshots, prompt = snapshots_of(policy), prompt_of(policy)
     params = [*seeded(5, frequency_penalty=0.3), *seeded(1, temperature=0.0)]
@@ -138,8 +115,8 @@ async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> Non
     assert (new.step, new.name != old.name) == (1, True)
     trained = await snapshots.sample(new.name, prompt, params)
     same(trained, await live(policy, params))
-    assert [one.tokens for one in trained] != [line.tokens for line in before]
-    assert {one.step for one in trained} == {1}
+    assert [answer.tokens for answer in trained] != [line.tokens for line in before]
+    assert {answer.step for answer in trained} == {1}
     await policy.reset()
     assert await snapshots.take() == old
     same(await live(policy, params), before)
@@ -278,18 +255,6 @@ async def test_an_update_interrupts_nothing(
     assert max(interrupted) == 3, "answers in progress"
 
 
-async def test_a_third_snapshot_drops_the_first(policy: TorchPolicy) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    taken = [await snapshots.take()]
-    for _ in range(MOST):
-        await train(policy)
-        taken.append(await snapshots.take())
-    with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
-        await snapshots.sample(taken[0].name, prompt, seeded(1))
-    for one in taken[1:]:
-        assert (await snapshots.sample(one.name, prompt, seeded(1)))[0].step == one.step
-
-
 async def test_a_prompt_that_cannot_be_continued_is_refused(policy: TorchPolicy) -> None:
     snapshots = snapshots_of(policy)
     name = (await snapshots.take()).name
@@ -298,54 +263,6 @@ async def test_a_prompt_that_cannot_be_continued_is_refused(policy: TorchPolicy)
             await snapshots.sample(name, Prompt(tokens), seeded(1))
     with pytest.raises(UnknownTokenError):
         await snapshots.sample(name, Prompt((10**6,)), seeded(1))
-
-
-async def test_more_answers_than_slots_come_in_order(policy: TorchPolicy) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    params = seeded(2 * SLOTS + 1, max_tokens=8)
-    answers = await snapshots.sample(name, prompt, params)
-    same(answers, await live(policy, params))
-
-
-async def test_a_caller_who_leaves_frees_the_sampler(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    gate = hold(policy, monkeypatch)
-    copies = policy._copies
-    assert copies is not None
-    async with Tasks("test") as tasks:
-        left = [tasks.spawn(snapshots.sample(name, prompt, seeded(40)), "look") for _ in range(3)]
-        await wait_for(lambda: copies._sampler is not None)
-    assert all(call.cancelled() for call in left)
-    gate.set()
-    same(await snapshots.sample(name, prompt, seeded(2)), await live(policy, seeded(2)))
-    await wait_for(lambda: copies._sampler is None)
-
-
-async def test_closing_ends_running_and_waiting_calls(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    gate = hold(policy, monkeypatch)
-    copies = policy._copies
-    assert copies is not None
-    calls = asyncio.gather(
-        *(snapshots.sample(name, prompt, seeded(40)) for _ in range(3)), return_exceptions=True
-    )
-    await wait_for(lambda: copies._sampler is not None)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(policy.close())
-        await wait_for(lambda: snapshots._closing)
-        gate.set()
-    assert {type(result) for result in await calls} == {PolicyClosedError}
-    with pytest.raises(NoSnapshotError):
-        await snapshots.sample(name, prompt, seeded(1))
-    with pytest.raises(PolicyClosedError):
-        await snapshots.take()
 
 
 async def test_closing_ends_a_call_between_two_tokens(policy: TorchPolicy) -> None:
@@ -441,7 +358,7 @@ async def test_a_failure_leaves_the_weights_of_the_policy(
         with pytest.raises(RuntimeError, match="no kernel"):
             await snapshots.sample(old.name, prompt, seeded(3))
     same(await live(policy, seeded(3)), expected)
-    assert {one.step for one in await snapshots.sample(old.name, prompt, seeded(3))} == {0}
+    assert {answer.step for answer in await snapshots.sample(old.name, prompt, seeded(3))} == {0}
 
 
 @pytest.mark.parametrize(
@@ -456,7 +373,7 @@ async def test_as_many_answers_at_a_time_as_have_memory(
     snapshots, prompt = snapshots_of(policy), prompt_of(policy)
     params = seeded(6, max_tokens=40)
     expected = await live(policy, params)
-    assert min(len(one.tokens) for one in expected[:2]) == 40
+    assert min(len(answer.tokens) for answer in expected[:2]) == 40
     name = (await snapshots.take()).name
     copies = policy._copies
     assert isinstance(copies, TorchCopies)
@@ -473,7 +390,7 @@ async def test_as_many_answers_at_a_time_as_have_memory(
     monkeypatch.setattr(GrowingBatch, "decode", noted)
     same(await snapshots.sample(name, prompt, params), expected)
     assert all(rows == 1 or rows * width <= room for rows, width in seen)
-    longer = sum(len(one.tokens) > 1 for one in expected)
+    longer = sum(len(answer.tokens) > 1 for answer in expected)
     assert seen[0][0] == (longer if together else 1)
     longest = max(width for _, width in seen)
     assert max(rows for rows, width in seen if width == longest) == last

@@ -3,17 +3,14 @@
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from engine.interface import Prompt, SamplingParams  # noqa: E402
-from engine.policy.answer import Request  # noqa: E402
-from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
-from engine.torch.text import ModelText  # noqa: E402
-from tests.torch.models import TEMPLATE  # noqa: E402
-
-pytestmark = pytest.mark.torch
+from engine.interface import Prompt, SamplingParams
+from engine.policy.answer import Request
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.text import ModelText
+from tests.torch.models import TEMPLATE
 
 TOOLS = ({"type": "function", "function": {"name": "a"}},)
 

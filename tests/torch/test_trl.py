@@ -14,8 +14,6 @@ from console.export.run import ExportOptions, export  # noqa: E402  after the mo
 from core.journal.read_only import JournalFile  # noqa: E402
 from tests.support.ranked import called, ranked_group, write_journal  # noqa: E402
 
-pytestmark = pytest.mark.torch
-
 TEMPLATE = (
     "{%- if tools %}[tools]{{ tools | tojson }}\n{% endif -%}"
     "{%- for message in messages -%}"

@@ -24,7 +24,6 @@ from core.control_payloads import (
 from core.events import ClientSeen
 from core.settings import RatingSettings
 from tests.support.console import (
-    NOW,
     FakeChild,
     FakeProcessManager,
     FakeReply,
@@ -34,6 +33,7 @@ from tests.support.console import (
 )
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 from tests.support.looks import pair_data, vote_data
+from tests.support.sample import NOW
 
 TYPED = ("palette", "field")
 """Views of Textual's own, for which the guard is all there is: its palette, a line of text."""

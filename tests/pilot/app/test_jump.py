@@ -13,14 +13,9 @@ from console.screens.overview.widgets import RecentGroups
 from console.screens.requests.widgets import GroupList
 from console.shell.palette import entries
 from core.events import AlertRaised, EngineChanged
-from tests.support.console import (
-    NOW,
-    RunningConsole,
-    group_events,
-    run_console,
-    sample_state,
-    state_of,
-)
+from tests.support.checks import missing
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import NOW, group_events, sample_state, state_of
 
 
 def jumper(console: RunningConsole) -> JumpScreen:
@@ -55,8 +50,7 @@ async def test_a_letter_jumps_to_a_row_and_anything_else_cancels_jump_mode() -> 
         await console.pilot.click(offset=(40, 12))
         await console.settle()
         assert not isinstance(console.app.screen, JumpScreen)
-        assert console.app.current_mode == "requests"
-        assert groups.cursor == third
+        assert (console.app.current_mode, groups.cursor) == ("requests", third)
         await console.press("ctrl+o")
         await console.pilot.resize_terminal(100, 30)
         await console.settle()
@@ -70,8 +64,7 @@ async def test_a_jump_selects_an_answer_or_a_screen_named_in_the_bar() -> None:
         at = {(target.at.x, target.at.y): name for name, target in jumper(console).named.items()}
         panes = [pane for pane in cards.children if pane.display]
         await console.press(at[panes[2].region.x, panes[2].region.y])
-        assert cards.selected == 2
-        assert console.link.commands == []
+        assert (cards.selected, console.link.commands) == (2, [])
         await console.press("f1", "ctrl+o", "g")
         assert console.app.current_mode == "engine"
         bar = console.text().splitlines()[0]
@@ -141,9 +134,12 @@ async def test_help_describes_the_focused_widget_also_by_f12_from_a_line_of_text
     async with run_console(sample_state(), size=(100, 48), at="requests") as console:
         await console.press("question_mark")
         text = console.text()
-        assert "In focus: the list of requests" in text
-        assert "This screen: Requests" in text
-        assert "Its candidates in full" in text
+        assert not missing(
+            text,
+            "In focus: the list of requests",
+            "This screen: Requests",
+            "Its candidates in full",
+        )
         await console.press("escape", "f7", "slash", *"a?", "f12")
         assert isinstance(console.app.screen, HelpScreen)
         assert "In focus: a line of text" in console.text()
@@ -159,8 +155,11 @@ async def test_help_lists_conflicting_keys() -> None:
         results = console.app.screen.query(".dialog-problem").results(Static)
         text = "\n".join(str(result.content) for result in results)
         assert "! console.keys" in console.text()
-        assert "`engine.stop` cannot have `s`: it is the key of `engine.start`" in text
-        assert "there is no action `log.folds`. Did you mean `log.fold`?" in text
+        assert not missing(
+            text,
+            "`engine.stop` cannot have `s`: it is the key of `engine.start`",
+            "there is no action `log.folds`. Did you mean `log.fold`?",
+        )
 
 
 # --- palette ---------------------------------------------------------------------------------

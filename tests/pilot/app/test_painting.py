@@ -13,7 +13,8 @@ from console.screens.requests.widgets import GroupList
 from console.widgets.key_bar import KeyBar
 from core.events import GroupMarked
 from core.state import State
-from tests.support.console import NOW, RunningConsole, group_events, run_console, state_of
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import NOW, group_events, state_of
 
 PLACES = [place for place in SCREENS if place.name == "requests"]
 
@@ -72,8 +73,7 @@ async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
         assert listed(console).model.count == 61
         assert listed(console).vertical_scrollbar.window_virtual_size == 61
         assert [listed(console).row(y) for y in range(listed(console).size.height)] == shown
-        assert rows == []
-        assert layouts == []
+        assert (rows, layouts) == ([], [])
 
 
 async def test_a_changed_finished_group_is_drawn_again() -> None:

@@ -7,15 +7,8 @@ import pytest
 from console.models.screen_registry import SCREENS
 from core.events import AlertRaised, EngineChanged, Event, PoolChanged, RatingModeChanged
 from core.state import State
-from tests.support.console import (
-    NOW,
-    FakeChild,
-    FakeProcessManager,
-    RunningConsole,
-    group_events,
-    run_console,
-    state_of,
-)
+from tests.support.console import FakeChild, FakeProcessManager, RunningConsole, run_console
+from tests.support.sample import NOW, group_events, state_of
 
 ANYWHERE = [place.name for place in SCREENS]
 PLACES = (2, pytest.param(len(ANYWHERE), marks=pytest.mark.soak))

@@ -9,7 +9,9 @@ from textual.widgets import Static
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from core.commands.plan_engines import stop_loss
 from tests.pilot.app.test_screens import running_processes
-from tests.support.console import FakeProcessManager, RunningConsole, run_console, sample_state
+from tests.support.checks import missing
+from tests.support.console import FakeProcessManager, RunningConsole, run_console
+from tests.support.sample import sample_state
 
 
 @pytest.mark.parametrize("key", ["s", "l"])
@@ -17,8 +19,7 @@ async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None
     processes = running_processes()
     async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
-        assert "processes are still running" in console.text()
-        assert "pid 4242" in console.text()
+        assert not missing(console.text(), "processes are still running", "pid 4242")
         await console.pilot.press(key)
         async with asyncio.timeout(20):
             while console.app.is_running:
@@ -83,8 +84,7 @@ async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
         await until(console, "proxy   pid 4242  ✓ stopped")
         processes.children["proxy"].pid = 4242
         await console.press("ctrl+q")
-        assert "processes are still running" in console.text()
-        assert "Already stopping: proxy" in console.text()
+        assert not missing(console.text(), "processes are still running", "Already stopping: proxy")
         await console.press("escape")
         assert "before quitting" not in console.text()
         await console.press("f2")
@@ -109,13 +109,19 @@ async def test_one_key_ends_the_wait_for_what_still_runs(keys: list[str]) -> Non
         assert processes.stop_calls == 0
         assert "The rewards of 1 finished group are not on embedded yet" in words(console)
         await console.press("s")
-        assert "Requests in flight finish first, which takes 20 s at most." in words(console)
-        assert "The rewards of 1 finished group are not on embedded yet" in words(console)
-        assert "q stops now: requests in flight get no answer" in words(console)
+        assert not missing(
+            words(console),
+            "Requests in flight finish first, which takes 20 s at most.",
+            "The rewards of 1 finished group are not on embedded yet",
+            "q stops now: requests in flight get no answer",
+        )
         await console.press(*keys[:-1])
         if len(keys) == 2:
-            assert "Already stopping: proxy. Leave: that goes on." in words(console)
-            assert "Stop them s Now q Leave l Stay Esc" in words(console)
+            assert not missing(
+                words(console),
+                "Already stopping: proxy. Leave: that goes on.",
+                "Stop them s Now q Leave l Stay Esc",
+            )
         await console.pilot.press(keys[-1])
         async with asyncio.timeout(20):
             while console.app.is_running:

@@ -10,14 +10,21 @@ from textual.geometry import Size
 from console.app import ConsoleApp
 from console.models.screen_registry import SCREENS
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
-from tests.support.console import RunningConsole, run_console, sample_state
+from tests.support.console import RunningConsole, run_console
+from tests.support.sample import sample_state
 
 STORMS = (10, 30, 300)
 """Sizes of a storm in the long forms."""
+
+
 WHERE = [place.name for place in SCREENS] + ["group", "tokens", "help", "abort", "jump", "palette"]
+
+
 RARELY = ("mock", "rewards", "tokens", "abort")
 """Resized by the long forms alone: their panes, forms and dialogs are like those of the others, and
 Rewards has a test of its own."""
+
+
 KEYS = {
     "group": ("down", "enter"),
     "tokens": ("down", "enter", "p"),
@@ -104,20 +111,6 @@ async def test_every_screen_works_in_the_smallest_terminal() -> None:
             assert "too small" not in "\n".join(lines), where
             assert max(cell_len(line) for line in lines) <= MIN_WIDTH, where
             assert len(lines) <= MIN_HEIGHT, where
-
-
-async def test_the_help_wraps_its_keys_to_the_width() -> None:
-    async with run_console(sample_state(), size=(80, 30)) as console:
-        await console.press("question_mark")
-        narrow = console.text()
-        await console.pilot.resize_terminal(160, 48)
-        await console.settle()
-        await console.pilot.resize_terminal(62, 30)
-        await console.settle()
-        tight = console.text()
-        for words in ("Everywhere", "f5 Engine".title(), "^q Quit", ": Go to"):
-            for text in (narrow, tight):
-                assert words.lower() in text.lower(), words
 
 
 async def test_a_too_small_terminal_shows_a_message_and_can_quit() -> None:

@@ -38,7 +38,6 @@ from core.journal.read_only import JournalFile
 from core.journal.writer import Journal
 from core.state import State
 from tests.support.console import (
-    NOW,
     FakeChild,
     FakeLink,
     FakeProcessManager,
@@ -46,12 +45,10 @@ from tests.support.console import (
     RunningConsole,
     rest,
     run_console,
-    sample_events,
     screen_rows,
-    stamp,
-    state_of,
 )
 from tests.support.looks import ANSWERS, looks, pair_data, vote_data
+from tests.support.sample import NOW, sample_events, stamp, state_of
 
 Tour = AsyncIterator[str]
 """A way through the console; it yields the name of each view it stops at."""

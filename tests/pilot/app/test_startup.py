@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from console.backend.mock_process import mock_args
 from console.backend.options import ConsoleOptions
-from console.backend.startup import Backend, open_session
+from console.backend.startup import Backend
 from console.backend.supervisor import ChildFailed, ChildState, Supervisor
 from console.session.app_state import Session
 from core.events import EngineChanged, MockStarted
 from core.runtime.home import Home, RunInfo
 from core.runtime.sockets import bind
 from core.settings import EngineSettings, Settings
-from tests.support.console import FakeLink, sample_events, state_of
+from tests.support.checks import missing
+from tests.support.console import FakeLink
+from tests.support.sample import sample_events, state_of
 
 
 class FakeSupervisor(Supervisor):
@@ -147,8 +148,7 @@ async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path:
     async with world.running():
         await until(lambda: world.session.seen and world.session.children)
         await asyncio.sleep(0.3)
-        assert world.supervisor.began == []
-        assert world.ordered == []
+        assert (world.supervisor.began, world.ordered) == ([], [])
         assert "found running" in world.session.steps["engine"].detail
 
 
@@ -161,8 +161,7 @@ async def test_flags_that_differ_from_a_running_proxy_are_reported_once(tmp_path
         assert len(world.session.messages) == 1
         text, level = world.session.messages[0]
         assert level == "warning"
-        assert "http://old:10086, not http://gpu:10086" in text
-        assert "Ctrl+Q, then s" in text
+        assert not missing(text, "http://old:10086, not http://gpu:10086", "Ctrl+Q, then s")
         assert sum(text == log.text for log in world.session.logs("console")) == 1
 
 
@@ -200,8 +199,7 @@ async def test_a_rolling_engine_is_not_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("swarm", "more"),
-    [("http://gpu:10086", {}), ("embedded", {"start_engine": False})],
+    ("swarm", "more"), [("http://gpu:10086", {}), ("embedded", {"start_engine": False})]
 )
 async def test_no_engine_is_started_without_a_request(
     tmp_path: Path, swarm: str, more: dict[str, Any]
@@ -210,8 +208,7 @@ async def test_no_engine_is_started_without_a_request(
     async with world.running():
         await until(lambda: world.session.seen)
         await asyncio.sleep(0.3)
-        assert [role for role, _ in world.supervisor.began] == ["proxy"]
-        assert world.ordered == []
+        assert ([role for role, _ in world.supervisor.began], world.ordered) == (["proxy"], [])
 
 
 async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: Path) -> None:
@@ -220,8 +217,7 @@ async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: P
     async with world.running():
         await until(lambda: world.session.seen and "engine" in world.session.children)
         step = world.session.steps["engine"]
-        assert step.phase == "failed"
-        assert step.detail == "engine ended with exit code 2"
+        assert (step.phase, step.detail) == ("failed", "engine ended with exit code 2")
         assert step.lines == ("boom [/b]",)
         await until(lambda: any("exit" in log.text for log in world.session.logs("console")))
         assert world.ordered == []
@@ -263,8 +259,7 @@ async def test_stopping_closes_the_feed_first(
         assert world.link.followers == 1
         await world.backend.stop_all(now=now)
         assert world.supervisor.stopped
-        assert world.supervisor.grace == grace
-        assert world.link.followers == 0
+        assert (world.supervisor.grace, world.link.followers) == (grace, 0)
 
 
 async def test_attach_starts_nothing(tmp_path: Path) -> None:
@@ -277,14 +272,6 @@ async def test_attach_starts_nothing(tmp_path: Path) -> None:
         assert world.session.processes is None
         assert world.connected == [("http://far:8000", "secret")]
         assert "started no process" in (await world.session.command("mock.start")).message
-
-
-async def test_attach_without_a_token_says_what_to_do(tmp_path: Path) -> None:
-    world = World(tmp_path, attach="http://far:8000", token_file=tmp_path / "none")
-    await world.backend.run(world.session)
-    assert world.session.steps["link"].phase == "failed"
-    assert "none" in world.session.steps["link"].detail
-    assert "--token-file" in world.session.trouble
 
 
 async def test_the_mock_user_receives_its_arguments_once(tmp_path: Path) -> None:
@@ -318,22 +305,3 @@ async def test_child_logs_are_read_without_secret_keys(tmp_path: Path) -> None:
             "  boom",
         ]
         assert [line.level for line in lines] == ["info", "warning", "error", "error", "error"]
-
-
-def test_mock_user_arguments_become_flags() -> None:
-    assert mock_args({}) == []
-    assert mock_args({"dataset": "d", "pace": 0.5, "passes": 2}) == [
-        "d",
-        "--pace",
-        "0.5",
-        "--passes",
-        "2",
-    ]
-
-
-def test_opening_a_session_starts_no_process(tmp_path: Path) -> None:
-    options = ConsoleOptions(home=Home.open(tmp_path), settings=Settings())
-    session, starter = open_session(options)
-    assert not session.seen
-    assert session.children == {}
-    assert callable(starter)

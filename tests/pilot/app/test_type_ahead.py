@@ -19,7 +19,8 @@ from console.screens.requests.screen import RequestsScreen
 from console.screens.requests.widgets import GroupList
 from core.events import GroupMarked
 from core.state import State
-from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
+from tests.support.console import RunningConsole, rest, run_console
+from tests.support.sample import NOW, group_events, state_of
 
 WANTED = "reward<0.5 dead:no n>=1"
 WIDE = (160, 48)
@@ -104,8 +105,7 @@ async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen
     async with run_console(full(), at="rate") as console:
         await burst(console, *keys, f" {WANTED}")
         assert isinstance(console.app.screen, screen)
-        assert typed_into(console) == WANTED
-        assert console.link.commands == []
+        assert (typed_into(console), console.link.commands) == (WANTED, [])
 
 
 async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
@@ -181,9 +181,7 @@ async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
         assert typed_into(console) == "dead:no n>=1"
 
 
-async def test_a_stalled_machine_misdirects_no_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_stalled_machine_misdirects_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     async with run_console(full(), at="rate") as console:
         loop, stood = asyncio.get_running_loop(), 0.0
         clock, handle = loop.time, Widget.on_event

@@ -6,7 +6,7 @@ from console.models.screen_registry import SCREENS
 from core.events import Event, GroupOpened, RatingModeChanged
 from core.state import State
 from tests.support.console import NOW, FakeLink, RunningConsole, group_events, run_console, state_of
-from tests.unit.console.screens.group.test_request import BODY
+from tests.unit.console.screens.test_group import BODY
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 

@@ -5,7 +5,7 @@ import pytest
 from core.events import AlertRaised
 from tests.pilot.rewards.test_screen import in_use
 from tests.support.console import NOW, run_console
-from tests.unit.console.screens.rewards.test_judges import changed, spent
+from tests.unit.console.screens.test_judges import changed, spent
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])

@@ -8,6 +8,7 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from console.cli import main
+from tests.support.checks import missing as missing
 
 
 class Cli:
@@ -79,9 +80,3 @@ class AsyncCli:
 
     async def json(self, *argv: object, code: int = 0) -> Any:
         return json.loads(await self.out(*argv, "--json", code=code))
-
-
-def missing(text: str, *words: str) -> str:
-    """Return the words that `text` has not, and the text; empty when it has all."""
-    absent = [word for word in words if word not in text]
-    return f"{absent} is not in:\n{text}" if absent else ""

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from ajet_swarm.common.errors import AjetError
 from core.commands.plan import Plan, plan
+from core.control_payloads import JobInfo
 from core.roles import OWNER
 from core.state import State
-from proxy.control.client import CommandReply
+from proxy.control.client import CommandReply, ControlError
 
 
 class FakeControl:
@@ -51,3 +52,9 @@ class FakeControl:
             raise error
         message, result = self.replies.get(name, (f"{name} is done", {}))
         return CommandReply(True, message, dict(result))
+
+    async def settings(self) -> Never:
+        raise ControlError("it reports no settings")
+
+    async def job(self, server: str) -> JobInfo:
+        return JobInfo(server=server)

@@ -21,14 +21,7 @@ from console.session.app_state import Session
 from core.commands import COMMANDS
 from core.roles import ROLES, AccessRole
 from proxy.control.client import ControlClient, ControlError
-from tests.support.proxy.guarded import (
-    NOT_NOW,
-    RATING,
-    Guarded,
-    arguments,
-    guarded,
-    make_ready,
-)
+from tests.support.proxy.guarded import NOT_NOW, RATING, Guarded, arguments, guarded, make_ready
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -41,7 +41,7 @@ def used(expression: str) -> tuple[set[str], set[str]]:
         return {values[1]}, {values[2]}
     labels: set[str] = set()
     for group in re.findall(r"\bby \(([^)]*)\)", expression):
-        labels |= {one.strip() for one in group.split(",")}
+        labels |= {word.strip() for word in group.split(",")}
     for group in re.findall(r"\{([^}]*)\}", expression):
         labels |= set(re.findall(r"(\w+)=~", group))
     rest = re.sub(r"\{[^}]*\}|\[[^]]*\]|\bby \([^)]*\)", " ", expression)
@@ -73,21 +73,21 @@ async def test_each_metric_and_label_exists(tmp_path: Path) -> None:
         assert labels <= present | ADDED, (expression, labels - present)
         metrics |= names
     families = {re.sub(r"_(bucket|sum|count)$", "", one) for one in known}
-    assert families == {re.sub(r"_(bucket|sum|count)$", "", one) for one in metrics}
+    assert families == {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in metrics}
 
 
 def test_grafana_can_load_it() -> None:
     assert BOARD["schemaVersion"] >= 36  # data sources by uid
     assert BOARD["uid"] == "ajet-console"
-    ids = [one["id"] for one in panels()]
+    ids = [panel["id"] for panel in panels()]
     assert len(ids) == len(set(ids)) == len(panels()) > 10
     variables = {one["name"]: one for one in BOARD["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     assert variables["datasource"]["query"] == "prometheus"
-    for one in panels():
-        if one["type"] != "row":
-            assert one["datasource"]["uid"] == "${datasource}"
-            refs = [target["refId"] for target in one["targets"]]
+    for panel in panels():
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            refs = [target["refId"] for target in panel["targets"]]
             assert refs
             assert len(set(refs)) == len(refs)
     for name in re.findall(r"\$(\w+)", " ".join(expressions())):
@@ -96,15 +96,15 @@ def test_grafana_can_load_it() -> None:
 
 def test_no_panel_covers_another() -> None:
     taken: set[tuple[int, int]] = set()
-    for one in panels():
-        place = one["gridPos"]
+    for panel in panels():
+        place = panel["gridPos"]
         cells = {
             (x, y)
             for x in range(place["x"], place["x"] + place["w"])
             for y in range(place["y"], place["y"] + place["h"])
         }
         assert place["x"] + place["w"] <= 24
-        assert not cells & taken, one["title"]
+        assert not cells & taken, panel["title"]
         taken |= cells
 
 

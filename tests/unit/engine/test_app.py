@@ -11,7 +11,7 @@ from core.runtime.sockets import is_loopback
 from engine.app import MAX_BODY, create_app, loopback_hosts
 from engine.server.lifecycle import Engine
 from engine.storage.experiments import Experiments
-from tests.support.engine.client import driving
+from tests.support.engine.client import Driver, driving
 from tests.support.engine.fake_policy import Bench
 
 
@@ -58,7 +58,7 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
         offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}
-        ours = {one for one in offered if " /ajetc/" in one or "tokenize" in one}
+        ours = {route for route in offered if " /ajetc/" in route or "tokenize" in route}
         assert ("post /tokenize" in ours, "post /detokenize" in ours) == (not faithful,) * 2
         assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
         assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours
@@ -68,62 +68,39 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
         assert await d.get("http://engine//health") == {"status": "ok"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/update_engine_status",
-        "/register_episode",
-        "/is_episode_claimed",
-        "/update_current_batch_rollout_pool_information_and_fetch_instruction",
-        "/push_verbose_log",
-    ],
-)
-async def test_the_trainers_side_is_not_offered(path: str) -> None:
-    async with driving() as d:
-        answer = await d.post(path, engine_status="ENGINE.ROLLING")
-        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+@pytest.mark.parametrize("route", sorted(TRAINERS))
+async def test_the_trainers_side_is_not_offered(idle: Driver, route: str) -> None:
+    answer = await idle.post(route.removeprefix("post "), engine_status="ENGINE.ROLLING")
+    assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_code_is_refused() -> None:
-    async with driving() as d:
-        headers = {"content-type": "application/zip"}
-        answer = await d.http.post("/sync_train_code", content=b"PK\x03\x04", headers=headers)
-        assert answer.status_code == 400
-        assert "does not run code" in answer.json()["detail"]
+async def test_code_is_refused(idle: Driver) -> None:
+    headers = {"content-type": "application/zip"}
+    answer = await idle.http.post("/sync_train_code", content=b"PK\x03\x04", headers=headers)
+    assert answer.status_code == 400
+    assert "does not run code" in answer.json()["detail"]
 
 
-async def test_a_bad_job_is_refused_at_the_sync() -> None:
-    async with driving() as d:
-        text = "ajet: {data: {train_batch_size: -1}}"
-        answer = await d.post("/sync_train_config", yaml_as_string=text)
-        assert answer.status_code == 200
-        assert answer.json()["success"] is False
-        assert answer.json()["error"].startswith("ajet.data.train_batch_size: ")
-        broken = (await d.post("/sync_train_config", yaml_as_string="a: [")).json()
-        assert "not YAML" in broken["error"]
-        assert (await d.post("/sync_train_config", yaml_as_string=5)).status_code == 422
-        assert "No training config" in (await d.post("/start_engine")).json()["error"]
+async def test_a_bad_job_is_refused_at_the_sync(idle: Driver) -> None:
+    text = "ajet: {data: {train_batch_size: -1}}"
+    answer = await idle.post("/sync_train_config", yaml_as_string=text)
+    assert answer.status_code == 200
+    assert answer.json()["success"] is False
+    assert answer.json()["error"].startswith("ajet.data.train_batch_size: ")
+    broken = (await idle.post("/sync_train_config", yaml_as_string="a: [")).json()
+    assert "not YAML" in broken["error"]
+    assert (await idle.post("/sync_train_config", yaml_as_string=5)).status_code == 422
+    assert "No training config" in (await idle.post("/start_engine")).json()["error"]
 
 
-async def test_a_job_is_checked_while_the_engine_runs_and_not_stored() -> None:
-    async with driving() as d:
-        await d.start()
-        text = "ajet: {trainer_common: {algorithm: {adv_estimator: gae}}}"
-        refused = (await d.post("/ajetc/check_job", yaml_as_string=text)).json()
-        assert refused["success"] is False
-        assert "unknown algorithm 'gae'" in refused["error"]
-        accepted = await d.post("/ajetc/check_job", yaml_as_string="ajet: {}")
-        assert accepted.json() == {"success": True}
-        assert (await d.get("/get_engine_status"))["engine_status"] == "ENGINE.ROLLING"
-
-
-async def test_notes_on_a_job_are_logged_once() -> None:
-    async with driving() as d:
-        await d.sync(trainer_common={"optim": {"lr": 1e-6}})
-        await d.post("/start_engine")
-        logged = await d.logged()
-        assert logged.count("AgentJet's own defaults, the embedded recipe is used instead") == 1
-        assert logged.count("ajet.trainer_common.optim.lr 1e-06") == 1
+async def test_a_job_is_checked_while_the_engine_runs_and_not_stored(d: Driver) -> None:
+    text = "ajet: {trainer_common: {algorithm: {adv_estimator: gae}}}"
+    refused = (await d.post("/ajetc/check_job", yaml_as_string=text)).json()
+    assert refused["success"] is False
+    assert "unknown algorithm 'gae'" in refused["error"]
+    accepted = await d.post("/ajetc/check_job", yaml_as_string="ajet: {}")
+    assert accepted.json() == {"success": True}
+    assert (await d.get("/get_engine_status"))["engine_status"] == "ENGINE.ROLLING"
 
 
 async def test_info() -> None:
@@ -141,19 +118,17 @@ async def test_info() -> None:
         assert directory == {"server_experiment_dir": "/home/of/tests/engine"}
 
 
-async def test_verbose_logs_have_times_and_tags() -> None:
-    async with driving() as d:
-        await d.start()
-        entries = (await d.get("/get_verbose_logs"))["entries"]
-        assert [entry["message"] for entry in entries][-2:] == [
-            "ENGINE.OFFLINE -> ENGINE.BOOTING",
-            "ENGINE.BOOTING -> ENGINE.ROLLING",
-        ]
-        assert entries[0].keys() == {"timestamp", "tag", "message"}
-        for number in range(60):
-            d.engine.verbose.add("test", str(number))
-        entries = (await d.get("/get_verbose_logs"))["entries"]
-        assert [entry["message"] for entry in entries] == [str(k) for k in range(10, 60)]
+async def test_verbose_logs_have_times_and_tags(d: Driver) -> None:
+    entries = (await d.get("/get_verbose_logs"))["entries"]
+    assert [entry["message"] for entry in entries][-2:] == [
+        "ENGINE.OFFLINE -> ENGINE.BOOTING",
+        "ENGINE.BOOTING -> ENGINE.ROLLING",
+    ]
+    assert entries[0].keys() == {"timestamp", "tag", "message"}
+    for number in range(60):
+        d.engine.verbose.add("test", str(number))
+    entries = (await d.get("/get_verbose_logs"))["entries"]
+    assert [entry["message"] for entry in entries] == [str(k) for k in range(10, 60)]
 
 
 @pytest.mark.parametrize(
@@ -215,19 +190,6 @@ async def test_an_unforeseen_error_is_json_too(monkeypatch: pytest.MonkeyPatch) 
         assert "ZeroDivisionError" in json.dumps(answer.json())
 
 
-@pytest.mark.parametrize(
-    ("host", "answer"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.1.5", False),
-        ("example.org", False),
-        ("", False),
-    ],
-)
-def test_loopback(host: str, answer: bool) -> None:
-    assert is_loopback(host) is answer
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.5", "example.org", "")))

@@ -10,9 +10,7 @@ import pytest
 
 from engine.app import create_app
 from engine.interface import Completion
-from engine.server.lifecycle import Engine
 from tests.support.engine.client import Driver, driving, wait_for
-from tests.support.engine.fake_policy import Bench
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow
@@ -46,54 +44,54 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", FORMS)
-async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
-        more = asyncio.Event()
-        ended: list[str] = []
+async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(
+    d: Driver, path: str
+) -> None:
+    episode = await d.claim()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
+    more = asyncio.Event()
+    ended: list[str] = []
 
-        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
-            try:
-                on_text("first")
-                await more.wait()
-                on_text("second")
-                await asyncio.Event().wait()
-            finally:
-                ended.append("cancelled")
-            raise AssertionError
+    async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+        try:
+            on_text("first")
+            await more.wait()
+            on_text("second")
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        raise AssertionError
 
-        policy.sample = sample  # type: ignore[method-assign]
-        async with connected(d) as (reader, writer):
-            body = {**FORMS[path], "stream": True}
-            writer.write(request(path, body, episode["openai_api_key"]))
-            async with asyncio.timeout(30):
-                received = await reader.readuntil(b"first")
-                assert received.startswith(b"HTTP/1.1 200 OK")
-                assert b"second" not in received
-                more.set()
-                await reader.readuntil(b"second")
-            assert ended == []
-            writer.close()
-            await wait_for(lambda: ended == ["cancelled"])
-        await d.end(episode, "t")
-        assert d.engine.pool.finished == {}, "an answer nobody got is no call"
+    policy.sample = sample  # type: ignore[method-assign]
+    async with connected(d) as (reader, writer):
+        body = {**FORMS[path], "stream": True}
+        writer.write(request(path, body, episode["openai_api_key"]))
+        async with asyncio.timeout(30):
+            received = await reader.readuntil(b"first")
+            assert received.startswith(b"HTTP/1.1 200 OK")
+            assert b"second" not in received
+            more.set()
+            await reader.readuntil(b"second")
+        assert ended == []
+        writer.close()
+        await wait_for(lambda: ended == ["cancelled"])
+    await d.end(episode, "t")
+    assert d.engine.pool.finished == {}, "an answer nobody got is no call"
 
 
-async def test_a_client_that_hangs_up_frees_a_whole_answer_too() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        d.bench.sample_gate = asyncio.Event()
-        async with connected(d) as (_, writer):
-            path = "/v1/chat/completions"
-            writer.write(request(path, FORMS[path], episode["openai_api_key"]))
-            await wait_for(lambda: d.bench.sampling == 1)
-            writer.close()
-            await wait_for(lambda: d.bench.sampling == 0)
-        d.bench.sample_gate.set()
+async def test_a_client_that_hangs_up_frees_a_whole_answer_too(d: Driver) -> None:
+    episode = await d.claim()
+    d.bench.sample_gate = asyncio.Event()
+    async with connected(d) as (_, writer):
+        path = "/v1/chat/completions"
+        writer.write(request(path, FORMS[path], episode["openai_api_key"]))
+        await wait_for(lambda: d.bench.sampling == 1)
+        writer.close()
+        await wait_for(lambda: d.bench.sampling == 0)
+    d.bench.sample_gate.set()
+    await d.end(episode, "t")
+    assert d.engine.pool.finished == {}, "an answer nobody got is no call"
 
 
 @pytest.mark.parametrize("faithful", [False, True])
@@ -127,32 +125,3 @@ async def test_a_prompt_of_ten_megabytes_is_cut_and_answered(
         assert answer.json()["ajetc"]["truncated"] is True
         too_long = await d.chat(episode, "word " * 3_500_000)
         assert too_long.status_code == 413
-
-
-async def test_the_real_policy_reads_ten_megabytes() -> None:
-    from engine.policy.tiny import TinyPolicy
-
-    async def open_tiny(reset: bool) -> TinyPolicy:
-        return TinyPolicy.open(None, reset=reset)
-
-    async with driving(open_tiny) as d:
-        await d.start()
-        episode = await d.claim()
-        answer = await d.chat(episode, "word " * 2_000_000)
-        assert answer.status_code == 200
-        assert answer.json()["ajetc"]["truncated"] is True
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
-        assert answer.json()["usage"]["prompt_tokens"] < policy.context
-
-
-async def test_two_engines_share_no_state() -> None:
-    """A key of one server opens nothing on another."""
-    async with driving() as one, driving() as other:
-        await one.start()
-        await other.start()
-        episode = await one.claim()
-        await other.claim()
-        assert (await other.chat(episode)).status_code == 404
-        assert isinstance(one.engine, Engine)
-        assert isinstance(one.bench, Bench)

@@ -60,7 +60,7 @@ def test_a_chat_goes_on(app: tuple[httpx.Client, Model]) -> None:
     again = client.post("/chat", json={"message": "two", "chat": first["chat"]}).json()
     assert (first["answer"], again["answer"]) == ("answer 1", "answer 2")
     assert again["chat"] == first["chat"]
-    assert [one["content"] for one in model.bodies[1]] == ["one", "answer 1", "two"]
+    assert [body["content"] for body in model.bodies[1]] == ["one", "answer 1", "two"]
     assert client.post("/chat", json={"message": "x"}).json()["chat"] != first["chat"]
 
 
@@ -78,8 +78,7 @@ def test_the_page_and_what_is_wrong(app: tuple[httpx.Client, Model]) -> None:
 
 
 def test_measures() -> None:
-    assert liveliness("A cat.") == 0
-    assert liveliness("Wow! I love it! Yes!!! Great!") == 1.0
+    assert (liveliness("A cat."), liveliness("Wow! I love it! Yes!!! Great!")) == (0, 1.0)
     assert MATH.score(Row("What is 2 + 3?", "5"), "2 + 3 is 5.") == 1.0
     assert MATH.score(Row("What is 2 + 3?", "5"), "5 or 6") == 0.0
     (right,) = PERSONA.also.values()

@@ -60,7 +60,7 @@ def test_doctor_names_each_with_its_package(
 ) -> None:
     assert main(["doctor", "--json", "--home", str(tmp_path / "home")]) == 1
     checks = json.loads(capsys.readouterr().out)["checks"]
-    plugins = {one["name"]: one for one in checks if one["area"] == "plug-ins"}
+    plugins = {check["name"]: check for check in checks if check["area"] == "plug-ins"}
     assert plugins["wandb"]["level"] == "ok"
     assert "ajet-console-wandb 1.0" in plugins["wandb"]["text"]
     assert plugins["bad"]["level"] == "fail"
@@ -102,7 +102,6 @@ async def test_the_sink_receives_the_steps(tmp_path: Path, monkeypatch: pytest.M
     journal.close()
     options, first, second, last = logged
     assert (options["project"], options["mode"]) == ("mine", "offline")
-    assert [one["s/step"] for one in (first, second)] == [1, 2]
-    assert first["s/update/loss"] == 0.5
+    assert ([one["s/step"] for one in (first, second)], first["s/update/loss"]) == ([1, 2], 0.5)
     assert last == "finished"
     assert "licence" in bus.state.alerts["telemetry:bad"].params["error"]

@@ -63,4 +63,4 @@ def test_a_teacher_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         pytest.raises(StageError, match="a batch without one episode"),
     ):
         teach(teacher, student, asker, 1, Pace(20.0, 20.0))
-    assert not any(one.claimed for one in swarm.server.episodes.values())
+    assert not any(episode.claimed for episode in swarm.server.episodes.values())

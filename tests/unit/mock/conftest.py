@@ -1,16 +1,21 @@
-"""A target to ask."""
+"""A target to ask, and all that a run needs beside it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
-import pytest_asyncio
+import pytest
 
-from tests.unit.mock.helpers import Target, serve
+from core.runtime.home import Home
+from tests.unit.mock.helpers import Stage, Target, serving
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def target() -> AsyncIterator[Target]:
     """A server that answers."""
-    made = Target()
-    async with serve(made.answer) as port:
-        made.url = f"http://127.0.0.1:{port}/v1"
-        yield made
+    async with serving() as target:
+        yield target
+
+
+@pytest.fixture
+def stage(home: Home, tmp_path: Path, target: Target) -> Stage:
+    return Stage(home, tmp_path, target)

@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-import socket
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,6 +31,9 @@ from mock.targets.base import ModelEndpoint
 from mock.targets.fake import FakeTarget
 from mock.targets.spec import FakeSpec
 from mock.users.persona import UserModel
+from tests.support.served import served
+
+EventT = TypeVar("EventT", bound=Event)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -79,40 +80,23 @@ class Target:
             self.in_flight -= 1
 
 
-class QuickServer(uvicorn.Server):
-    """Ends at once on a stop, and leaves the signals alone."""
-
-    async def main_loop(self) -> None:
-        while not self.should_exit:
-            await asyncio.sleep(0.01)
-        self.force_exit = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
 @contextlib.asynccontextmanager
 async def serve(
     answer: Callable[[Request], Awaitable[Response]], port: int = 0
 ) -> AsyncIterator[int]:
     """Serve `POST /v1/chat/completions`; gives the port."""
     app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = QuickServer(config)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-    listener.close()
+    async with served(app, port=port) as url:
+        yield int(url.rpartition(":")[2])
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[Target]:
+    """A server that answers."""
+    target = Target()
+    async with serve(target.answer) as port:
+        target.url = f"http://127.0.0.1:{port}/v1"
+        yield target
 
 
 @dataclass
@@ -239,3 +223,41 @@ async def ran(*args: Any, **options: Any) -> tuple[Runner, Outcome]:
     """A runner that has run, and its outcome; see `open_runner`."""
     async with open_runner(*args, **options) as runner:
         return runner, await runner.run()
+
+
+@dataclass
+class Stage:
+    """A home, a folder for rows, the application, and the control API in memory."""
+
+    home: Home
+    folder: Path
+    target: Target
+    control: FakeControl = field(default_factory=FakeControl)
+
+    def write(self, *rows: dict[str, Any], name: str = "d.jsonl") -> Path:
+        """These rows as a file."""
+        path = self.folder / name
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        return path
+
+    def begun(self, rows: Path | int, pace: Pace | None = None, **options: Any) -> Any:
+        """As `begun`, of these rows or of so many plain ones."""
+        path = rows if isinstance(rows, Path) else write_rows(self.folder / "d.jsonl", rows)
+        options = {"control": self.control, **options}
+        return begun(self.home, path, self.target.url, pace, **options)
+
+    async def run(
+        self, rows: Path | int, pace: Pace | None = None, **options: Any
+    ) -> tuple[Runner, Outcome]:
+        """As `ran`, of these rows or of so many plain ones."""
+        async with self.begun(rows, pace, **options) as (runner, running):
+            return runner, await running
+
+    def events(self, kind: type[EventT]) -> list[EventT]:
+        """The facts of one kind."""
+        return [event for event in self.control.facts.values() if isinstance(event, kind)]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What is kept of the rows that ended."""
+        return [row for file in (self.home.root / "mock").glob("*.sqlite") for row in kept(file)]

@@ -37,4 +37,4 @@ def test_retries_are_counted_beside_failures_with_what_is_waited_for() -> None:
 
 
 def test_durations_are_formatted() -> None:
-    assert [duration_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]
+    assert [duration_text(seconds) for seconds in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]

@@ -49,7 +49,6 @@ def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session
     rows.release("a")
     assert not len(rows)
     assert not rows._sessions
-    assert not rows._by_text
 
 
 def test_released_rows_leave_nothing_in_memory() -> None:

@@ -12,7 +12,8 @@ from console.session.app_state import Session
 from core.events import AlertRaised, RatingModeChanged
 from core.roles import Identity
 from proxy.control.client import ControlError
-from tests.support.console import Clock, FakeLink, group_events, sample_state
+from tests.support.console import Clock, FakeLink
+from tests.support.sample import group_events, sample_state
 
 
 async def until(check: Callable[[], bool]) -> None:
@@ -81,8 +82,7 @@ async def test_after_a_lost_connection_the_feed_continues_with_the_next_event() 
         assert session.stale_for is None
         assert session.trouble == ""
         assert session.state.groups is groups, "the state must not be replaced"
-    assert link.after[-1] == seq
-    assert link.snapshots == 1
+    assert (link.after[-1], link.snapshots) == (seq, 1)
 
 
 async def test_a_revoked_token_is_named_once_with_what_to_do() -> None:

@@ -27,6 +27,7 @@ from console.backend.processes import (
 from core.runtime.home import Home, RunInfo
 from core.runtime.secrets import redacted_argv
 from core.settings import load
+from tests.support.checks import missing, present
 
 
 def info(argv: list[str] | None = None, pid: int | None = None, **more: Any) -> RunInfo:
@@ -47,15 +48,13 @@ def test_a_restart_uses_the_port_the_process_actually_has(
     argv: list[str], expected: list[str]
 ) -> None:
     assert with_port(argv, 81) == expected
-    result = launch_of(info(argv, port=81))
-    assert result is not None
+    result = present(launch_of(info(argv, port=81)))
     assert result.command == (*PROGRAM, *expected)
     assert result.folder == os.getcwd()
 
 
 def test_without_published_arguments_the_command_line_is_read_from_the_system() -> None:
-    result = launch_of(info())
-    assert result is not None
+    result = present(launch_of(info()))
     assert list(result.command) == psutil.Process().cmdline()
     assert launch_of(info(["proxy"], pid=2**22 + 1)) is not None
     assert launch_of(info(pid=2**22 + 1)) is None
@@ -64,8 +63,7 @@ def test_without_published_arguments_the_command_line_is_read_from_the_system() 
 def test_redacted_arguments_are_not_reused() -> None:
     """A proxy started again without its key would be open to all."""
     argv = json.loads(redacted_argv(["proxy", "--api-key", "sk-1"]))
-    result = launch_of(info(argv))
-    assert result is not None
+    result = present(launch_of(info(argv)))
     assert list(result.command) == psutil.Process().cmdline()
     assert launch_of(info(argv, pid=2**22 + 1)) is None
 
@@ -96,9 +94,9 @@ def test_differences_from_a_running_proxy_are_reported(tmp_path: Path) -> None:
     flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
     value = {"next_port": False, "proxy_flags": frozenset({"--swarm-url", "--hooks"})}
     result = option_differences(running, options(tmp_path, flags, **value))
-    assert "port 8000, not 8001" in result
-    assert "embedded, not http://gpu:1" in result
-    assert "hooks /theirs, not /mine" in result
+    assert not missing(
+        result, "port 8000, not 8001", "embedded, not http://gpu:1", "hooks /theirs, not /mine"
+    )
     assert option_differences(running, options(tmp_path, flags)) == ""
 
 

@@ -16,6 +16,7 @@ from core.settings.effective import HIDDEN
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
+from tests.support.checks import present
 from tests.support.commands.cli import AsyncCli
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -60,8 +61,7 @@ async def test_a_proxy_reports_its_settings_without_keys(home: Home) -> None:
 
 
 def address(home: Home) -> str:
-    info = running(home, "proxy")
-    assert info is not None
+    info = present(running(home, "proxy"))
     return info.url
 
 

@@ -14,7 +14,8 @@ from core.state import reduce
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
-from tests.support.commands.cli import Cli, missing
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.sample import group_events, state_of
 
@@ -99,7 +100,10 @@ def test_refused_groups_are_reported_and_the_others_are_done(cli: Cli, proxy: Fa
     data = json.loads(captured.out)
     assert (data["ok"], data["error"]["message"]) == (False, "group g1 is over")
     assert captured.err == error
-    assert [(one["group_id"], one["ok"]) for one in data["groups"]] == [("g1", False), ("g2", True)]
+    assert [(group["group_id"], group["ok"]) for group in data["groups"]] == [
+        ("g1", False),
+        ("g2", True),
+    ]
 
 
 def test_a_lost_proxy_ends_the_command(cli: Cli, proxy: FakeControl) -> None:
@@ -200,8 +204,8 @@ def test_listed_alerts_follow_votes_that_are_not_sent_yet(cli: Cli, proxy: FakeC
     for votes, words in enumerate(TWO_HOLD_UP):
         proxy.state = state_of(*two_hold_up(votes))
         alerts = cli.json("alerts")["alerts"]
-        assert [one["cause"] for one in alerts] == ([words] if words else [])
-        assert sum(len(one["groups"]) for one in alerts) == 2 - votes
+        assert [alert["cause"] for alert in alerts] == ([words] if words else [])
+        assert sum(len(alert["groups"]) for alert in alerts) == 2 - votes
     cli("alerts", "dismiss", "hold:embedded")
     assert proxy.sent == [("alert.dismiss", {"key": "hold:embedded"})]
 

@@ -1,7 +1,9 @@
-"""The command line: what is understood, what is refused, and how."""
+"""The command line: what it understands and refuses, its envelope and its examples."""
 
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +16,16 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
 from console.cli.common import confirm, say, say_json
 from console.cli.options import Args
+from console.cli.registry import Verb, verbs
 from console.cli.tree import parse, run_console
 from console.cli.votes import rating_of
+from console.session import filters
 from core.commands import validate
 from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
-from tests.support.commands.cli import Cli, missing
+from proxy.rewards.model.file import default_model
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.support.sample import group_events, state_of
 
@@ -206,13 +212,6 @@ def test_a_reading_command_creates_no_home(
     assert "there is no home here" in capsys.readouterr().err
 
 
-def test_home_is_accepted_before_and_after_the_command(tmp_path: Path) -> None:
-    before = parse(["--home", str(tmp_path), "status"])
-    after = parse(["status", "--home", str(tmp_path)])
-    assert before.home == after.home == tmp_path
-    assert parse(["status"]).home is None
-
-
 def test_without_a_command_the_console_runs() -> None:
     value = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
     assert value.handler is run_console
@@ -277,28 +276,6 @@ def test_status_finds_a_proxy_that_does_not_answer(cli: Cli, home: Home) -> None
         assert "does not answer" in cli.json("status")["proxy"]["error"]
 
 
-_SCREEN = ["textual"]
-_LARGE = [*_SCREEN, "fastapi", "aiohttp", "numpy"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("console.cli", [*_LARGE, "httpx", "uvicorn", "yaml", "asyncio"]),
-        ("mock.user_requests", [*_LARGE, "proxy", "engine"]),
-        ("console.screens.progress.model", _SCREEN),
-        ("console.backend.supervisor", [*_LARGE, "httpx", "proxy", "engine", "mock"]),
-    ],
-)
-def test_a_module_imports_no_heavy_one(module: str, heavy: list[str]) -> None:
-    code = f"import {module}, sys; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
 @pytest.mark.slow
 def test_python_m_console_is_the_command_line() -> None:
     assert console.cli.main is main
@@ -307,3 +284,99 @@ def test_python_m_console_is_the_command_line() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "GROUP" in done.stderr
+
+
+def envelope(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Run a command with `--json`; return its exit code and what it printed."""
+    code = main(argv)
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert body["exit_code"] == code
+    assert body["ok"] is (code in (0, 3, 4))
+    assert ("error" in body) is not body["ok"]
+    return code, body
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "verb", "message"),
+    [
+        (["abort", "g1", "--yes", "--json"], 1, "abort", "no proxy runs in this home"),
+        (["status", "--json", "--nonsense"], 2, "status", "there is no option --nonsense"),
+        (["status", "--json", "--url", "x"], 2, "status", "not an address"),
+        (["nonsense", "--json"], 2, "", "there is no verb `nonsense`"),
+        (["rating", "mode", "sometimes", "--json"], 2, "rating mode", "there is no `sometimes`"),
+        (["runs", "show", "many", "--json"], 2, "runs show", "'many' is not a valid integer"),
+        (["journal", "prune", "--json"], 2, "journal prune", "there is no journal"),
+    ],
+)
+def test_an_error_is_an_envelope(
+    argv: list[str],
+    code: int,
+    verb: str,
+    message: str,
+    home: Home,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    got, body = envelope(argv, capsys)
+    assert (got, body["verb"]) == (code, verb)
+    assert message in body["error"]["message"]
+    assert set(body["error"]) == {"message", "where", "todo"}
+
+
+def test_an_error_is_on_standard_error_as_well(cli: Cli, home: Home) -> None:
+    assert "no proxy runs in this home" in cli.failed("mock", "stop", "--json")
+
+
+def test_the_fields_of_a_verb_stand_beside_those_of_the_envelope(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, body = envelope(["status", "--json", "--swarm-url", "http://127.0.0.1:9"], capsys)
+    assert (body["verb"], body["home"], body["proxy"]) == ("status", str(home.root), None)
+
+
+def test_a_verb_without_data_has_its_lines_as_text(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, body = envelope(["init", "passive", str(tmp_path / "app"), "--json", "--yes"], capsys)
+    assert all(body["files"].values())
+    assert f"read {tmp_path / 'app'}" in body["text"]
+
+
+def test_a_stream_ends_with_an_envelope_only_after_a_failure(cli: Cli, home: Home) -> None:
+    (line,) = cli.out("watch", "--json", code=1).splitlines()
+    body = json.loads(line)
+    assert (body["kind"], body["ok"], body["verb"]) == ("error", False, "watch")
+
+
+VERBS = dict(verbs())
+
+
+def example(verb: Verb) -> list[str]:
+    """The words of an example, up to a second command line."""
+    return shlex.split(verb.example.partition(" && ")[0])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_command_accepts_its_example(name: str) -> None:
+    args = parse([*name.split(), *example(VERBS[name])])
+    filters.parse(getattr(args, "where", None) or "")
+    assert name != "watch" or filters.parse(args.filter)
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if "group." in verb.command])
+def test_an_example_names_groups_by_the_beginning_of_a_hexadecimal_id(name: str) -> None:
+    args = vars(parse([*name.split(), *example(VERBS[name])]))
+    groups = [args["group_id"]] if "group_id" in args else args["groups"]
+    assert groups or args["where"]
+    assert all(re.fullmatch("[0-9a-f]{4}", group) for group in groups)
+
+
+@pytest.mark.parametrize("name", ["weight", "gate", "enable", "whatif", "apply"])
+def test_an_example_names_parts_of_the_built_in_rewards(name: str) -> None:
+    args = parse(["rewards", name, *example(VERBS[f"rewards {name}"])])
+    weights = [pair.partition("=")[0] for pair in getattr(args, "weights", ())]
+    for part in weights or [args.part]:
+        assert default_model().named(part) is not None
+
+
+def test_the_example_of_alert_dismiss_is_the_key_of_an_alert() -> None:
+    assert VERBS["alerts dismiss"].example == "lost:gpu"

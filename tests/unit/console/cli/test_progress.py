@@ -1,15 +1,23 @@
-"""`progress`: the verdict as text, as JSON and as an exit code."""
+"""`progress`: the verdict, blind pairs, probe sets."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError
+from console.__main__ import main
+from console.session.rater_name import save_name
 from core.events import EngineChanged, Event
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import Server
-from tests.support.commands.cli import Cli, missing
+from mock.dataset.rows import Row, parse_record, side_of
+from proxy.control.client import ControlError
+from proxy.evaluation.probe_set import load_probe_set
+from tests.support.checks import missing
+from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.looks import (
     BELOW_BEST,
@@ -19,6 +27,7 @@ from tests.support.looks import (
     broken_look,
     look,
     looks,
+    pair_rated,
     probe_set,
     running_look,
 )
@@ -63,17 +72,20 @@ def test_the_exit_code_is_the_verdict(
 def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks())
     shown = cli.out("progress")
-    assert "now 0.62 (0.55 to 0.69)" in shown
-    assert "before 0.41 (0.35 to 0.47)" in shown
-    assert "look 3" in shown
-    assert "1,024 samples" in shown
-    assert "probe set shipped" in shown
-    assert "reward v1" in shown
-    assert "relevance                        0.420   0.710  +0.290  ▲ better" in shown
-    assert "answer repetition                0.030   0.080  +0.050\n" in shown
-    assert "answer length                     24.5    31.0    +6.5\n" in shown
-    assert "format                           0.970   0.910  -0.060  ▼ worse" in shown
-    assert "politeness                       0.500   0.520  +0.020  · not known yet" in shown
+    assert not missing(
+        shown,
+        "now 0.62 (0.55 to 0.69)",
+        "before 0.41 (0.35 to 0.47)",
+        "look 3",
+        "1,024 samples",
+        "probe set shipped",
+        "reward v1",
+        "relevance                        0.420   0.710  +0.290  ▲ better",
+        "answer repetition                0.030   0.080  +0.050\n",
+        "answer length                     24.5    31.0    +6.5\n",
+        "format                           0.970   0.910  -0.060  ▼ worse",
+        "politeness                       0.500   0.520  +0.020  · not known yet",
+    )
 
 
 def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:
@@ -106,7 +118,7 @@ def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> Non
         "enabled": True,
     }
     assert values["running"]["done"] == 120
-    assert [one["part"] for one in values["parts"]] == [
+    assert [part["part"] for part in values["parts"]] == [
         "relevance",
         "format",
         "politeness",
@@ -214,3 +226,144 @@ def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: FakeControl) -> None:
         *looks(), broken_look("x", 14, "failed", HOSTILE), baseline("b2", 15, restarted=HOSTILE)
     )
     assert "\x1b" not in cli.out("progress", code=3)
+
+
+PAIR = {
+    "pair_id": "5d1c0e9a7b42", "prompt": f"Why? {HOSTILE}", "left": f"first {HOSTILE}",
+    "right": "", "server": "embedded", "baseline_step": 1, "step": 12, "newest_step": 14,
+    "ratings": 7, "different": 100, "same": 28,
+}  # fmt: skip
+
+
+VOTE = {"left": "before", "right": "now", "result": "now", "automatic": 1.0, "ratings": 8}
+
+
+@pytest.fixture
+def proxy(proxy: FakeControl, home: Home) -> FakeControl:
+    """A proxy with one pair."""
+    message = "now is better; 8 ratings 0.71 (0.40 to 0.92)"
+    proxy.replies = {"progress.pair": (message, PAIR), "progress.vote": (message, VOTE)}
+    save_name(home, "anna")
+    return proxy
+
+
+def test_a_pair_is_printed_without_control_characters(cli: Cli, proxy: FakeControl) -> None:
+    text = cli.out("progress", "pair", "--newest")
+    assert proxy.sent == [("progress.pair", {"rater": "anna", "newest": True})]
+    assert not missing(
+        text,
+        "pair 5d1c0e9a7b42, step 12 against step 1; the newest look is of step 14",
+        "LEFT\nfirst ",
+        "RIGHT\n(empty)",
+        "progress vote 5d1c0e9a7b42 left|right|tie|skip",
+    )
+    assert "\x1b" not in text
+
+
+def test_a_pair_as_json_is_the_data_of_the_proxy(cli: Cli, proxy: FakeControl) -> None:
+    assert PAIR.items() <= cli.json("progress", "pair", "--rater", "bob", "--server", "gpu").items()
+    assert proxy.sent[0][1] == {"rater": "bob", "server": "gpu", "newest": False}
+
+
+def test_a_vote_says_which_answer_was_which(cli: Cli, proxy: FakeControl) -> None:
+    assert cli.out("progress", "vote", "5d1c0e9a7b42", "right").splitlines() == [
+        "left was before, right was now",
+        "now is better; 8 ratings 0.71 (0.40 to 0.92)",
+    ]
+    vote = {"pair_id": "5d1c0e9a7b42", "choice": "right", "rater": "anna"}
+    assert proxy.sent == [("progress.vote", vote)]
+    assert VOTE.items() <= cli.json("progress", "vote", "5d1c0e9a7b42", "right").items()
+
+
+@pytest.mark.slow
+def test_a_refusal_and_a_wrong_choice_are_errors(cli: Cli, proxy: FakeControl) -> None:
+    proxy.failure = ControlError("pair x is not open", "embedded", "Ask for another")
+    assert "pair x is not open" in cli.failed("progress", "vote", "x", "left")
+    assert "there is no `both`" in cli.refused("progress", "vote", "x", "both")
+
+
+def test_progress_has_the_three_estimates(cli: Cli, proxy: FakeControl) -> None:
+    votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
+    proxy.state = state_of(*looks(), *votes, pair_rated(99, None))
+    assert not missing(
+        " ".join(cli.out("progress").split()),
+        "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0.",
+        "), same result 25 % (",
+        "; 1 skipped",
+        "Against the ratings: relevance overrates now by 0.75",
+    )
+    data = cli.json("progress")["pairs"]
+    assert (data["ratings"], data["skipped"], data["step"]) == (40, 1, 12)
+    assert (data["pairs"], data["same_text"], data["automatic"]) == (100, 28, 0.75)
+    assert data["human"]["low"] < 0.25 < data["human"]["high"]
+    assert data["agreement"]["low"] < data["agreement"]["chance"] == 0.25
+    assert data["parts"]["relevance"]["estimate"] == pytest.approx(0.75)
+
+
+def test_without_ratings_progress_has_none(cli: Cli, proxy: FakeControl) -> None:
+    proxy.state = state_of(*looks())
+    assert "blind pairs" not in cli.out("progress")
+    assert cli.json("progress")["pairs"] is None
+
+
+def dataset(folder: Path, rows: int = 200) -> Path:
+    file = folder / "rows.jsonl"
+    lines = [
+        {"id": f"r{n}", "query": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(rows)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_it_has_the_held_out_rows_alone(
+    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
+    cli("progress", "probe-set", file, "--out", out, "--most", "1000")
+    prompts = {prompt.prompt: prompt.reference for prompt in load_probe_set(str(out)).prompts}
+    expected = {}
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        row = parse_record(number, json.loads(line))
+        assert isinstance(row, Row)
+        if side_of(row, 0.1) == "held-out":
+            expected[row.query] = row.reference
+    assert prompts == expected
+    assert 5 < len(prompts) < 40
+    assert f"{len(prompts)} prompts written to {out}" in capsys.readouterr().out
+
+
+def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: Path) -> None:
+    file, out = tmp_path / "chats.jsonl", tmp_path / "probe.jsonl"
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    several = {"messages": [*messages, {"role": "assistant", "content": "So."}, messages[1]]}
+    rows = [{"messages": messages}, {"messages": messages}, several]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = ["progress", "probe-set", str(file), "--out", str(out), "--held-out", "1", "--most", "5"]
+    assert main(args) == 0
+    first = load_probe_set(str(out)).prompts[0]
+    assert (first.prompt, first.before[0]["content"]) == ("Why?", "Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--held-out", "0"], "0.0 is not in the range"),
+        (["--most", "0"], "0 is not in the range"),
+        (["--held-out", "0.000001"], "no usable row is held out"),
+    ],
+)
+def test_bad_input_is_refused_by_name(
+    cli: Cli, tmp_path: Path, more: list[str], words: str
+) -> None:
+    file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
+    assert words in cli.refused("progress", "probe-set", file, "--out", out, *more)
+    assert not out.exists()
+
+
+def test_an_existing_file_stays(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "probe.jsonl"
+    out.write_text("mine")
+    assert "the file exists" in cli.refused(
+        "progress", "probe-set", dataset(tmp_path), "--out", out
+    )
+    assert out.read_text() == "mine"

@@ -1,4 +1,4 @@
-"""The feed by line: what it prints, where it resumes, when it ends."""
+"""`watch` and `status`."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.watch import EventFilter, Follower, JsonOutput, TextOutput, known_kinds
 from core.events import (
     EVENT_KINDS,
@@ -20,6 +20,7 @@ from core.events import (
     GroupScored,
     GroupSealed,
     Part,
+    ProxyStarted,
     UpdateDone,
     WhatIfChanged,
 )
@@ -28,8 +29,10 @@ from core.state import State, reduce
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.checks import missing
 from tests.support.commands.cli import Cli
-from tests.support.sample import HOSTILE, group_events, stamp, state_of
+from tests.support.commands.control import FakeControl
+from tests.support.sample import HOSTILE, NOW, group_events, stamp, state_of
 
 
 class Proxy:
@@ -230,7 +233,7 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
     for event in group_events(1):
         if isinstance(event, GroupSealed):
-            best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+            best = [replace(reward, reward=float(reward.index == 1)) for reward in event.rewards]
             event = replace(event, source="human", rewards=tuple(best))
         events.append(event)
     proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
@@ -248,8 +251,7 @@ def test_json_has_the_sentences_of_an_alert_beside_its_data(full: bool) -> None:
     (line,) = JsonOutput(full=full).snapshot(state)
     (event,) = JsonOutput().event(RAISED, state)
     for alert in (json.loads(line)["state"]["alerts"]["lost:gpu"], json.loads(event)):
-        assert alert["cause"] == "gpu does not answer: gone"
-        assert alert["alert_kind"] == "lost"
+        assert (alert["cause"], alert["alert_kind"]) == ("gpu does not answer: gone", "lost")
         assert alert["params"] == {"server": "gpu", "error": "gone"}
     assert state.alerts["lost:gpu"].cause == ""
 
@@ -272,7 +274,50 @@ def test_a_snapshot_has_what_open_ratings_hold_up_after_the_votes(votes: int) ->
     for full in (False, True):
         (line,) = JsonOutput(full=full).snapshot(state)
         alerts = json.loads(line)["state"]["alerts"].values()
-        assert [one["cause"] for one in alerts] == expected
+        assert [alert["cause"] for alert in alerts] == expected
     lines = [one.decode() for one in TextOutput().snapshot(state) if b"hold" in one]
     assert len(lines) == len(expected)
     assert all(TWO_HOLD_UP[votes] in one for one in lines)
+
+
+@pytest.mark.parametrize("votes", [0, 1, 2])
+def test_alerts_follow_votes_that_are_not_sent_yet(
+    cli: Cli, proxy: FakeControl, votes: int
+) -> None:
+    proxy.state = state_of(*two_hold_up(votes))
+    alerts = cli.json("status")["proxy"]["alerts"].values()
+    assert [alert["cause"] for alert in alerts] == (
+        [TWO_HOLD_UP[votes]] if TWO_HOLD_UP[votes] else []
+    )
+
+
+def test_an_engine_without_a_port_has_no_address(cli: Cli, proxy: FakeControl) -> None:
+    taken = {"embedded": "http://127.0.0.1:0"}
+    started = ProxyStarted(
+        client_uuid="c", pid=1, url="http://p", version="1", servers=taken, rewards="", at=NOW
+    )
+
+    proxy.state = state_of(started)
+    shown = cli.out("status")
+    assert "127.0.0.1:0" not in shown
+    assert not missing(
+        shown,
+        "embedded  no address yet  CANNOT_CONNECT",
+        "(it is not up: its port is not known yet)",
+    )
+    (engine,) = cli.json("status")["servers"]
+    assert (engine["url"], engine["state"]) == ("", "CANNOT_CONNECT")
+
+
+def test_a_proxy_whose_state_cannot_be_read_shows_no_zeros(cli: Cli, proxy: FakeControl) -> None:
+    proxy.failure = AjetError("the control token is wrong")
+    assert not missing(
+        cli.out("status"),
+        "http://proxy  its state is unknown: the control token is wrong",
+        "ratings  unknown",
+    )
+
+
+def test_a_token_file_that_cannot_be_read_is_refused(cli: Cli, proxy: FakeControl) -> None:
+    shown = cli.refused("status", "--token-file", "/gone")
+    assert "--token-file /gone: the token cannot be read: No such file or directory" in shown

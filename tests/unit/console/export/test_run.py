@@ -18,6 +18,7 @@ from console.session.filters import parse
 from core.events import ProbePrompt, ProbeSetLoaded
 from core.journal import reader
 from core.journal.read_only import JournalFile
+from tests.support.checks import missing
 from tests.support.ranked import called, ranked_group, write_journal
 from tests.unit.console.export.conftest import Exporter
 
@@ -28,9 +29,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_what_is_not_exported_is_counted_by_cause(exported: Exporter) -> None:
-    image = [
-        {"role": "user", "content": [{"type": "image_url", "text": "[image]"}]},
-    ]
+    image = [{"role": "user", "content": [{"type": "image_url", "text": "[image]"}]}]
     probe = ProbePrompt(id="p", prompt="What is 7 + 8?")
     events = [
         ProbeSetLoaded(server="embedded", prompts=(probe,)),
@@ -154,7 +153,7 @@ def test_a_cancelled_export_leaves_nothing(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
     with JournalFile(path) as journal, pytest.raises(ExportCancelled):
         export(journal, ExportOptions("preference", tmp_path / "a" / "b"), cancelled=lambda: True)
-    assert [one.name for one in tmp_path.iterdir()] == ["journal.db"]
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.db"]
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
@@ -236,7 +235,7 @@ def test_the_survey_reports_progress_and_can_be_cancelled(
             reports.append,
             lambda: len(reports) > 5,
         )
-    assert all(one.total == 0 for one in reports)
+    assert all(report.total == 0 for report in reports)
     assert 0.0 < reports[-1].surveyed < 1.0
     assert reports[-1].text.startswith("Reading the journal (")
 
@@ -257,8 +256,7 @@ def test_the_card_says_what_a_filter_compares_and_has_plurals(exported: Exporter
     events = ranked_group("g", "Write to bob@example.com or ada@example.com")
     _, report = exported("preference", events, where=parse("text~write"))
     card = report.card.read_text()
-    assert "first 2,000 characters" in card
-    assert "2 e-mail addresses" in card
+    assert not missing(card, "first 2,000 characters", "2 e-mail addresses")
 
 
 def test_the_card_counts_agreement(exported: Exporter) -> None:
@@ -269,9 +267,12 @@ def test_the_card_counts_agreement(exported: Exporter) -> None:
     ]
     _, report = exported("preference", events)
     card = report.card.read_text()
-    assert "Same best answer: 1 of 2 (50%" in card
-    assert "sight of the rewards: 1 of 1" in card
-    assert "| rated by a person | 2 |" in card
+    assert not missing(
+        card,
+        "Same best answer: 1 of 2 (50%",
+        "sight of the rewards: 1 of 1",
+        "| rated by a person | 2 |",
+    )
 
 
 def test_the_filter_in_the_card_has_no_secret(exported: Exporter) -> None:

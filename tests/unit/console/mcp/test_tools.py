@@ -42,8 +42,8 @@ class Proxy:
         self.state.tries.append(Probe(try_id="t1", server="gpu", group_id="", prompt=EVIL))
         for group in self.state.groups.values():
             group.query = group.cause = group.note = EVIL
-            for one in group.candidates:
-                one.text = one.reasoning = one.error = EVIL
+            for candidate in group.candidates:
+                candidate.text = candidate.reasoning = candidate.error = EVIL
             group.rating = Rating(rating="tie", rater=EVIL)
             group.leases = [Lease(holder=EVIL, rater=EVIL, until=1e12)]
         run = EngineRun(
@@ -90,8 +90,8 @@ async def test_alerts_follow_votes_that_are_not_sent_yet(votes: int) -> None:
         status = json.loads(text_of(await client.call_tool("status", {})))["alerts"]
     assert alerts == list(status.values())
     assert len(alerts) == (votes < 2)
-    assert sum(len(one["groups"]) for one in alerts) == 2 - votes
-    assert all(TWO_HOLD_UP[votes] in json.dumps(one) for one in alerts)
+    assert sum(len(alert["groups"]) for alert in alerts) == 2 - votes
+    assert all(TWO_HOLD_UP[votes] in json.dumps(alert) for alert in alerts)
 
 
 async def test_no_text_of_a_model_or_a_user_is_returned_without_content() -> None:
@@ -201,7 +201,7 @@ async def test_only_the_tools_that_the_token_permits_are_listed(role: Any) -> No
     proxy = Proxy()
     proxy.identity = Identity("anna", role)
     async with session(proxy, content=True) as client:
-        names = {one.name for one in (await client.list_tools()).tools}
+        names = {tool.name for tool in (await client.list_tools()).tools}
         for command in COMMANDS.values():
             if command.where == "proxy":
                 offered = command.name.replace(".", "_") in names
@@ -222,17 +222,6 @@ async def test_a_refused_token_lists_no_tool_and_says_why(role: McpRole) -> None
         assert (await client.list_tools()).tools
         proxy.error = None
         assert (await client.list_tools()).tools
-
-
-async def test_the_read_role_refuses_every_command() -> None:
-    proxy = Proxy()
-    async with session(proxy, "read", content=True) as client:
-        listed = (await client.list_tools()).tools
-        assert all(one.annotations and one.annotations.read_only_hint for one in listed)
-        for command in COMMANDS:
-            result = await client.call_tool(command.replace(".", "_"), {})
-            assert "there is no tool" in text_of(result)
-    assert proxy.orders == []
 
 
 async def test_a_session_survives_wrong_calls_and_a_proxy_that_is_gone() -> None:

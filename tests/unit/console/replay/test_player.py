@@ -64,7 +64,8 @@ def _settled(path: Path) -> None:
 
 def _bytes(folder: Path) -> dict[str, str]:
     return {
-        one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in sorted(folder.iterdir())
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.iterdir())
     }
 
 
@@ -139,8 +140,7 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(
             await asyncio.gather(task, return_exceptions=True)
         whole = file.load_state()
         assert list(session.state.groups) == list(whole.groups)
-        assert session.state.totals == whole.totals
-        assert replay.forms[-1] == "REPLAY end"
+        assert (session.state.totals, replay.forms[-1]) == (whole.totals, "REPLAY end")
         assert any("will train" in line.text for line in session.logs("proxy"))
 
 
@@ -164,37 +164,9 @@ async def test_events_after_the_span_are_not_played(stored_journal: Path) -> Non
     assert played == [1, 2, 3]
 
 
-async def test_a_step_shows_one_event_and_pauses(stored_journal: Path) -> None:
-    with JournalFile(stored_journal) as file:
-        replay = Replay(file, 0, file.last_seq(), speed=0.001)
-        session = Session(link=replay, read_only=True, clock=replay.tempo.now)
-        task = asyncio.get_running_loop().create_task(replay.run(session))
-        try:
-            async with asyncio.timeout(60):
-                while not session.seen:
-                    await asyncio.sleep(0.005)
-                for wanted in (1, 2):
-                    replay.step()
-                    while session.state.seq < wanted:
-                        await asyncio.sleep(0.005)
-                await asyncio.sleep(0.05)
-                assert session.state.seq == 2
-                assert not replay.tempo.running
-                assert (await replay.history(0, 10)).total == 1
-                replay.to_end()
-                while session.state.seq < file.last_seq():
-                    await asyncio.sleep(0.005)
-                replay.to_begin()
-                while session.state.seq > 5:
-                    await asyncio.sleep(0.005)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
 def test_runs_are_found_by_the_beginning_of_their_id(stored_journal: Path) -> None:
     with JournalFile(stored_journal) as file:
-        assert [one.run_id for one in file.runs()] == ["run0", "run1"]
+        assert [run.run_id for run in file.runs()] == ["run0", "run1"]
         assert file.run("last").last == file.last_seq()
         assert file.run("run0").last == file.run("run1").first - 1
         with pytest.raises(UsageError, match="2 runs begin"):
@@ -287,15 +259,14 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
     shown: list[str] = []
 
     def run_replay(*args: Any) -> int:
-        shown.extend(one.console.theme for one in args if isinstance(one, Settings))
+        shown.extend(arg.console.theme for arg in args if isinstance(arg, Settings))
         return 0
 
     home.config.write_text("console: {theme: ansi}\n")
     monkeypatch.setattr("console.replay.app.run_replay", run_replay)
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
-    assert main(["journal", "replay", str(stored_journal), *argv]) == 0
-    assert shown == [theme]
+    assert (main(["journal", "replay", str(stored_journal), *argv]), shown) == (0, [theme])
 
 
 async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
@@ -342,8 +313,7 @@ async def test_an_engine_run_is_shown_as_of_its_end(
 
 
 def test_a_span_is_cut_to_the_journal() -> None:
-    assert _span("5-9", 0, 100) == (4, 9)
-    assert _span("5-900", 6, 100) == (6, 100)
+    assert (_span("5-9", 0, 100), _span("5-900", 6, 100)) == ((4, 9), (6, 100))
     for text in ("5", "9-5", "x-y", "200-300", "1-6"):
         with pytest.raises(UsageError):
             _span(text, 6, 100)

@@ -21,9 +21,9 @@ from core.events import (
     UpdateDone,
 )
 from core.state.server import STEP_CAP
-from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import text_of
 from tests.support.proxy.singles import with_outcome
+from tests.support.sample import NOW, group_events, state_of
 
 STATS = {"kl": 0.1}
 
@@ -49,8 +49,14 @@ def started(url: str = "http://e:1") -> Event:
 
 
 BARELY = (0.52, 0.5, 0.5, 0.5)
+
+
 BEGAN = engine("ROLLING", 7, NOW - 90)
+
+
 GROUP = group_events(1, step=7)
+
+
 RESTART = (engine("OFFLINE"), engine("BOOTING"))
 
 

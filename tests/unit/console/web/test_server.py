@@ -24,6 +24,7 @@ from console.web.server import WebOptions, WebServer
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
 from core.runtime.sockets import bind
+from tests.support.checks import missing
 from tests.support.web.client import Browser, browsing
 
 pytestmark = pytest.mark.process
@@ -237,8 +238,7 @@ async def test_cookies_are_those_of_the_path_and_the_page_says_whose_console_it_
     async with serving(tmp_path, proxy, WAITS, options) as site, Browser(site.link("zoe")) as one:
         async with one.session.get(one.link) as answer:
             cookie = answer.headers["Set-Cookie"]
-        assert "Path=/console" in cookie
-        assert "Secure" in cookie
+        assert not missing(cookie, "Path=/console", "Secure")
         assert (await one.get(f"{site.url}/consoles", Authorization="Bearer caf\xe9"))[0] == 401
     async with serving(tmp_path, proxy, WAITS) as site, Browser(site.link("vera")) as browser:
         assert "now opens" not in (await browser.get(browser.link))[1]

@@ -3,18 +3,16 @@
 import asyncio
 import base64
 import json
-from collections.abc import MutableMapping
 from typing import Any
 
-import httpx
 import pytest
 
 from engine.interface import Completion, ToolCall, UnknownTokenError
-from engine.llm.chat import LONGEST_UNSET, answer_limit, read_chat
+from engine.llm.chat import LONGEST_UNSET, answer_limit
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
 from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import EngineError
-from tests.support.engine.client import driving, wait_for
+from tests.support.engine.client import Driver, wait_for
 
 
 def coded(facts: object) -> str:
@@ -67,134 +65,118 @@ def test_bad_keys(header: str | None, text: str) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer() -> None:
-    async with driving() as d:
-        await d.start()
-        answer = (await d.chat(await d.claim())).json()
-        assert len(answer["id"]) == 32
-        int(answer["id"], 16)
-        assert answer["object"] == "chat.completion"
-        assert answer["model"] == "fake"
-        (choice,) = answer["choices"]
-        assert (choice["index"], choice["finish_reason"]) == (0, "stop")
-        assert choice["message"]["role"] == "assistant"
-        assert len(choice["message"]["content"].split()) == 3
-        assert answer["usage"] == {
-            "prompt_tokens": len("user: hello"),
-            "completion_tokens": 3,
-            "total_tokens": len("user: hello") + 3,
-        }
-        assert answer["ajetc"] == {"truncated": False, "step": 0}
-        long = (await d.chat(await d.claim(), "word " * 200)).json()
-        assert long["ajetc"]["truncated"] is True
+async def test_an_answer(d: Driver) -> None:
+    answer = (await d.chat(await d.claim())).json()
+    assert len(answer["id"]) == 32
+    int(answer["id"], 16)
+    assert answer["object"] == "chat.completion"
+    assert answer["model"] == "fake"
+    (choice,) = answer["choices"]
+    assert (choice["index"], choice["finish_reason"]) == (0, "stop")
+    assert choice["message"]["role"] == "assistant"
+    assert len(choice["message"]["content"].split()) == 3
+    assert answer["usage"] == {
+        "prompt_tokens": len("user: hello"),
+        "completion_tokens": 3,
+        "total_tokens": len("user: hello") + 3,
+    }
+    assert answer["ajetc"] == {"truncated": False, "step": 0}
+    long = (await d.chat(await d.claim(), "word " * 200)).json()
+    assert long["ajetc"]["truncated"] is True
 
 
 @pytest.mark.slow
-async def test_a_stream_sends_the_text_as_it_is_sampled() -> None:
-    async with driving() as d:
-        await d.start()
-        answer = await d.chat(await d.claim(), stream=True, model="asked-for")
-        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        assert "content-length" not in answer.headers
-        events = answer.text.split("\n\n")
-        assert events[-2:] == ["data: [DONE]", ""]
-        chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
-        assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-        assert {chunk["model"] for chunk in chunks} == {"asked-for"}
-        assert len({chunk["id"] for chunk in chunks}) == 1
-        assert chunks[0]["id"].startswith("chatcmpl-")
-        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-        assert deltas[0] == {"role": "assistant", "content": ""}
-        pieces = [delta["content"] for delta in deltas[1:-1]]
-        assert len(pieces) == 3, "one a word: the fake policy's token"
-        body = (await d.http.post("/replay_latest_llm_call")).json()
-        assert "".join(pieces) == body["output"]["choices"][0]["message"]["content"]
-        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-        assert chunks[-1]["usage"]["completion_tokens"] == 3
-        assert "usage" not in chunks[1]
+async def test_a_stream_sends_the_text_as_it_is_sampled(d: Driver) -> None:
+    answer = await d.chat(await d.claim(), stream=True, model="asked-for")
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert "content-length" not in answer.headers
+    events = answer.text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert {chunk["model"] for chunk in chunks} == {"asked-for"}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert chunks[0]["id"].startswith("chatcmpl-")
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    pieces = [delta["content"] for delta in deltas[1:-1]]
+    assert len(pieces) == 3, "one a word: the fake policy's token"
+    body = (await d.http.post("/replay_latest_llm_call")).json()
+    assert "".join(pieces) == body["output"]["choices"][0]["message"]["content"]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["usage"]["completion_tokens"] == 3
+    assert "usage" not in chunks[1]
 
 
-async def test_tool_calls() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
+async def test_tool_calls(d: Driver) -> None:
+    episode = await d.claim()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
 
-        async def call_a_tool(*_: object) -> Completion:
-            return Completion(
-                text="",
-                prompt_tokens=(1,),
-                tokens=(2,),
-                logprobs=(-0.1,),
-                finish_reason="tool_calls",
-                tool_calls=(ToolCall("add", '{"a": 1}'),),
-            )
+    async def call_a_tool(*_: object) -> Completion:
+        return Completion(
+            text="",
+            prompt_tokens=(1,),
+            tokens=(2,),
+            logprobs=(-0.1,),
+            finish_reason="tool_calls",
+            tool_calls=(ToolCall("add", '{"a": 1}'),),
+        )
 
-        policy.sample = call_a_tool  # type: ignore[method-assign,assignment]
-        message = (await d.chat(episode)).json()["choices"][0]["message"]
-        assert message["content"] is None
-        (call,) = message["tool_calls"]
-        assert call["function"] == {"name": "add", "arguments": '{"a": 1}'}
-        assert (call["type"], call["id"][:5]) == ("function", "call_")
-        streamed = (await d.chat(episode, stream=True)).text.split("\n\n")
-        assert len(streamed) == 5
-        delta = json.loads(streamed[1].removeprefix("data: "))["choices"][0]["delta"]
-        assert delta["tool_calls"][0]["index"] == 0
-        assert delta["tool_calls"][0]["function"]["name"] == "add"
-        assert '"finish_reason": "tool_calls"' in streamed[2]
+    policy.sample = call_a_tool  # type: ignore[method-assign,assignment]
+    message = (await d.chat(episode)).json()["choices"][0]["message"]
+    assert message["content"] is None
+    (call,) = message["tool_calls"]
+    assert call["function"] == {"name": "add", "arguments": '{"a": 1}'}
+    assert (call["type"], call["id"][:5]) == ("function", "call_")
+    streamed = (await d.chat(episode, stream=True)).text.split("\n\n")
+    assert len(streamed) == 5
+    delta = json.loads(streamed[1].removeprefix("data: "))["choices"][0]["delta"]
+    assert delta["tool_calls"][0]["index"] == 0
+    assert delta["tool_calls"][0]["function"]["name"] == "add"
+    assert '"finish_reason": "tool_calls"' in streamed[2]
 
 
-async def test_a_train_call_samples_as_the_job_says() -> None:
-    async with driving() as d:
-        await d.start(rollout={"num_repeat": 2, "temperature": 0.7})
-        episode = await d.claim()
-        await d.chat(episode, temperature=0, seed=1, top_p=0.1, n=4, stop=["x", ""], max_tokens=5)
-        await d.chat(episode, max_completion_tokens=7, max_tokens=9)
-        await d.chat(episode, max_tokens=5000)
-        first, second, third = d.bench.params
-        assert (first.temperature, first.seed, first.top_p) == (0.7, None, 1.0)
-        assert (first.stop, first.max_tokens) == (("x",), 5)
-        assert (second.max_tokens, third.max_tokens) == (7, 96)
-
-
-async def test_an_eval_call_samples_as_it_asks() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim(kind="eval")
-        await d.chat(episode, temperature=0, seed=1, top_p=0.5, stop="end", max_tokens=5)
-        await d.chat(episode)
-        first, second = d.bench.params
-        assert (first.temperature, first.seed, first.top_p) == (0, 1, 0.5)
-        assert (first.stop, first.max_tokens) == (("end",), 5)
-        assert (second.temperature, second.seed, second.top_p) == (1.0, None, 1.0)
+@pytest.mark.parametrize(("kind", "expected"), [("train", (0.7, None, 1.0)), ("eval", (0, 1, 0.1))])
+async def test_a_train_call_samples_as_the_job_says(idle: Driver, kind: str, expected: Any) -> None:
+    await idle.start(rollout={"num_repeat": 2, "temperature": 0.7})
+    episode = await idle.claim(kind=kind)
+    await idle.chat(episode, temperature=0, seed=1, top_p=0.1, n=4, stop=["x", ""], max_tokens=5)
+    await idle.chat(episode, max_completion_tokens=7, max_tokens=9, stop="end")
+    await idle.chat(episode, max_tokens=5000)
+    first, second, third = idle.bench.params
+    assert (first.temperature, first.seed, first.top_p) == expected
+    assert (first.stop, second.stop) == (("x",), ("end",))
+    assert (first.max_tokens, second.max_tokens, third.max_tokens) == (5, 7, 96)
+    assert (third.seed, third.top_p) == (None, 1.0)
 
 
 @pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 96), (4000, 128), (128, 128)])
-async def test_the_job_bounds_answers(turn: int, limit: int) -> None:
-    async with driving() as d:
-        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
-        await d.chat(await d.claim())
-        assert d.bench.params[0].max_tokens == limit
-        assert (await d.get("/ajetc/info"))["max_tokens"] == limit
+async def test_the_job_bounds_answers(idle: Driver, turn: int, limit: int) -> None:
+    await idle.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+    await idle.chat(await idle.claim())
+    assert idle.bench.params[0].max_tokens == limit
+    assert (await idle.get("/ajetc/info"))["max_tokens"] == limit
 
 
 @pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 128), (250, 242)])
 async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
-    turn: int, limit: int
+    idle: Driver, turn: int, limit: int
 ) -> None:
-    async with driving() as d:
-        d.engine.job_support = JobSupport(loads_models=True)
-        d.engine.strict_context = True
-        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
-        episode = await d.claim()
-        await d.chat(episode, messages=[{"role": "user", "content": "12345678"}])
-        assert d.bench.params[0].max_tokens == limit
-        long = {"model": "m", "messages": [{"role": "user", "content": "a" * 300}]}
-        headers = {"Authorization": f"Bearer {episode['openai_api_key']}"}
-        refused = await d.http.post("/v1/chat/completions", headers=headers, json=long)
-        assert refused.status_code == 400
-        assert "your prompt contains 306 input tokens" in refused.text
+    idle.engine.job_support = JobSupport(loads_models=True)
+    idle.engine.strict_context = True
+    await idle.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+    episode = await idle.claim()
+    user = {"role": "user", "content": "12345678"}
+    await idle.chat(episode, messages=[user])
+    assert idle.bench.params[0].max_tokens == limit
+    refused = await idle.chat(episode, messages=[{"role": "user", "content": "a" * 300}])
+    assert refused.status_code == 400
+    assert "your prompt contains 306 input tokens" in refused.text
+    if turn == 250:
+        assert (await idle.chat(episode, messages=[user], max_tokens=242)).status_code == 200
+        refused = await idle.chat(episode, messages=[user], max_tokens=243)
+        assert (refused.status_code, "you requested 243 output" in refused.text) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -214,41 +196,23 @@ def test_without_a_length_an_answer_of_ones_own_model_has_half_the_window(
     assert answer_limit(Job(), context) <= 96
 
 
-async def test_a_named_number_of_tokens_must_fit_beside_the_prompt() -> None:
-    async with driving() as d:
-        d.engine.job_support = JobSupport(loads_models=True)
-        d.engine.strict_context = True
-        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": 250})
-        episode = await d.claim()
-        body = {"model": "m", "messages": [{"role": "user", "content": "12345678"}]}
-        headers = {"Authorization": f"Bearer {episode['openai_api_key']}"}
-        for tokens, status in ((242, 200), (243, 400)):
-            answer = await d.http.post(
-                "/v1/chat/completions", headers=headers, json={**body, "max_tokens": tokens}
-            )
-            assert answer.status_code == status, answer.text
-        assert "you requested 243 output tokens" in answer.text
-
-
-async def test_content_lists_and_odd_text_reach_the_policy() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        body = (
-            '{"messages": [{"role": "system", "content": null},'
-            '{"role": "user", "content": [{"type": "text", "text": "caf\\u00e9 \\ud83d"},'
-            '{"type": "image_url", "image_url": {"url": "data:"}},'
-            '{"type": "text", "text": "b"}]}],'
-            '"tools": [], "unknown": {"x": "\\udc00"}}'
-        )
-        headers = {"Authorization": episode["openai_api_key"]}
-        answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
-        assert answer.status_code == 200, answer.text
-        await d.end(episode, "t")
-        (finished,) = d.engine.pool.finished["t"]
-        prompt = bytes(finished.completions[0].prompt_tokens).decode()
-        assert prompt == "system: \nuser: caf\u00e9 \ufffd\nb"
-        assert (await d.http.post("/replay_latest_llm_call")).status_code == 200
+async def test_content_lists_and_odd_text_reach_the_policy(d: Driver) -> None:
+    episode = await d.claim()
+    body = (
+        '{"messages": [{"role": "system", "content": null},'
+        '{"role": "user", "content": [{"type": "text", "text": "caf\\u00e9 \\ud83d"},'
+        '{"type": "image_url", "image_url": {"url": "data:"}},'
+        '{"type": "text", "text": "b"}]}],'
+        '"tools": [], "unknown": {"x": "\\udc00"}}'
+    )
+    headers = {"Authorization": episode["openai_api_key"]}
+    answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
+    assert answer.status_code == 200, answer.text
+    await d.end(episode, "t")
+    (finished,) = d.engine.pool.finished["t"]
+    prompt = bytes(finished.completions[0].prompt_tokens).decode()
+    assert prompt == "system: \nuser: caf\u00e9 \ufffd\nb"
+    assert (await d.http.post("/replay_latest_llm_call")).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -271,160 +235,99 @@ async def test_content_lists_and_odd_text_reach_the_policy() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_bad_bodies_are_refused_with_json(body: str, status: int, named: str) -> None:
-    async with driving() as d:
-        await d.start()
-        headers = {"Authorization": (await d.claim())["openai_api_key"]}
-        answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
-        assert answer.status_code == status
-        assert named in json.dumps(answer.json()["detail"])
+async def test_bad_bodies_are_refused_with_json(
+    d: Driver, body: str, status: int, named: str
+) -> None:
+    headers = {"Authorization": (await d.claim())["openai_api_key"]}
+    answer = await d.http.post("/v1/chat/completions", headers=headers, content=body)
+    assert answer.status_code == status
+    assert named in json.dumps(answer.json()["detail"])
 
 
-async def test_each_key_gives_access_to_its_own_episode() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        forged = dict(episode, openai_api_key=make_key(episode["episode_uuid"], ""))
-        answer = await d.chat(forged)
-        assert (answer.status_code, answer.json()) == (
-            401,
-            {"detail": "Invalid authorization data"},
-        )
-        other = await d.claim()
-        address = parse_key(other["openai_api_key"]).address
-        mixed = dict(episode, openai_api_key=make_key(episode["episode_uuid"], address))
-        assert (await d.chat(mixed)).status_code == 401
-        assert (await d.http.post("/v1/chat/completions", json={})).status_code == 401
-        assert d.bench.params == []
-        unknown = dict(episode, openai_api_key=make_key("nobody", address))
-        refused = await d.chat(unknown)
-        assert (refused.status_code, refused.json()["detail"]) == (404, "Episode nobody not found.")
-        await d.abort(episode)
-        free = await d.chat(episode)
-        assert free.status_code == 404
-        assert "is not claimed" in free.json()["detail"]
+async def test_each_key_gives_access_to_its_own_episode(d: Driver) -> None:
+    episode = await d.claim()
+    forged = dict(episode, openai_api_key=make_key(episode["episode_uuid"], ""))
+    answer = await d.chat(forged)
+    assert (answer.status_code, answer.json()) == (
+        401,
+        {"detail": "Invalid authorization data"},
+    )
+    other = await d.claim()
+    address = parse_key(other["openai_api_key"]).address
+    mixed = dict(episode, openai_api_key=make_key(episode["episode_uuid"], address))
+    assert (await d.chat(mixed)).status_code == 401
+    assert (await d.http.post("/v1/chat/completions", json={})).status_code == 401
+    assert d.bench.params == []
+    unknown = dict(episode, openai_api_key=make_key("nobody", address))
+    refused = await d.chat(unknown)
+    assert (refused.status_code, refused.json()["detail"]) == (404, "Episode nobody not found.")
+    await d.abort(episode)
+    free = await d.chat(episode)
+    assert free.status_code == 404
+    assert "is not claimed" in free.json()["detail"]
 
 
-async def test_many_calls_of_one_episode_at_once() -> None:
-    async with driving() as d:
-        await d.start(batch=1, repeat=1)
-        episode = await d.claim()
-        answers = await asyncio.gather(*(d.chat(episode, f"text {k}") for k in range(5)))
-        assert {answer.status_code for answer in answers} == {200}
-        status = (await d.post("/get_episode_buffer")).json()["buffer"][0]
-        assert status["llm_call_count"] == 5
-        await d.end(episode, "t")
-        await d.until("ROLLING", 2)
-        assert len(d.bench.trained[0]) == 5
+async def test_many_calls_of_one_episode_at_once(idle: Driver) -> None:
+    await idle.start(batch=1, repeat=1)
+    episode = await idle.claim()
+    answers = await asyncio.gather(*(idle.chat(episode, f"text {k}") for k in range(5)))
+    assert {answer.status_code for answer in answers} == {200}
+    status = (await idle.post("/get_episode_buffer")).json()["buffer"][0]
+    assert status["llm_call_count"] == 5
+    await idle.end(episode, "t")
+    await idle.until("ROLLING", 2)
+    assert len(idle.bench.trained[0]) == 5
 
 
 @pytest.mark.parametrize("how", ["end", "abort", "sweep"])
-async def test_a_call_is_cancelled_when_its_episode_ends(how: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim(timeout=1)
-        await d.chat(episode)
-        d.bench.sample_gate = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            calling = group.create_task(d.chat(episode))
-            await wait_for(lambda: d.bench.sampling)
-            if how == "end":
-                await d.end(episode, "t")
-            elif how == "abort":
-                await d.abort(episode)
-            else:
-                d.engine.give_back(episode["episode_uuid"])
-        assert calling.result().status_code == 404
-        assert d.bench.sampling == 0
+async def test_a_call_is_cancelled_when_its_episode_ends(d: Driver, how: str) -> None:
+    episode = await d.claim(timeout=1)
+    await d.chat(episode)
+    d.bench.sample_gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        calling = group.create_task(d.chat(episode))
+        await wait_for(lambda: d.bench.sampling)
         if how == "end":
-            (finished,) = d.engine.pool.finished["t"]
-            assert len(finished.completions) == 1
+            await d.end(episode, "t")
+        elif how == "abort":
+            await d.abort(episode)
+        else:
+            d.engine.give_back(episode["episode_uuid"])
+    assert calling.result().status_code == 404
+    assert d.bench.sampling == 0
+    if how == "end":
+        (finished,) = d.engine.pool.finished["t"]
+        assert len(finished.completions) == 1
 
 
-async def test_a_client_that_leaves_frees_the_sampler() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        d.bench.sample_gate = asyncio.Event()
-        left = asyncio.Event()
-        sent: list[MutableMapping[str, Any]] = []
-        body = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def receive() -> MutableMapping[str, Any]:
-            for message in messages:
-                return message
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            sent.append(message)
-
-        transport = d.http._transport
-        assert isinstance(transport, httpx.ASGITransport)
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/chat/completions",
-            "query_string": b"",
-            "headers": [(b"authorization", episode["openai_api_key"].encode())],
-        }
-
-        async def serve() -> None:
-            await transport.app(scope, receive, send)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(serve())
-            await wait_for(lambda: d.bench.sampling)
-            left.set()
-        assert d.bench.sampling == 0
-        assert sent[0]["status"] == 499
-        d.bench.sample_gate = None
-        await d.end(episode, "t")
-        assert d.engine.pool.finished == {}, "an answer nobody got is no call"
-
-
-async def test_a_failing_policy_is_one_failed_call() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        d.bench.sample_error = RuntimeError("worker died")
-        failed = await d.chat(episode)
-        assert failed.status_code == 500
-        assert "worker died" in failed.json()["detail"]
-        assert "worker died" in await d.logged()
-        d.bench.sample_error = None
-        assert (await d.chat(episode)).status_code == 200
-
-
-async def test_an_unknown_token_id_is_a_client_error() -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        d.bench.sample_error = UnknownTokenError("Token id 999999 is out of vocabulary")
-        refused = await d.chat(episode)
-        assert refused.status_code == 400
-        assert refused.json()["detail"] == "Token id 999999 is out of vocabulary"
-        d.bench.sample_error = None
-        assert (await d.chat(episode)).status_code == 200
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RuntimeError("worker died"), 500),
+        (UnknownTokenError("Token id 999999 is out of vocabulary"), 400),
+    ],
+)
+async def test_a_failing_policy_is_one_failed_call(
+    d: Driver, error: Exception, status: int
+) -> None:
+    episode = await d.claim()
+    d.bench.sample_error = error
+    failed = await d.chat(episode)
+    assert failed.status_code == status
+    assert str(error) in failed.json()["detail"]
+    assert (str(error) in await d.logged()) == (status == 500)
+    d.bench.sample_error = None
+    assert (await d.chat(episode)).status_code == 200
 
 
 @pytest.mark.slow
-async def test_the_latest_call_can_be_replayed() -> None:
-    async with driving() as d:
-        empty = await d.http.post("/replay_latest_llm_call")
-        assert (empty.status_code, set(empty.json())) == (404, {"detail"})
-        await d.start()
-        answer = (await d.chat(await d.claim(), "the question", custom=1)).json()
-        await d.post("/stop_engine")
-        body = (await d.http.post("/replay_latest_llm_call")).json()
-        assert body["output"] == answer
-        assert body["input"]["messages"][0]["content"] == "the question"
-        assert body["input"]["custom"] == 1
-
-
-def test_bare_texts_are_parts() -> None:
-    request = read_chat(
-        {"messages": [{"role": "user", "content": ["a", {"type": "text", "text": "b"}, {}]}]}
-    )
-    assert request.conversation() == [{"role": "user", "content": "a\nb"}]
+async def test_the_latest_call_can_be_replayed(idle: Driver) -> None:
+    empty = await idle.http.post("/replay_latest_llm_call")
+    assert (empty.status_code, set(empty.json())) == (404, {"detail"})
+    await idle.start()
+    answer = (await idle.chat(await idle.claim(), "the question", custom=1)).json()
+    await idle.post("/stop_engine")
+    body = (await idle.http.post("/replay_latest_llm_call")).json()
+    assert body["output"] == answer
+    assert body["input"]["messages"][0]["content"] == "the question"
+    assert body["input"]["custom"] == 1

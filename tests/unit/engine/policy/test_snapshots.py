@@ -11,8 +11,6 @@ from ajet_swarm.common.tasks import Tasks
 from engine.interface import (
     Completion,
     Hyperparameters,
-    NoSnapshotError,
-    PolicyClosedError,
     Prompt,
     SamplingParams,
     TrainSample,
@@ -20,12 +18,7 @@ from engine.interface import (
 )
 from engine.policy import snapshots
 from engine.policy.sampler import Sampler
-from engine.policy.snapshots import (
-    MOST,
-    SLOTS,
-    CopySampler,
-    LocalSnapshots,
-)
+from engine.policy.snapshots import MOST, SLOTS, CopySampler, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
 
@@ -69,25 +62,6 @@ async def _train(policy: TinyPolicy) -> None:
     await policy.train(samples, HYPER)
 
 
-async def test_a_snapshot_answers_as_its_weights_did_after_an_update(policy: TinyPolicy) -> None:
-    copies, prompt = _copies(policy), _prompt(policy)
-    live = [await policy.sample(prompt, param) for param in _params(4)]
-    old = await copies.take()
-    before = await copies.sample(old.name, prompt, _params(4))
-    assert [done.text for done in before] == [done.text for done in live]
-    await _train(policy)
-    after = await copies.sample(old.name, prompt, _params(4))
-    assert [done.logprobs for done in after] == [done.logprobs for done in before]
-    assert [done.tokens for done in after] == [done.tokens for done in before]
-    assert {done.step for done in after} == {old.step} == {0}
-    new = await copies.take()
-    trained = await copies.sample(new.name, prompt, _params(4))
-    assert new.step == 1 == trained[0].step
-    assert [done.logprobs for done in trained] != [done.logprobs for done in before]
-    again = await copies.sample(old.name, prompt, _params(4))
-    assert [done.logprobs for done in again] == [done.logprobs for done in before]
-
-
 async def test_the_speed_of_a_snapshot_is_known_while_it_is_sampled(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
     assert copies.speed.tokens_per_second is None
@@ -121,21 +95,6 @@ async def test_a_reset_to_other_weights_of_the_same_step_gives_another_snapshot(
     assert other.name != first.name
 
 
-async def test_a_third_snapshot_drops_the_first(policy: TinyPolicy) -> None:
-    copies, prompt = _copies(policy), _prompt(policy, "Hi")
-    snapshots = [await copies.take()]
-    for _ in range(MOST):
-        await _train(policy)
-        snapshots.append(await copies.take())
-    assert len({snapshot.name for snapshot in snapshots}) == MOST + 1
-    with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
-        await copies.sample(snapshots[0].name, prompt, _params(1))
-    for snapshot in snapshots[1:]:
-        assert (await copies.sample(snapshot.name, prompt, _params(1)))[0].step == snapshot.step
-    with pytest.raises(NoSnapshotError, match="never-taken"):
-        await copies.sample("never-taken", prompt, _params(1))
-
-
 async def test_a_call_that_waits_keeps_its_weights_when_the_snapshot_is_dropped(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,14 +122,6 @@ async def test_more_answers_than_slots_come_in_order_and_repeat(policy: TinyPoli
     assert len({done.tokens for done in first}) > count // 2
     alone = await copies.sample(snapshot.name, prompt, _params(1, 1 + count - 1))
     assert alone[0].tokens == first[-1].tokens
-
-
-async def test_greedy_answers_are_equal_whatever_the_seed(policy: TinyPolicy) -> None:
-    copies, prompt = _copies(policy), _prompt(policy)
-    snapshot = await copies.take()
-    greedy = await copies.sample(snapshot.name, prompt, _params(3, temperature=0.0))
-    live = await policy.sample(prompt, SamplingParams(max_tokens=60, temperature=0.0))
-    assert {done.tokens for done in greedy} == {live.tokens}
 
 
 async def test_calls_wait_for_each_other_and_users_do_not_wait(
@@ -208,28 +159,6 @@ async def test_a_caller_who_leaves_frees_the_sampler(
     sampler = copies._sampler
     assert isinstance(sampler, Sampler)
     assert (sampler.live, sampler.waiting) == (0, 0)
-
-
-async def test_closing_ends_running_and_waiting_calls(
-    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies, prompt = _copies(policy), _prompt(policy)
-    snapshot = await copies.take()
-    gate = _hold(copies, monkeypatch)
-    calls = asyncio.gather(
-        *(copies.sample(snapshot.name, prompt, _params(64)) for _ in range(3)),
-        return_exceptions=True,
-    )
-    await wait_for(lambda: copies._sampler is not None)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(policy.close())
-        await wait_for(lambda: copies._closing)
-        gate.set()
-    assert {type(result) for result in await calls} == {PolicyClosedError}
-    with pytest.raises(NoSnapshotError):
-        await copies.sample(snapshot.name, prompt, _params(1))
-    with pytest.raises(PolicyClosedError):
-        await copies.take()
 
 
 async def test_a_failure_ends_one_call_only(

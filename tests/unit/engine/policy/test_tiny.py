@@ -16,7 +16,6 @@ from ajet_swarm.common.tasks import Tasks
 from engine.interface import (
     Completion,
     Hyperparameters,
-    PolicyBackend,
     PolicyClosedError,
     Prompt,
     SamplingParams,
@@ -53,41 +52,6 @@ def _batch(group: list[Completion]) -> list[TrainSample]:
         TrainSample("t", done.prompt_tokens, done.tokens, done.logprobs, i / 3)
         for i, done in enumerate(group)
     ]
-
-
-async def test_it_is_a_policy_backend(policy: TinyPolicy) -> None:
-    backend: PolicyBackend = policy
-    assert (backend.name, backend.context, backend.step) == ("tiny-0.9m", 512, 0)
-
-
-async def test_four_answers_differ_and_one_seed_repeats(policy: TinyPolicy) -> None:
-    group = await _group(policy, "How do I boil an egg?")
-    again = await _group(policy, "How do I boil an egg?")
-    assert [done.text for done in group] == [done.text for done in again]
-    assert len({done.text for done in group}) > 1
-    assert all(done.text and done.step == 0 for done in group)
-
-
-async def test_updates_are_saved_and_resumed(tmp_path: Path) -> None:
-    first = TinyPolicy.open(tmp_path)
-    stats = await first.train(_batch(await _group(first, "Tell me a joke.")), HYPER)
-    answers = await _group(first, "Tell me a joke.", 50)
-    await first.close()
-    assert (stats.step, first.step, answers[0].step) == (1, 1, 1)
-    second = TinyPolicy.open(tmp_path)
-    resumed = await _group(second, "Tell me a joke.", 50)
-    assert second.step == 1
-    assert [done.logprobs for done in resumed] == [done.logprobs for done in answers]
-    await second.reset()
-    assert second.step == 0
-    await second.close()
-    third = TinyPolicy.open(tmp_path)
-    assert third.step == 0
-    await third.train(_batch(await _group(third, "Hi")), HYPER)
-    await third.close()
-    fourth = TinyPolicy.open(tmp_path, reset=True)
-    assert fourth.step == 0
-    await fourth.close()
 
 
 async def test_reset_is_the_shipped_policy_again(policy: TinyPolicy) -> None:
@@ -245,30 +209,6 @@ async def test_log_probs_of_now_are_those_of_sampling_until_an_update(policy: Ti
     for prompt, tokens in (((), (1,)), ((1,), (9999,)), ((1,) * 500, (1,) * 13)):
         with pytest.raises(ValueError, match="token"):
             await policy.logprobs(prompt, tokens)
-
-
-async def test_named_checkpoints_and_starting_from_one(tmp_path: Path) -> None:
-    policy = TinyPolicy.open(tmp_path)
-    batch = _batch(await _group(policy, "Hi"))
-    for _ in range(2):
-        stats = await policy.train(batch, HYPER)
-    assert stats.extra["save_seconds"] > 0
-    await policy.checkpoint("two")
-    answer = await _group(policy, "Hi")
-    await policy.train(batch, HYPER)
-    with pytest.raises(AjetError, match="not a valid checkpoint name"):
-        await policy.checkpoint("../two")
-    await policy.close()
-    again = TinyPolicy.open(tmp_path, start_from="two")
-    assert again.step == 2
-    assert [done.logprobs for done in await _group(again, "Hi")] == [d.logprobs for d in answer]
-    await again.close()
-    with pytest.raises(AjetError, match="There are: before-restore, two, latest"):
-        TinyPolicy.open(tmp_path, start_from="three")
-    held = TinyPolicy.open(tmp_path)
-    with pytest.raises(AjetError, match="Another engine"):
-        TinyPolicy.open(tmp_path)
-    await held.close()
 
 
 async def test_a_checkpoint_does_not_wait_for_answers(policy: TinyPolicy) -> None:

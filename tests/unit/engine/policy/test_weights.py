@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ajet_swarm.common.errors import AjetError
 from engine.corpus import word_lists
 from engine.evaluation import Evaluator, is_correct
-from engine.interface import SaveError, WeightsError
+from engine.interface import WeightsError
 from engine.policy import weights
 from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
@@ -164,36 +163,6 @@ def test_a_missing_latest_is_the_previous(tmp_path: Path) -> None:
     assert _loaded(tmp_path).step == 1
 
 
-def test_other_base_weights_are_refused(tmp_path: Path) -> None:
-    _saved(tmp_path, 1)
-    other = weights.Base(BASE.params, "0" * 64)
-    store = WeightStore(tmp_path)
-    with pytest.raises(WeightsError, match="other base weights"):
-        store.load(other)
-    store.close()
-    assert _loaded(tmp_path).step == 1
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_failing_disk_is_a_save_error_and_destroys_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    _saved(tmp_path, 1)
-    store = WeightStore(tmp_path)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
-        with pytest.raises(SaveError, match=r"latest\.ckpt.*No space left on device"):
-            store.save(_state(2), BASE)
-    assert store.load(BASE).step == 1
-    store.save(_state(3), BASE)
-    assert store.load(BASE).step == 3
-    store.close()
-
-
 def test_without_hard_links_the_previous_is_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,25 +173,6 @@ def test_without_hard_links_the_previous_is_a_copy(
     _saved(tmp_path, 1, 2)
     (tmp_path / "latest.ckpt").unlink()
     assert _loaded(tmp_path).step == 1
-
-
-def test_reset_sets_the_saved_policy_aside(tmp_path: Path) -> None:
-    _saved(tmp_path, 1, 2)
-    store = WeightStore(tmp_path)
-    store.reset()
-    store.reset()
-    assert store.load(BASE).step == 0
-    assert (tmp_path / "before-reset.ckpt").exists()
-    store.close()
-
-
-def test_a_second_engine_of_a_home_is_refused(tmp_path: Path) -> None:
-    store = WeightStore(tmp_path)
-    with pytest.raises(AjetError, match="Another engine"):
-        WeightStore(tmp_path)
-    store.close()
-    store.close()
-    WeightStore(tmp_path).close()
 
 
 def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:

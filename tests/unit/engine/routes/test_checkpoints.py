@@ -77,7 +77,7 @@ async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
     await _offline(driver)
     saved = await _ok(await driver.post("/ajetc/checkpoints", name="two"))
     read = msgspec.convert(await driver.get("/ajetc/checkpoints"), list[Checkpoint])  # as the proxy
-    assert {one.name for one in read if one.kept} == {"latest", "previous"}
+    assert {checkpoint.name for checkpoint in read if checkpoint.kept} == {"latest", "previous"}
     assert saved["step"] == 2
     back = await _ok(await driver.post("/ajetc/restore", name="one"))
     assert back == {"success": True, "name": "one", "step": 1}
@@ -175,10 +175,9 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     await driver.until("ROLLING", 3)
 
 
-async def test_a_policy_without_checkpoints_is_a_404() -> None:
-    async with driving() as driver:
-        assert (await driver.http.get("/ajetc/checkpoints")).status_code == 404
-        await _refused(await driver.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")
+async def test_a_policy_without_checkpoints_is_a_404(idle: Driver) -> None:
+    assert (await idle.http.get("/ajetc/checkpoints")).status_code == 404
+    await _refused(await idle.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")
 
 
 async def test_the_model_of_the_checkpoints(driver: Driver, tmp_path: Path) -> None:

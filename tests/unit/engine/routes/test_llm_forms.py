@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion
-from engine.llm.chat import read_chat
 from engine.routes import llm
-from tests.support.engine.client import driving, wait_for
+from tests.support.engine.client import Driver, driving, wait_for
 from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer
 
 pytestmark = pytest.mark.slow
@@ -22,76 +21,68 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_keys_and_bodies(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        assert (await d.http.post(path, json=BODIES[path])).status_code == 401
-        bad = await d.http.post(path, headers={"Authorization": "Bearer x"}, json=BODIES[path])
-        assert (bad.status_code, set(bad.json())) == (401, {"detail"})
-        headers = bearer(episode)
-        broken = await d.http.post(path, headers=headers, content=b"{")
-        assert (broken.status_code, "not JSON" in broken.text) == (400, True)
-        wrong = await d.http.post(path, headers=headers, json={**BODIES[path], "top_p": 7})
-        assert wrong.status_code == 422
-        assert wrong.json()["detail"][0]["loc"] == ["body", "top_p"]
-        deep = json.dumps(BODIES[path])[:-1] + ', "tools": [' + '{"a":' * 5000
-        nested = await d.http.post(path, headers=headers, content=deep + "1" + "}" * 5000 + "]}")
-        assert nested.status_code in (200, 400)
-        slashes = await d.http.post(f"http://engine/{path}", headers=headers, json=BODIES[path])
-        assert slashes.status_code == 200
-        await d.post("/stop_engine")
-        refused = await d.http.post(path, headers=headers, json=BODIES[path])
-        assert (refused.status_code, "not in ENGINE.ROLLING" in refused.text) == (404, True)
+async def test_keys_and_bodies(d: Driver, path: str) -> None:
+    episode = await d.claim()
+    assert (await d.http.post(path, json=BODIES[path])).status_code == 401
+    bad = await d.http.post(path, headers={"Authorization": "Bearer x"}, json=BODIES[path])
+    assert (bad.status_code, set(bad.json())) == (401, {"detail"})
+    headers = bearer(episode)
+    broken = await d.http.post(path, headers=headers, content=b"{")
+    assert (broken.status_code, "not JSON" in broken.text) == (400, True)
+    wrong = await d.http.post(path, headers=headers, json={**BODIES[path], "top_p": 7})
+    assert wrong.status_code == 422
+    assert wrong.json()["detail"][0]["loc"] == ["body", "top_p"]
+    deep = json.dumps(BODIES[path])[:-1] + ', "tools": [' + '{"a":' * 5000
+    nested = await d.http.post(path, headers=headers, content=deep + "1" + "}" * 5000 + "]}")
+    assert nested.status_code in (200, 400)
+    slashes = await d.http.post(f"http://engine/{path}", headers=headers, json=BODIES[path])
+    assert slashes.status_code == 200
+    await d.post("/stop_engine")
+    refused = await d.http.post(path, headers=headers, json=BODIES[path])
+    assert (refused.status_code, "not in ENGINE.ROLLING" in refused.text) == (404, True)
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_an_eval_call_is_sampled_as_it_asks(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        limit = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
-        body = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
-        for kind in ("eval", "train"):
-            headers = bearer(await d.claim(kind=kind))
-            assert (await d.http.post(path, headers=headers, json=body)).status_code == 200
-        evaluated, trained = d.bench.params
-        assert (evaluated.temperature, evaluated.top_p) == (0.25, 0.5)
-        assert (trained.temperature, trained.top_p) == (1.0, 1.0)
-        assert evaluated.max_tokens == trained.max_tokens == 2
+async def test_an_eval_call_is_sampled_as_it_asks(d: Driver, path: str) -> None:
+    limit = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
+    body = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
+    for kind in ("eval", "train"):
+        headers = bearer(await d.claim(kind=kind))
+        assert (await d.http.post(path, headers=headers, json=body)).status_code == 200
+    evaluated, trained = d.bench.params
+    assert (evaluated.temperature, evaluated.top_p) == (0.25, 0.5)
+    assert (trained.temperature, trained.top_p) == (1.0, 1.0)
+    assert evaluated.max_tokens == trained.max_tokens == 2
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_that_cannot_begin_has_a_status(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        d.bench.sample_error = RuntimeError("worker died")
-        headers = bearer(await d.claim())
-        failed = await d.http.post(path, headers=headers, json={**BODIES[path], "stream": True})
-        assert (failed.status_code, "worker died" in failed.text) == (500, True)
+async def test_a_stream_that_cannot_begin_has_a_status(d: Driver, path: str) -> None:
+    d.bench.sample_error = RuntimeError("worker died")
+    headers = bearer(await d.claim())
+    failed = await d.http.post(path, headers=headers, json={**BODIES[path], "stream": True})
+    assert (failed.status_code, "worker died" in failed.text) == (500, True)
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_stream_that_breaks_has_no_end(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
+async def test_a_stream_that_breaks_has_no_end(d: Driver, path: str) -> None:
+    episode = await d.claim()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
 
-        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
-            on_text("half")
-            await asyncio.sleep(0)
-            raise RuntimeError("worker died")
+    async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+        on_text("half")
+        await asyncio.sleep(0)
+        raise RuntimeError("worker died")
 
-        policy.sample = sample  # type: ignore[method-assign]
-        body = {**BODIES[path], "stream": True}
-        answer = await d.http.post(path, headers=bearer(episode), json=body)
-        assert answer.status_code == 200
-        assert "half" in answer.text
-        assert "worker died" in answer.text
-        for end in ("[DONE]", "response.completed", "message_stop", 'finish_reason": "stop'):
-            assert end not in answer.text
-        assert (await d.http.post("/replay_latest_llm_call")).status_code == 404
+    policy.sample = sample  # type: ignore[method-assign]
+    body = {**BODIES[path], "stream": True}
+    answer = await d.http.post(path, headers=bearer(episode), json=body)
+    assert answer.status_code == 200
+    assert "half" in answer.text
+    assert "worker died" in answer.text
+    for end in ("[DONE]", "response.completed", "message_stop", 'finish_reason": "stop'):
+        assert end not in answer.text
+    assert (await d.http.post("/replay_latest_llm_call")).status_code == 404
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -117,28 +108,26 @@ async def test_a_silent_stream_is_kept_alive(path: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_an_episode_that_goes_ends_its_stream(path: str) -> None:
-    async with driving() as d:
-        await d.start()
-        episode = await d.claim()
-        policy = d.engine.policy_holder.policy
-        assert policy is not None
-        going = asyncio.Event()
+async def test_an_episode_that_goes_ends_its_stream(d: Driver, path: str) -> None:
+    episode = await d.claim()
+    policy = d.engine.policy_holder.policy
+    assert policy is not None
+    going = asyncio.Event()
 
-        async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
-            on_text("half")
-            going.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
+        on_text("half")
+        going.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        policy.sample = sample  # type: ignore[method-assign]
-        body = {**BODIES[path], "stream": True}
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(d.http.post(path, headers=bearer(episode), json=body))
-            await going.wait()
-            await d.abort(episode)
-        assert "not claimed any more" in asking.result().text
-        assert d.engine.pool.claimed == []
+    policy.sample = sample  # type: ignore[method-assign]
+    body = {**BODIES[path], "stream": True}
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(d.http.post(path, headers=bearer(episode), json=body))
+        await going.wait()
+        await d.abort(episode)
+    assert "not claimed any more" in asking.result().text
+    assert d.engine.pool.claimed == []
 
 
 async def test_strict_context_answers_400_as_real_servers_do() -> None:
@@ -162,15 +151,3 @@ async def test_strict_context_answers_400_as_real_servers_do() -> None:
                 "of requested output tokens. (parameter=input_tokens, value=250)"
             )
         assert (await d.chat(await d.claim(), "word")).status_code == 200
-
-
-def test_a_chat_request_may_name_its_tool() -> None:
-    tools = [{"type": "function", "function": {"name": name}} for name in ("add", "now")]
-    request = read_chat(
-        {
-            "messages": [{"role": "user", "content": "x"}],
-            "tools": tools,
-            "tool_choice": {"type": "function", "function": {"name": "now"}},
-        }
-    )
-    assert request.offered_tools() == tools[1:]

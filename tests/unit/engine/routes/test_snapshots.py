@@ -264,13 +264,12 @@ async def test_errors_of_the_policy_have_a_status(
     await _refused(await driver.post("/ajetc/snapshot"), status, str(error))
 
 
-async def test_a_policy_that_takes_no_snapshots_says_so() -> None:
-    async with driving() as d:
-        await d.roll()
-        assert (await d.get("/ajetc/info"))["snapshots"] is False
-        await _refused(await d.post("/ajetc/snapshot"), 409, "The fake policy takes no snapshots.")
-        fields = {"snapshot": "x", "messages": SEA, "n": 1}
-        await _refused(await d.post("/ajetc/sample", **fields), 409, "takes no snapshots")
+async def test_a_policy_that_takes_no_snapshots_says_so(idle: Driver) -> None:
+    await idle.roll()
+    assert (await idle.get("/ajetc/info"))["snapshots"] is False
+    await _refused(await idle.post("/ajetc/snapshot"), 409, "The fake policy takes no snapshots.")
+    fields = {"snapshot": "x", "messages": SEA, "n": 1}
+    await _refused(await idle.post("/ajetc/sample", **fields), 409, "takes no snapshots")
 
 
 @pytest.mark.slow

@@ -1,9 +1,12 @@
 """`/tokenize` and `/detokenize`: vLLM's shapes, and the same lengths as a call's usage."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from engine.interface import PolicyBackend
+from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import Driver, driving
 
 pytestmark = pytest.mark.slow
@@ -19,13 +22,14 @@ TOOLS = [
 ]
 
 
-def tiny() -> Any:
-    from engine.policy.tiny import TinyPolicy
-
-    async def factory(reset: bool) -> Any:
+@pytest.fixture
+async def driver() -> AsyncIterator[Driver]:
+    async def factory(reset: bool) -> PolicyBackend:
         return TinyPolicy.open(None, reset=reset)
 
-    return factory
+    async with driving(factory) as opened:
+        await opened.roll()
+        yield opened
 
 
 async def tokenize(driver: Driver, **body: Any) -> Any:
@@ -34,47 +38,38 @@ async def tokenize(driver: Driver, **body: Any) -> Any:
     return answer.json()
 
 
-async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
-    async with driving(tiny()) as driver:
-        await driver.roll()
-        for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
-            episode = await driver.claim()
-            body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], **more}
-            result = await tokenize(driver, **body)
-            call = await driver.chat(episode, "What is 2 + 3?", **more)
-            assert result["count"] == call.json()["usage"]["prompt_tokens"]
-            assert len(result["tokens"]) == result["count"]
-            assert result["max_model_len"] == driver.engine.policy_holder.policy.context  # type: ignore[union-attr]
-            assert result["token_strs"] is None
-            assert result["truncated"] is False
-        assert (await tokenize(driver, messages=body["messages"], tools=TOOLS))["count"] > result[
-            "count"
-        ]
+async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call(driver: Driver) -> None:
+    policy, counts = driver.engine.policy_holder.policy, []
+    assert policy is not None
+    for more in ({}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS}):
+        text = "What is 2 + 3?"
+        result = await tokenize(driver, messages=[{"role": "user", "content": text}], **more)
+        call = await driver.chat(await driver.claim(), text, **more)
+        counts.append(call.json()["usage"]["prompt_tokens"])
+        assert result["count"] == len(result["tokens"]) == counts[-1]
+        assert (result["max_model_len"], result["token_strs"]) == (policy.context, None)
+        assert result["truncated"] is False
+    assert counts[0] == counts[1] < counts[2]
 
 
-async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
-    async with driving(tiny()) as driver:
-        await driver.roll()
-        long = "word " * 3000
-        result = await tokenize(driver, messages=[{"role": "user", "content": long}])
-        assert result["truncated"] is True
-        call = await driver.chat(await driver.claim(), long)
-        assert result["count"] == call.json()["usage"]["prompt_tokens"]
+async def test_a_conversation_over_the_window_is_what_is_left_of_it(driver: Driver) -> None:
+    long = "word " * 3000
+    result = await tokenize(driver, messages=[{"role": "user", "content": long}])
+    assert result["truncated"] is True
+    call = await driver.chat(await driver.claim(), long)
+    assert result["count"] == call.json()["usage"]["prompt_tokens"]
 
 
-@pytest.mark.parametrize("text", ["Hello, world", "x", "naïve ☕ 123\n", ""])
-async def test_a_text_comes_back_from_its_ids(text: str) -> None:
-    async with driving(tiny()) as driver:
-        await driver.roll()
+async def test_a_text_comes_back_from_its_ids(driver: Driver) -> None:
+    for text in ("Hello, world", "x", "naïve ☕ 123\n", ""):
         result = await tokenize(driver, prompt=text, model="any", return_token_strs=True)
         assert len(result["token_strs"]) == result["count"] == len(result["tokens"])
         back = await driver.post("/detokenize", tokens=result["tokens"], model="any")
         assert back.json() == {"prompt": text}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
+async def test_input_that_cannot_be_counted_is_an_error(driver: Driver) -> None:
+    for path, body, status in (
         ("/tokenize", {}, 422),
         ("/tokenize", {"prompt": 3}, 422),
         ("/tokenize", {"messages": []}, 422),
@@ -83,21 +78,13 @@ async def test_a_text_comes_back_from_its_ids(text: str) -> None:
         ("/detokenize", {"tokens": [-1]}, 422),
         ("/detokenize", {"tokens": ["a"]}, 422),
         ("/detokenize", {}, 422),
-    ],
-)
-async def test_input_that_cannot_be_counted_is_an_error(
-    path: str, body: dict[str, Any], status: int
-) -> None:
-    async with driving(tiny()) as driver:
-        await driver.roll()
-        assert (await driver.post(path, **body)).status_code == status
+    ):
+        assert (await driver.post(path, **body)).status_code == status, (path, body)
 
 
-async def test_without_a_policy_nothing_is_counted() -> None:
-    async with driving() as driver:
-        answer = await driver.post("/tokenize", prompt="a")
-        assert answer.status_code == 404
-        assert "OFFLINE" in answer.json()["detail"]
+async def test_without_a_policy_nothing_is_counted(idle: Driver) -> None:
+    answer = await idle.post("/tokenize", prompt="a")
+    assert (answer.status_code, "OFFLINE" in answer.json()["detail"]) == (404, True)
 
 
 async def test_a_faithful_engine_has_no_such_route_and_a_strict_one_says_that_it_is() -> None:

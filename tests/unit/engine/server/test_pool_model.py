@@ -281,9 +281,13 @@ class Machine(RuleBasedStateMachine):
         assert self.runner.run(d.status()) == (model.status, model.step)
         buffer = self.runner.run(d.post("/get_episode_buffer")).json()["buffer"]
         held = {
-            one["episode_uuid"]: (one["client_uuid"], one["episode_type"], one["llm_call_count"])
-            for one in buffer
-            if one["episode_status"] == "claimed"
+            record["episode_uuid"]: (
+                record["client_uuid"],
+                record["episode_type"],
+                record["llm_call_count"],
+            )
+            for record in buffer
+            if record["episode_status"] == "claimed"
         }
         assert held == {
             name: (record.owner, record.kind, record.calls)
@@ -291,7 +295,8 @@ class Machine(RuleBasedStateMachine):
         }
         assert len(buffer) == len(model.claimed) + len(model.queue)
         trained = [
-            {(one.episode, one.task_id, one.reward) for one in batch} for batch in d.bench.trained
+            {(sample.episode, sample.task_id, sample.reward) for sample in batch}
+            for batch in d.bench.trained
         ]
         whole = model.trained[:-1] if model.status == "WEIGHT_SYNCING" else model.trained
         assert trained == [set(batch) for batch in whole]

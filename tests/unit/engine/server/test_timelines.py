@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.interface import Completion, Hyperparameters, SamplingParams
 from engine.policy.tiny import TinyPolicy
 from engine.server.timelines import LOOK_BACK, RepairedPrompt, Timeline, merge_calls, repair_prompt
-from tests.support.engine.client import Driver, driving
+from tests.support.engine.client import Driver
 from tests.support.engine.fake_policy import ANSWER, END, decode, rendered_turns
 
 Ids = tuple[int, ...]
@@ -28,68 +28,47 @@ def call(prompt: Ids, tokens: Ids, **facts: Any) -> Completion:
     )
 
 
-def test_one_call_is_a_timeline_without_a_mask() -> None:
-    (timeline,) = merge_calls([call((1, 2), (3, 4))])
-    sample = timeline.sample("t", "e", 0.5)
-    assert (sample.prompt_tokens, sample.tokens, sample.logprobs) == ((1, 2), (3, 4), (-3.0, -4.0))
-    assert (sample.mask, sample.task_id, sample.episode, sample.reward) == (None, "t", "e", 0.5)
-
-
 def test_a_call_that_extends_another_goes_on_with_its_timeline() -> None:
-    (timeline,) = merge_calls([call((1, 2), (3,)), call((1, 2, 3, 7, 8), (4, 5))])
+    first = call((1, 2), (3,))
+    (timeline,) = merge_calls([first])
+    sample = timeline.sample("t", "e", 0.5)
+    assert (sample.prompt_tokens, sample.tokens, sample.logprobs) == ((1, 2), (3,), (-3.0,))
+    assert (sample.mask, sample.task_id, sample.episode, sample.reward) == (None, "t", "e", 0.5)
+    (timeline,) = merge_calls([first, call((1, 2, 3, 7, 8), (4, 5))])
     sample = timeline.sample("t", "e", 1.0)
-    assert sample.prompt_tokens == (1, 2)
-    assert sample.tokens == (3, 7, 8, 4, 5)
+    assert (sample.prompt_tokens, sample.tokens) == ((1, 2), (3, 7, 8, 4, 5))
     assert sample.mask == (True, False, False, True, True)
     assert sample.logprobs == (-3.0, 0.0, 0.0, -4.0, -5.0)
-    assert timeline.calls == 2
-
-
-def test_an_answer_goes_on_without_anything_between() -> None:
-    (timeline,) = merge_calls([call((1,), (2,)), call((1, 2), (3,))])
-    assert timeline.sample("t", "e", 1.0).mask is None
+    (timeline,) = merge_calls([first, call((1, 2, 3), (4,))])
+    assert timeline.sample("t", "e", 1.0).mask is None, "nothing is between"
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("calls", "expected"),
     [
-        call((9, 2), (3,)),
-        call((1, 2), (3,)),
-        call((1, 2, 4), (3,)),
-        call((1,), (5,)),
-        call((1, 2, 9, 3), (5,)),
+        ([((1,), ())], []),
+        *(
+            ([((1, 2), (3,)), other], [((1, 2), 1), (other[0], 1)])
+            for other in (
+                ((9, 2), (3,)),  # another context
+                ((1, 2), (3,)),  # the same again
+                ((1, 2, 4), (3,)),  # another answer
+                ((1,), (5,)),  # shorter
+                ((1, 2, 9, 3), (5,)),  # something before the answer
+            )
+        ),
+        ([((1,), (2,)), ((1, 2, 5), (6,)), ((1, 2, 7), (8,))], [((1,), 2), ((1, 2, 7), 1)]),
+        (
+            [((1,), (2,)), ((50,), (51,)), ((1, 2, 3), (4,)), ((50, 51, 52), (53,))],
+            [((1,), 2), ((50,), 2)],
+        ),
+        ([((1,), (2,)), ((1, 2, 3), (4,)), ((1, 2, 3, 4, 5), (6,))], [((1,), 3)]),
     ],
-    ids=["another context", "the same again", "other answer", "shorter", "something before it"],
 )
-def test_a_call_that_does_not_is_a_timeline_of_its_own(other: Completion) -> None:
-    made = merge_calls([call((1, 2), (3,)), other])
-    assert [timeline.calls for timeline in made] == [1, 1]
-    assert made[1].prompt == other.prompt_tokens
-
-
-def test_two_branches_of_one_answer_train_it_once() -> None:
-    root = call((1,), (2,))
-    left, right = call((1, 2, 5), (6,)), call((1, 2, 7), (8,))
-    made = merge_calls([root, left, right])
-    assert [timeline.calls for timeline in made] == [2, 1]
-    assert made[1].prompt == (1, 2, 7)
-    assert sum(sum(timeline.mask) for timeline in made) == 3
-
-
-def test_two_agents_take_turns() -> None:
-    a1, b1 = call((1,), (2,)), call((50,), (51,))
-    a2, b2 = call((1, 2, 3), (4,)), call((50, 51, 52), (53,))
-    made = merge_calls([a1, b1, a2, b2])
-    assert [(timeline.prompt, timeline.calls) for timeline in made] == [((1,), 2), ((50,), 2)]
-
-
-def test_calls_without_an_answer_are_left_out() -> None:
-    assert merge_calls([call((1,), ())]) == []
-
-
-def test_the_longest_timeline_is_taken() -> None:
-    made = merge_calls([call((1,), (2,)), call((1, 2, 3), (4,)), call((1, 2, 3, 4, 5), (6,))])
-    assert [timeline.calls for timeline in made] == [3]
+def test_calls_are_merged(calls: list[tuple[Ids, Ids]], expected: list[tuple[Ids, int]]) -> None:
+    made = merge_calls([call(*facts) for facts in calls])
+    assert [(timeline.prompt, timeline.calls) for timeline in made] == expected
+    assert sum(sum(timeline.mask) for timeline in made) == sum(len(ids) for _, ids in calls)
 
 
 @pytest.mark.slow
@@ -138,37 +117,40 @@ def conversation(*texts: str) -> Ids:
     )
 
 
-def test_an_unchanged_prompt_needs_no_repair() -> None:
-    first = call(conversation("hi"), (*b"one two", END))
-    prompt = conversation("hi", "one two", "more")
-    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
+PLAIN: Ids = (*b"one two", END)
+MORE: Ids = (*b"user: more\n", ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "shown", "drifts"),
+    [
+        (PLAIN, "one two", 0),
+        (odd("one two"), "one two", 1),
+        *(
+            (PLAIN, shown, 1)
+            for shown in ("one two ", " one two", "one  two", "\none two\n", "onetwo")
+        ),
+        *((odd("one two"), shown, 0) for shown in ("one three", "one", "one two!", "", "ONE TWO")),
+    ],
+)
+def test_other_ids_and_blanks_are_replaced_by_what_was_sampled(
+    sampled: Ids, shown: str, drifts: int
+) -> None:
+    first, prompt = call(conversation("hi"), sampled), conversation("hi", shown, "more")
+    repaired = conversation("hi") + sampled + MORE if drifts else prompt
+    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(repaired, drifts)
     assert repair_prompt(prompt, [], decode) == RepairedPrompt(prompt, 0)
-    assert merge_calls([first, call(prompt, (9,))])[0].calls == 2
+    merged = drifts or sampled == PLAIN
+    assert len(merge_calls([first, call(repaired, (9,))])) == (1 if merged else 2)
 
 
-def test_other_ids_for_the_same_text_are_replaced_by_the_sampled_ones() -> None:
-    first = call(conversation("hi"), odd("one two"))
-    mended = repair_prompt(conversation("hi", "one two", "more"), [first], decode)
-    assert mended.drifts == 1
-    assert mended.tokens == conversation("hi") + odd("one two") + (*b"user: more\n", ANSWER)
-    assert [merge_call.calls for merge_call in merge_calls([first, call(mended.tokens, (9,))])] == [
-        2
-    ]
-
-
-@pytest.mark.parametrize("result", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
-def test_blanks_that_changed_are_drift(result: str) -> None:
-    first = call(conversation("hi"), (*b"one two", END))
-    mended = repair_prompt(conversation("hi", result, "more"), [first], decode)
-    assert mended.drifts == 1
-    assert mended.tokens == conversation("hi", "one two", "more")
-
-
-@pytest.mark.parametrize("result", ["one three", "one", "one two!", "", "ONE TWO"])
-def test_a_changed_text_is_not_repaired(result: str) -> None:
-    first = call(conversation("hi"), odd("one two"))
-    prompt = conversation("hi", result, "more")
-    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
+def test_an_answer_that_was_cut_off_is_found_by_its_text_and_an_old_one_is_not() -> None:
+    cut, prompt = odd("one two")[:-1], conversation("hi", "one two", "more")
+    first = call(conversation("hi"), cut, finish_reason="length")
+    repaired = conversation("hi") + cut + (END, *MORE)
+    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(repaired, 1)
+    later = [call(conversation("x"), (9,))] * LOOK_BACK
+    assert repair_prompt(prompt, [first, *later], decode).drifts == 0
 
 
 def test_the_ids_of_every_turn_are_restored() -> None:
@@ -185,28 +167,12 @@ def test_the_ids_of_every_turn_are_restored() -> None:
     assert sum(timeline.mask) == sum(len(completion.tokens) for completion in calls)
 
 
-def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
-    cut = odd("one two")[:-1]
-    mended = repair_prompt(
-        conversation("hi", "one two", "more"),
-        [call(conversation("hi"), cut, finish_reason="length")],
-        decode,
-    )
-    assert mended.drifts == 1
-    assert mended.tokens == conversation("hi") + cut + (END, *b"user: more\n", ANSWER)
-
-
 def test_of_two_answers_to_one_prompt_the_matching_one_is_restored() -> None:
     calls = [call(conversation("hi"), odd("one")), call(conversation("hi"), odd("two"))]
     mended = repair_prompt(conversation("hi", "two", "more"), calls, decode)
     assert mended.tokens[len(conversation("hi")) :][:4] == odd("two")
     plain = call(conversation("hi"), (*b"two", END))
     assert repair_prompt(conversation("hi", "two", "more"), [*calls, plain], decode).drifts == 0
-
-
-def test_old_calls_are_not_searched() -> None:
-    calls = [call(conversation("hi"), odd("one")), *[call(conversation("x"), (9,))] * LOOK_BACK]
-    assert repair_prompt(conversation("hi", "one", "more"), calls, decode).drifts == 0
 
 
 # -- over HTTP ---------------------------------------------------------------------------------
@@ -224,51 +190,66 @@ async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drifts", [False, True])
-async def test_a_conversation_is_one_sample(drifts: bool) -> None:
-    async with driving() as d:
-        d.bench.turns, d.bench.drifts = True, drifts
-        await d.roll(batch=1, repeat=2)
-        episode = await d.claim()
-        await converse(d, episode, "a", "b", "c")
-        await d.end(episode, "t", 0.75)
-        await d.play("t", 0.25)
-        await d.until("ROLLING", 2)
-        merged, single = d.bench.trained[0]
-        assert (merged.reward, merged.episode) == (0.75, episode["episode_uuid"])
-        assert merged.mask is not None
-        assert single.mask is None
-        assert [token for token in merged.tokens if token == END] == [END] * 3
-        (update,) = await d.get("/ajetc/updates")
-        assert (update["calls"], update["timelines"]) == (4, 2)
-        assert update["drift_repaired"] == (3 if drifts else 0)
-        assert ("came back as other tokens" in await d.logged()) is drifts
+async def test_a_conversation_is_one_sample(idle: Driver, drifts: bool) -> None:
+    idle.bench.turns, idle.bench.drifts = True, drifts
+    await idle.roll(batch=1, repeat=2)
+    episode = await idle.claim()
+    await converse(idle, episode, "a", "b", "c")
+    await idle.end(episode, "t", 0.75)
+    await idle.play("t", 0.25)
+    await idle.until("ROLLING", 2)
+    merged, single = idle.bench.trained[0]
+    assert (merged.reward, merged.episode) == (0.75, episode["episode_uuid"])
+    assert merged.mask is not None
+    assert single.mask is None
+    assert [token for token in merged.tokens if token == END] == [END] * 3
+    (update,) = await idle.get("/ajetc/updates")
+    assert (update["calls"], update["timelines"]) == (4, 2)
+    assert update["drift_repaired"] == (3 if drifts else 0)
+    assert ("came back as other tokens" in await idle.logged()) is drifts
 
 
-async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:
-    async with driving() as d:
-        d.bench.turns = True
-        await d.roll(batch=1, repeat=1)
-        episode = await d.claim()
-        await converse(d, episode, "a", "b", strip=True)
-        await d.end(episode, "t")
-        await d.until("ROLLING", 2)
-        assert len(d.bench.trained[0]) == 1
-        (update,) = await d.get("/ajetc/updates")
-        assert (update["drift_repaired"], update["drift_left"]) == (1, 0)
+async def test_blanks_a_client_changed_are_repaired_and_counted(idle: Driver) -> None:
+    idle.bench.turns = True
+    await idle.roll(batch=1, repeat=1)
+    episode = await idle.claim()
+    await converse(idle, episode, "a", "b", strip=True)
+    await idle.end(episode, "t")
+    await idle.until("ROLLING", 2)
+    assert len(idle.bench.trained[0]) == 1
+    (update,) = await idle.get("/ajetc/updates")
+    assert (update["drift_repaired"], update["drift_left"]) == (1, 0)
 
 
-async def test_two_agents_in_one_episode_are_two_samples_of_one_reward() -> None:
-    async with driving() as d:
-        d.bench.turns = True
-        await d.roll(batch=1, repeat=1)
-        episode = await d.claim()
-        await converse(d, episode, "you are the writer", "go on")
-        await converse(d, episode, "you are the critic", "and now")
-        await d.end(episode, "t", 0.5)
-        await d.until("ROLLING", 2)
-        first, second = d.bench.trained[0]
-        assert (first.episode, first.reward) == (second.episode, second.reward)
-        assert first.prompt_tokens != second.prompt_tokens
+async def test_two_agents_in_one_episode_are_two_samples_of_one_reward(idle: Driver) -> None:
+    idle.bench.turns = True
+    await idle.roll(batch=1, repeat=1)
+    episode = await idle.claim()
+    await converse(idle, episode, "you are the writer", "go on")
+    await converse(idle, episode, "you are the critic", "and now")
+    await idle.end(episode, "t", 0.5)
+    await idle.until("ROLLING", 2)
+    first, second = idle.bench.trained[0]
+    assert (first.episode, first.reward) == (second.episode, second.reward)
+    assert first.prompt_tokens != second.prompt_tokens
+
+
+async def spoken(
+    policy: TinyPolicy, turns: int, seed: int, temperature: float = 1.0
+) -> tuple[list[Completion], int]:
+    """The calls of a conversation whose answers come back without blanks; repaired answers."""
+    calls: list[Completion] = []
+    messages: list[dict[str, Any]] = []
+    drifts = 0
+    for turn in range(turns):
+        messages.append({"role": "user", "content": "What is 7 + 8?"})
+        prompt = policy.render(messages, None, 30)
+        repaired = repair_prompt(prompt.tokens, calls, policy.decode)
+        drifts += repaired.drifts
+        params = SamplingParams(max_tokens=20, temperature=temperature, seed=10 * seed + turn)
+        calls.append(await policy.sample(type(prompt)(repaired.tokens), params))
+        messages.append({"role": "assistant", "content": calls[-1].text.strip()})
+    return calls, drifts
 
 
 @pytest.mark.slow
@@ -278,75 +259,46 @@ async def test_the_real_policy_trains_a_conversation_as_it_was_sampled() -> None
     try:
         repaired = 0
         for seed in range(12):
-            calls: list[Completion] = []
-            messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
-            for turn in range(3):
-                messages.append({"role": "user", "content": "What is 7 + 8?"})
-                prompt = policy.render(messages, None, 30)
-                mended = repair_prompt(prompt.tokens, calls, policy.decode)
-                repaired += mended.drifts
-                prompt = type(prompt)(mended.tokens)
-                params = SamplingParams(max_tokens=20, temperature=1.6, seed=10 * seed + turn)
-                drawn = await policy.sample(prompt, params)
-                calls.append(drawn)
-                messages.append({"role": "assistant", "content": drawn.text.strip()})
+            calls, drifts = await spoken(policy, 3, seed, 1.6)
+            repaired += drifts
             timelines: list[Timeline] = merge_calls(calls)
-            assert sum(sum(timeline.mask) for timeline in timelines) == sum(
-                len(completion.tokens) for completion in calls
-            )
+            sampled = sum(len(completion.tokens) for completion in calls)
+            assert sum(sum(timeline.mask) for timeline in timelines) == sampled
             for timeline in timelines:
-                ids = timeline.prompt + tuple(timeline.tokens)
-                scored = await policy.logprobs(timeline.prompt, timeline.tokens)
-                assert len(ids) <= policy.context
-                for sampled, then, now in zip(
-                    timeline.mask, timeline.logprobs, scored, strict=True
-                ):
-                    if sampled:
-                        assert abs(then - now) < 2e-3
+                now = await policy.logprobs(timeline.prompt, timeline.tokens)
+                assert len(timeline.prompt) + len(timeline.tokens) <= policy.context
+                then = [
+                    p if drawn else q
+                    for drawn, p, q in zip(timeline.mask, timeline.logprobs, now, strict=True)
+                ]
+                assert now == pytest.approx(then, abs=2e-3)
         assert repaired > 0
     finally:
         await policy.close()
 
 
-@pytest.mark.slow
 async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
     """The same update, from fewer tokens through the network."""
-    policy = TinyPolicy.open(None)
+    policy, other = TinyPolicy.open(None), TinyPolicy.open(None)
     try:
-        finished = []
-        for number in range(4):
-            calls: list[Completion] = []
-            messages: list[dict[str, Any]] = []
-            for turn in range(2):
-                messages.append({"role": "user", "content": "What is 2 + 2?"})
-                prompt = policy.render(messages, None, 30)
-                mended = repair_prompt(prompt.tokens, calls, policy.decode)
-                drawn = await policy.sample(
-                    type(prompt)(mended.tokens), SamplingParams(max_tokens=20, seed=number + turn)
-                )
-                calls.append(drawn)
-                messages.append({"role": "assistant", "content": drawn.text})
-            finished.append(calls)
-        merged = [
-            timeline.sample("t", str(number), float(number % 2))
-            for number, calls in enumerate(finished)
-            for timeline in merge_calls(calls)
-        ]
-        alone = [
-            timeline.sample("t", str(number), float(number % 2))
-            for number, calls in enumerate(finished)
-            for completion in calls
-            for timeline in merge_calls([completion])
-        ]
+        finished = [(await spoken(policy, 2, number))[0] for number in range(4)]
+        merged, alone = (
+            [
+                timeline.sample("t", str(number), float(number % 2))
+                for number, calls in enumerate(finished)
+                for part in parts(calls)
+                for timeline in merge_calls(part)
+            ]
+            for parts in (
+                lambda calls: [calls],
+                lambda calls: [[completion] for completion in calls],
+            )
+        )
         assert len(merged) < len(alone)
         hyper = Hyperparameters(epochs=1)
-        first = await policy.train(alone, hyper)
+        first, second = await policy.train(alone, hyper), await other.train(merged, hyper)
     finally:
         await policy.close()
-    other = TinyPolicy.open(None)
-    try:
-        second = await other.train(merged, hyper)
-    finally:
         await other.close()
     assert second.tokens == first.tokens
     assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-3)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.interface import Completion, SamplingParams, TrainSample
-from engine.policy.tiny import TinyPolicy, TinyTextCodec
+from engine.interface import Completion, TrainSample
+from engine.policy.tiny import TinyTextCodec
 from engine.server.token_log import TokenLog, live_episode
 from engine.tokenizer import ANSWER, END, USER
 from tests.support.engine.fake_policy import Bench, FakePolicy
@@ -89,19 +89,3 @@ def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
         "<end>",
         "\\xe2",
     ]
-
-
-@pytest.mark.slow
-async def test_the_real_policy_logs_the_tokens_it_sampled() -> None:
-    policy = TinyPolicy.open(None)
-    try:
-        prompt = policy.render([{"role": "user", "content": "Hi"}], None, 30)
-        done = await policy.sample(prompt, SamplingParams(max_tokens=30, seed=1))
-        shown = await live_episode("e", [done], "t", policy)
-        rows = shown["calls"][0]["tokens"][len(prompt.tokens) :]
-        text = "".join(row["text"] for row in rows if row["text"] != "<end>")
-        assert text == done.text
-        for row in rows:
-            assert row["logprob_now"] == pytest.approx(row["logprob"], abs=1e-4)
-    finally:
-        await policy.close()

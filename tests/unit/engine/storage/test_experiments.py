@@ -56,7 +56,7 @@ async def test_a_new_name_begins_at_the_base_and_each_name_is_resumed(driver: Dr
     assert await _trained(driver, "x", 1) == 1
     assert (await driver.get("/ajetc/info"))["step"] == 1
     assert await _listed(driver) == {"latest": 1}
-    assert [one["step"] for one in await driver.get("/ajetc/updates")] == [1]
+    assert [update["step"] for update in await driver.get("/ajetc/updates")] == [1]
     assert await _trained(driver, "ajet-console", 0) == 3
     assert (await driver.http.get("/ajetc/export")).content == before
     assert await _trained(driver, "x", 1) == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.training_run import NAME, TrainingRunFile, new_run
+from engine.storage.training_run import NAME, TrainingRunFile
 
 
 def _run(directory: Path) -> str:
@@ -19,10 +19,6 @@ def _run(directory: Path) -> str:
 def test_a_run_is_kept_across_openings(tmp_path: Path) -> None:
     assert _run(tmp_path) == _run(tmp_path)
     assert _run(tmp_path / "other") != _run(tmp_path)
-
-
-def test_ids_differ() -> None:
-    assert len({new_run().id for _ in range(100)}) == 100
 
 
 def test_a_reset_begins_another_run(tmp_path: Path) -> None:

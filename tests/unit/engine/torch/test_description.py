@@ -20,14 +20,6 @@ def test_a_stored_description_is_read_back(
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_an_equal_description_is_not_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    description.write(tmp_path, LORA)
-    monkeypatch.setattr(os, "replace", None)
-    description.write(tmp_path, LORA)
-
-
 def test_a_failed_write_leaves_the_former_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ MODELS = (
 def test_names_are_safe_and_differ_on_any_file_system() -> None:
     slugs = [slug(model) for model in MODELS]
     assert len(set(slugs)) == len(MODELS)
-    assert all(re.fullmatch(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}", one) for one in slugs)
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}", name) for name in slugs)
     assert max(map(len, slugs)) < 64
 
 

@@ -104,38 +104,7 @@ def test_an_unknown_form_is_refused() -> None:
     np.testing.assert_array_equal(state.params.flat, BASE.params.flat)
 
 
-def test_masked_tokens_are_context_without_loss(drawn: list[list[Completion]]) -> None:
-    """A timeline of two answers teaches what its two calls would, and nothing else."""
-    first, second = drawn[0][0], drawn[0][1]
-    between = (*first.prompt_tokens[:3], 5, 6)
-    whole = first.prompt_tokens + first.tokens + between
-    merged = TrainSample(
-        "t",
-        first.prompt_tokens,
-        (*first.tokens, *between, *second.tokens),
-        (*first.logprobs, *(math.nan for _ in between), *second.logprobs),
-        1.0,
-        (True,) * len(first.tokens) + (False,) * len(between) + (True,) * len(second.tokens),
-        "one",
-    )
-    apart = [
-        TrainSample("t", first.prompt_tokens, first.tokens, first.logprobs, 1.0, None, "one"),
-        TrainSample("t", whole, second.tokens, second.logprobs, 1.0, None, "one"),
-    ]
-    other = replace(_sample("t", drawn[0][2], 0.0), episode="two")
-    learner = Learner(State.fresh(BASE), BASE.params)
-    try:
-        one, grad = learner.gradient([merged, other], HYPER)
-        two, wanted = learner.gradient([*apart, other], HYPER)
-    finally:
-        learner.close()
-    assert one == pytest.approx(two, abs=1e-5)
-    np.testing.assert_allclose(grad, wanted, atol=2e-5)
-
-
-def test_a_rewarded_answer_gets_likelier_and_stands_out(
-    drawn: list[list[Completion]],
-) -> None:
+def test_a_rewarded_answer_gets_likelier_and_stands_out(drawn: list[list[Completion]]) -> None:
     state = State.fresh(BASE)
     group = drawn[0]
     texts = [done.text for done in group]
@@ -217,21 +186,6 @@ def test_a_group_without_an_advantage_keeps_its_kl_beside_others(
     np.testing.assert_allclose(both, wanted, atol=1e-6)
 
 
-def test_the_kl_term_pulls_back_to_the_shipped_weights(drawn: list[list[Completion]]) -> None:
-    state = State.fresh(BASE)
-    samples = [_sample("t", done, float(i == 0)) for i, done in enumerate(drawn[0])]
-    for _ in range(4):
-        _update(state, samples, replace(HYPER, kl=0.0))
-    equal = [replace(sample, reward=1.0) for sample in samples]
-    far = _update(state, equal).kl
-    barely = [_sample("u", done, 1e-3 * (i == 0)) for i, done in enumerate(drawn[1])]
-    for _ in range(3):
-        _update(state, [*equal, *barely], replace(HYPER, kl=1.0))
-    near = _update(state, equal).kl
-    assert far > 1e-4
-    assert near < far / 2
-
-
 def test_updates_are_the_same_bit_for_bit(drawn: list[list[Completion]]) -> None:
     samples = [
         _sample(str(g), done, i / 3)
@@ -242,19 +196,6 @@ def test_updates_are_the_same_bit_for_bit(drawn: list[list[Completion]]) -> None
     for state in (first, second):
         _update(state, samples)
     np.testing.assert_array_equal(first.params.flat, second.params.flat)
-
-
-def test_a_late_reward_is_bounded_by_the_clip(drawn: list[list[Completion]]) -> None:
-    """Old log-probs far off: ratios out of the clip push no further."""
-    state = State.fresh(BASE)
-    low = tuple(p - 5 for p in drawn[0][0].logprobs)
-    samples = [
-        replace(_sample("t", drawn[0][0], 1.0), logprobs=low),
-        _sample("t", drawn[0][0], 0.0),
-    ]
-    stats = _update(state, samples, replace(HYPER, kl=0.0, epochs=1))
-    assert stats.clip_fraction == pytest.approx(0.5)
-    assert math.isfinite(stats.grad_norm)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +259,7 @@ def test_enthusiasm_is_learned_in_a_dozen_updates(steps: int, tasks: int, tokens
     assert last > first + 0.12
 
 
-@pytest.mark.parametrize("frozen", [0, 1, 2, 3])
+@pytest.mark.parametrize("frozen", [0, 2])
 def test_frozen_parts_stay_as_shipped(drawn: list[list[Completion]], frozen: int) -> None:
     state = State.fresh(BASE)
     samples = [_sample("t", done, float(i == 0)) for i, done in enumerate(drawn[0])]

@@ -88,18 +88,12 @@ async def test_an_unknown_outcome_of_a_dry_run_is_reported(tmp_path: Path) -> No
     assert "there is no proxy" in (await dry(tmp_path, ECHO, FakeControl(down=1)))[1]
 
 
-async def test_a_dry_row_without_an_answer_is_an_error(tmp_path: Path) -> None:
+async def test_a_dry_row_without_an_answer_is_an_error_and_released(tmp_path: Path) -> None:
+    control = FakeControl()
     text = "kind: command\ncommand: [PY, -c, 'import sys; sys.exit(\"no\")', '{query}']\n"
     with pytest.raises(TargetFailed, match="failed: ended with code 1: no") as caught:
-        await dry(tmp_path, text, None)
-    assert caught.value.where == str(tmp_path / "own.yaml")
-
-
-async def test_a_failed_dry_row_is_released(tmp_path: Path) -> None:
-    control = FakeControl()
-    text = "kind: command\ncommand: [PY, -c, 'import sys; sys.exit(1)', '{query}']\n"
-    with pytest.raises(TargetFailed):
         await dry(tmp_path, text, control)
+    assert caught.value.where == str(tmp_path / "own.yaml")
     assert control.released == [control.rows[0]["row_id"]]
 
 

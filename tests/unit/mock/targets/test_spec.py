@@ -29,19 +29,13 @@ BAD = {
     "kind: command\ncommand: []": ("own.yaml:2", "`command` is empty"),
     'kind: command\ncommand: run "{query}': ("own.yaml:2", "cannot be split"),
     "kind: command\ncommand: run {query}\nanswer: lastline": ("own.yaml:3", "`last_line`"),
-    "kind: command\ncommand: run {query}\nanswer: {regex: '('}": (
-        "own.yaml:3",
-        "a regular expr",
-    ),
+    "kind: command\ncommand: run {query}\nanswer: {regex: '('}": ("own.yaml:3", "a regular expr"),
     "kind: command\ncommand: run {query}\nanswer:\n  json: a..b": ("own.yaml:4", "`answer.json`"),
     "kind: command\ncommand: run {query}\nanswer:\n  jsn: a": ("own.yaml:4", "`json`"),
     "kind: command\ncommand: run {query}\nanswer: {json: a, regex: b}": ("own.yaml:3", "more than"),
     "kind: command\ncommand: run {query}\nenv: [AJET_NOT_THERE]": ("own.yaml:3", "is not set"),
     "kind: command\ncommand: run {query}\nenv: {KEY: sk-geheim}": ("own.yaml:3", "list of texts"),
-    "kind: command\ncommand: run {query}\nenv: ['KEY=sk-geheim']": (
-        "own.yaml:3",
-        "invalid var",
-    ),
+    "kind: command\ncommand: run {query}\nenv: ['KEY=sk-geheim']": ("own.yaml:3", "invalid var"),
     "kind: command\ncommand: run {query}\nset: {A: '{env:AJET_NOT_THERE}'}": (
         "own.yaml:3",
         "is not set",

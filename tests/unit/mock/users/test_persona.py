@@ -9,46 +9,46 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.data.records import RowError
+from ajet_swarm.protocol.errors import DatasetError
 from core.events import MockRowDone
 from core.runtime.home import Home
+from core.runtime.secrets import env_key
+from mock.dataset import Columns, Row
+from mock.dataset.rows import Turn, side_of
 from mock.run.pace import Outcome, Pace
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from mock.users.persona import STOP, UserModel, UserOptions, seed_of
-from tests.unit.mock.helpers import FakeControl, Target, kept, open_runner, ran, serve, until
+from mock.users.persona import (
+    STOP,
+    ConversationEnd,
+    UserModel,
+    UserOptions,
+    parse_message,
+    prompt,
+    seed_of,
+)
+from tests.unit.mock.helpers import Stage, Target, parse, serving, until
 
 KEY = "user-secret-1234567890"
 
 
 @dataclass
-class Stage:
-    """A folder with rows, the application, and the endpoint of the model that plays."""
+class PlayedStage(Stage):
+    """A stage with a model that plays the user."""
 
-    home: Home
-    folder: Path
-    target: Target
-    player: Target
-    control: FakeControl = field(default_factory=FakeControl)
-    results: list[dict[str, Any]] = field(default_factory=list)
-    """Of the last run."""
-    """The results as they were written."""
+    player: Target = field(default_factory=Target)
 
     async def play(
         self, *rows: dict[str, Any], run: Mapping[str, Any] | None = None, **options: Any
     ) -> tuple[Outcome, Runner]:
         """Run these rows with the model; `run` goes to the runner."""
-        path = write(self.folder / "d.jsonl", *rows)
-        settings = {"control": self.control, "pace": Pace(concurrency=1), **(run or {})}
-        async with (
-            model(self.player, **options) as user,
-            open_runner(self.home, path, self.target.url, user=user, **settings) as runner,
-        ):
-            outcome = await runner.run()
-        self.results = kept(runner.progress.path)
+        settings = {"pace": Pace(concurrency=1), **(run or {})}
+        async with model(self.player, **options) as user:
+            runner, outcome = await self.run(self.write(*rows), user=user, **settings)
         return outcome, runner
 
 
@@ -72,17 +72,9 @@ def refusal(status: int, cause: str) -> Response:
 
 
 @pytest.fixture
-def stage(home: Home, tmp_path: Path, target: Target, player: Target) -> Stage:
-    return Stage(home, tmp_path, target, player)
-
-
-@pytest_asyncio.fixture
-async def player() -> AsyncIterator[Target]:
-    """The endpoint of the model that plays."""
-    made = Target()
-    async with serve(made.answer) as port:
-        made.url = f"http://127.0.0.1:{port}/v1"
-        yield made
+async def stage(home: Home, tmp_path: Path, target: Target) -> AsyncIterator[PlayedStage]:
+    async with serving() as player:
+        yield PlayedStage(home, tmp_path, target, player=player)
 
 
 @contextlib.asynccontextmanager
@@ -92,11 +84,6 @@ async def model(player: Target, **more: Any) -> AsyncIterator[UserModel]:
         yield made
     finally:
         await made.close()
-
-
-def write(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    return path
 
 
 ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}
@@ -110,7 +97,7 @@ def said(body: Mapping[str, Any]) -> list[str]:
 # --- conversations ------------------------------------------------------------------------------
 
 
-async def test_a_persona_continues_until_its_goal_is_reached(stage: Stage) -> None:
+async def test_a_persona_continues_until_its_goal_is_reached(stage: PlayedStage) -> None:
     stage.player.script = replies("How long?", "Thanks. [END]")
     outcome, _ = await stage.play(ROW | {"system": "Be brief.", "answer": "an hour"})
     assert outcome.how == "finished"
@@ -129,7 +116,7 @@ async def test_a_persona_continues_until_its_goal_is_reached(stage: Stage) -> No
     assert (done.ok, done.turns, done.query) == (True, 2, "Hey!")
 
 
-async def test_the_model_sees_the_users_side_and_no_secret(stage: Stage) -> None:
+async def test_the_model_sees_the_users_side_and_no_secret(stage: PlayedStage) -> None:
     stage.player.script = replies("How long?", STOP)
     await stage.play(ROW | {"system": "HIDDEN RULES", "answer": "SECRET"})
     last = stage.player.bodies[-1]
@@ -147,7 +134,7 @@ async def test_the_model_sees_the_users_side_and_no_secret(stage: Stage) -> None
     assert "seed" not in last
 
 
-async def test_without_an_opening_the_model_begins(stage: Stage) -> None:
+async def test_without_an_opening_the_model_begins(stage: PlayedStage) -> None:
     stage.player.script = replies("Good morning", STOP)
     await stage.play({"persona": "A baker.", "answer": "42"})
     assert said(stage.target.bodies[0]) == ["Good morning"]
@@ -155,7 +142,7 @@ async def test_without_an_opening_the_model_begins(stage: Stage) -> None:
     assert stage.results[0]["query"] == "Good morning"
 
 
-async def test_the_number_of_turns_is_limited(stage: Stage) -> None:
+async def test_the_number_of_turns_is_limited(stage: PlayedStage) -> None:
     stage.player.script = replies("And then?")
     await stage.play(ROW, turns=3)
     assert (len(stage.target.row_ids), len(stage.player.row_ids)) == (3, 2)
@@ -164,7 +151,7 @@ async def test_the_number_of_turns_is_limited(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-async def test_seeds_depend_on_row_turn_and_pass(stage: Stage) -> None:
+async def test_seeds_depend_on_row_turn_and_pass(stage: PlayedStage) -> None:
     stage.player.script = replies("And then?")
     seeds = []
     for restart in (False, True):
@@ -197,7 +184,7 @@ async def test_seeds_depend_on_row_turn_and_pass(stage: Stage) -> None:
     ids=["500", "html", "none", "empty", "null", "cut", "thoughts", "long", "key"],
 )
 async def test_a_failure_of_the_user_model_ends_only_its_row(
-    stage: Stage, answer: Response, cause: str
+    stage: PlayedStage, answer: Response, cause: str
 ) -> None:
     stage.player.script = replies(answer, STOP)
     assert (await stage.play(ROW, OTHER))[0].how == "finished"
@@ -212,7 +199,7 @@ async def test_a_failure_of_the_user_model_ends_only_its_row(
     assert KEY not in str(stage.results)
 
 
-async def test_a_busy_user_model_is_retried(stage: Stage) -> None:
+async def test_a_busy_user_model_is_retried(stage: PlayedStage) -> None:
     busy = refusal(429, "later")
     stage.player.script = replies(busy, busy, STOP)
     await stage.play(ROW)
@@ -222,7 +209,7 @@ async def test_a_busy_user_model_is_retried(stage: Stage) -> None:
 
 @pytest.mark.parametrize("status", [401, 404])
 async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
-    stage: Stage, status: int, caplog: Any
+    stage: PlayedStage, status: int, caplog: Any
 ) -> None:
     caplog.set_level(logging.DEBUG)
     stage.player.script = replies(refusal(status, f"no, {KEY}"))
@@ -233,20 +220,20 @@ async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
     assert KEY not in caplog.text
 
 
-async def test_a_later_refusal_fails_only_its_row(stage: Stage) -> None:
+async def test_a_later_refusal_fails_only_its_row(stage: PlayedStage) -> None:
     stage.player.script = replies("And?", refusal(401, "no"))
     assert (await stage.play(ROW))[0].how == "finished"
     assert "turn 3: the user's model failed: 401: no" in stage.results[0]["error"]
 
 
-async def test_a_conversation_that_ends_before_it_begins_is_an_error(stage: Stage) -> None:
+async def test_a_conversation_that_ends_before_it_begins_is_an_error(stage: PlayedStage) -> None:
     stage.player.script = replies(STOP)
     await stage.play({"persona": "A mute."})
     assert not stage.target.row_ids
     assert "before it began" in stage.results[0]["error"]
 
 
-async def test_what_an_endpoint_refuses_by_name_is_left_out(stage: Stage) -> None:
+async def test_what_an_endpoint_refuses_by_name_is_left_out(stage: PlayedStage) -> None:
     def script(number: int) -> Response:
         body = stage.player.bodies[number]
         for name in ("max_tokens", "temperature", "seed"):
@@ -261,15 +248,12 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out(stage: Stage) -> Non
     assert stage.player.bodies[-1]["max_completion_tokens"] == 1024
 
 
-async def test_a_stop_releases_the_row(stage: Stage) -> None:
+async def test_a_stop_releases_the_row(stage: PlayedStage) -> None:
     stage.player.script = replies(refusal(503, "later"))
-    path = write(stage.folder / "d.jsonl", ROW)
     async with (
         model(stage.player) as user,
-        open_runner(stage.home, path, stage.target.url, user=user) as runner,
-        Tasks("test") as tasks,
+        stage.begun(stage.write(ROW), control=None, user=user) as (runner, running),
     ):
-        running = tasks.spawn(runner.run(), "run")
         await until(lambda: "the user's model answers 503" in runner.counters.waiting)
         runner.stop("stopped", "test")
         assert (await running).how == "stopped"
@@ -282,32 +266,82 @@ async def test_a_stop_releases_the_row(stage: Stage) -> None:
 # --- rows without a model -----------------------------------------------------------------------
 
 
-async def test_without_a_user_model_only_the_opening_is_asked_with_a_warning(
-    home: Home, tmp_path: Path, target: Target, caplog: Any
+async def test_without_a_user_model_only_openings_are_asked(
+    stage: PlayedStage, caplog: Any
 ) -> None:
-    path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
-    _, outcome = await ran(home, path, target.url)
+    bare = {"persona": "A baker."}
+    runner, outcome = await stage.run(stage.write(ROW, bare, ROW | {"id": "p3"}), control=None)
     assert outcome.how == "finished"
-    assert sorted(target.row_ids) == ["p1", "p2"]
-    assert caplog.text.count("no model plays the user") == 1
-
-
-async def test_without_a_user_model_and_opening_the_error_names_what_is_missing(
-    home: Home, tmp_path: Path, target: Target
-) -> None:
-    path = write(tmp_path / "d.jsonl", {"persona": "A baker."})
-    _, outcome = await ran(home, path, target.url)
-    assert outcome.how == "failed"
-    assert "--user-url" in outcome.cause
-    assert not target.row_ids
-
-
-async def test_a_persona_row_without_a_user_model_is_skipped(
-    home: Home, tmp_path: Path, target: Target
-) -> None:
-    path = write(tmp_path / "d.jsonl", ROW, {"persona": "A baker."}, ROW | {"id": "p3"})
-    runner, outcome = await ran(home, path, target.url)
-    assert outcome.how == "finished"
-    assert sorted(target.row_ids) == ["p1", "p3"]
+    assert sorted(stage.target.row_ids) == ["p1", "p3"]
     assert [row.line for row in runner.bad_rows.firsts.values()] == [2]
     assert runner.counters.skipped == 1
+    assert caplog.text.count("rows have a persona, but no model plays the user") == 1
+    stage.target.row_ids.clear()
+    _, outcome = await stage.run(stage.write(bare), control=None)
+    assert (outcome.how, "--user-url" in outcome.cause) == ("failed", True)
+    assert not stage.target.row_ids
+
+
+def _parse(**row: Any) -> Row:
+    return parse(3, msgspec.json.encode(row))
+
+
+def test_rows() -> None:
+    row = _parse(**ROW)
+    assert (row.persona, row.goal, row.query) == (ROW["persona"], ROW["goal"], "Hey!")
+    assert _parse(persona="x", query="q", opening="o").query == "q"
+    assert _parse(query="q", goal="g").goal == ""
+    assert _parse(query="q", persona={"name": "x"}).persona == ""
+    greeted = _parse(persona="x", messages=[{"role": "assistant", "content": "Can I help?"}])
+    assert greeted.messages[-1]["content"] == "Can I help?"
+    assert greeted.reference is None
+    with pytest.raises(RowError, match="exclude"):
+        _parse(persona="x", turns=["a"])
+    with pytest.raises(RowError, match="no query"):
+        _parse(opening="no persona")
+    sides = {side_of(_parse(persona="x", goal=f"{n}"), 0.5) for n in range(50)}
+    assert sides == {"train", "held-out"}
+
+
+def test_columns() -> None:
+    Columns().check(dict.fromkeys(["persona", "goal"]), "")
+    Columns({"persona": "who"}).check({"who": "a cook"}, "")
+    with pytest.raises(DatasetError):
+        Columns().check({"goal": ""}, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" Hi there \n", Turn(query="Hi there")),
+        ("Bye! [END]", ConversationEnd(how="goal")),
+        ("<think>[END]?</think>\nNo, more.", Turn(query="No, more.")),
+        ("Am I done? [END]?\n</think>\n\nNo, more.", Turn(query="No, more.")),
+        ("[end]", Turn(query="[end]")),
+    ],
+)
+def test_messages_of_the_user_model_are_parsed(text: str, expected: Turn | ConversationEnd) -> None:
+    assert parse_message(text, STOP) == expected
+
+
+def test_the_prompt_exchanges_the_roles() -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "s"},
+        {"role": "assistant", "content": "Hello, I am"},
+        {"role": "assistant", "content": "a bot"},
+        {"role": "user", "content": [{"type": "text", "text": "hm"}]},
+        {"role": "tool", "content": "data"},
+    ]
+    result = prompt(_parse(**ROW), messages, STOP, 5)
+    assert [message["role"] for message in result] == ["user", "assistant", "user"]
+    assert result[0]["content"].endswith("Hello, I am\n\na bot")
+    assert "data" not in repr(result)
+
+
+def test_keys_come_from_the_environment_and_are_not_repeated() -> None:
+    assert env_key("K", "the key", {"K": f" {KEY} "}) == KEY
+    for name, held in (("K", ""), ("K", "sk-xxx"), ("K", "a b"), (f"{KEY}!", "x"), ("", "x")):
+        with pytest.raises(UsageError) as caught:
+            env_key(name, "the key", {name: held})
+        assert KEY not in str(caught.value)
+        assert "a b" not in str(caught.value)

@@ -1,1 +1,0 @@
-"""The parts from which screens are built."""
