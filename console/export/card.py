@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ajet_swarm.common.text import plural
 from console.export.features import yaml_features
@@ -9,22 +10,21 @@ from console.export.figures import GroupFigures, share_text
 from console.export.format import ExportFormat, columns_of
 from console.export.maker import RowMaker
 from console.export.records import utc
-from console.export.split import Split
 from console.export.write import ExportFiles
 from core.state import TEXT_CAP
+
+if TYPE_CHECKING:
+    from console.export.run import ExportOptions
 
 _LISTED = 20
 
 
 def dataset_card(
+    options: "ExportOptions",
+    where: str,
     *,
-    name: str,
     chosen: ExportFormat,
     target: ExportFiles,
-    where: str,
-    split: Split,
-    only_human: bool,
-    names: bool,
     maker: RowMaker,
     figures: GroupFigures,
     redacted: Counter[str] | None,
@@ -35,13 +35,10 @@ def dataset_card(
     It has no time of its own, so that the same export has the same card.
 
     Args:
-        name: Name of the format.
+        options: What is exported.
+        where: The filter without secrets; empty for none.
         chosen: The format.
         target: The files.
-        where: The filter; empty for none.
-        split: The split.
-        only_human: Whether only judgements by a person are exported.
-        names: Whether raters are named.
         maker: Counts of rows and of what was left out.
         figures: Figures of the exported groups.
         redacted: Number of replaced secrets by kind; None if nothing was redacted.
@@ -49,7 +46,7 @@ def dataset_card(
     """
     lines = [
         *_front_matter(chosen, target),
-        f"# Export `{name}`",
+        f"# Export `{options.format}`",
         "",
         f"{chosen.about}.",
         "",
@@ -62,9 +59,9 @@ def dataset_card(
             for side, path in target.files.items()
         ),
         f"| filter | {_code(where) if where else 'none'} |",
-        f"| split | {split if len(split.names) > 1 else 'none'} |",
-        f"| only judged by a person | {'yes' if only_human else 'no'} |",
-        f"| raters | {'by name' if names else 'by pseudonym'} |",
+        f"| split | {options.split if len(options.split.names) > 1 else 'none'} |",
+        f"| only judged by a person | {'yes' if options.only_human else 'no'} |",
+        f"| raters | {'by name' if options.names else 'by pseudonym'} |",
         f"| rated by a person | {figures.rated} |",
         f"| corrected by a person | {figures.corrected} |",
     ]

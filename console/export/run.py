@@ -151,13 +151,10 @@ class _Export:
                 writer.close()
             redacted = self._redactor.counts if self._redactor is not None else None
             card = dataset_card(
-                name=options.format,
+                options,
+                self._without_secrets(options.where.text),
                 chosen=self._format,
                 target=target,
-                where=self._without_secrets(options.where.text),
-                split=options.split,
-                only_human=options.only_human,
-                names=options.names,
                 maker=maker,
                 figures=self._figures,
                 redacted=redacted,

@@ -161,7 +161,6 @@ class WebServer:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         sent = token.strip().encode("utf-8", "surrogateescape")
         owner = self._options.owner.encode()
-        owner = self._options.owner.encode()
         if scheme.lower() != "bearer" or not hmac.compare_digest(sent, owner):
             raise web.HTTPUnauthorized(text="the owner's token is missing or wrong\n")
         rows = await asyncio.to_thread(self._consoles.rows)

@@ -31,6 +31,11 @@ class StatusItem:
     """One rank per shorter form; a higher rank is used later."""
 
 
+def _styled(tone: str, forms: Sequence[str], *keeps: int) -> StatusItem:
+    """Return a piece of one tone."""
+    return StatusItem(tuple(Content.styled(form, tone) for form in forms), keeps)
+
+
 def bar_line(session: Session, width: int) -> Content:
     """Return the bar, with lesser parts shortened and dropped until it fits `width` cells."""
     items = _items(session)
@@ -73,19 +78,16 @@ def _link(session: Session) -> list[StatusItem]:
         return [StatusItem(forms, tuple(7 + 2 * at for at in range(len(forms) - 1)))]
     if session.read_only:
         words = ("watching", "W") if session.state.watch_only else ("read-only", "RO")
-        forms = tuple(Content.styled(word, "$muted") for word in words)
-        items.append(StatusItem(forms, (3,)))
+        items.append(_styled("$muted", words, 3))
     elif session.identity.name:
         name, role = session.identity.name, session.identity.role
-        forms = tuple(Content.styled(word, "$muted") for word in (f"{name}, {role}", name))
-        items.append(StatusItem(forms, (3,)))
+        items.append(_styled("$muted", (f"{name}, {role}", name), 3))
     if not session.seen:
         items += _starting(session)
     elif (age := session.stale_for) is not None:
         items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
-        why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
-        refused = Content.styled(one_line(session.refused, 60), "$engine-lost")
-        items.append(StatusItem((why, refused, Content("")), (6, 9)))
+        why = (one_line(session.trouble, 70), one_line(session.refused, 60), "")
+        items.append(_styled("$engine-lost", why, 6, 9))
     elif not session.state.proxy_up:
         items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
@@ -96,15 +98,13 @@ def _starting(session: Session) -> list[StatusItem]:
     if not failed:
         why = one_line(session.trouble or "starting the engine and the proxy", 60)
         head = pill("STARTING", "$engine-booting")
-        return [StatusItem((head,)), StatusItem((Content.styled(why, "$muted"), Content("")), (0,))]
+        return [StatusItem((head,)), _styled("$muted", (why, ""), 0)]
     names = " and ".join(one_line(step.title, 40) for step in failed)
-    forms = (
-        Content.styled(f"{names}: {one_line(failed[-1].detail, 60)}", "$engine-lost"),
-        Content.styled(one_line(failed[-1].detail or names, 60), "$engine-lost"),
-        Content.styled(one_line(failed[-1].detail or names, 30), "$engine-lost"),
-        Content(""),
-    )
-    return [StatusItem((pill("START FAILED", "$engine-lost"),)), StatusItem(forms, (0, 0, 0))]
+    why = failed[-1].detail or names
+    long = f"{names}: {one_line(failed[-1].detail, 60)}"
+    forms = (long, one_line(why, 60), one_line(why, 30), "")
+    title = StatusItem((pill("START FAILED", "$engine-lost"),))
+    return [title, _styled("$engine-lost", forms, 0, 0, 0)]
 
 
 def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
@@ -148,16 +148,12 @@ def _groups(session: Session) -> list[StatusItem]:
             f"★ {who} {time_in}",
             f"★ {len(waiting)} {time_in}",
         )
-        items.append(
-            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (5, 9))
-        )
+        items.append(_styled("bold $winner", forms, 5, 9))
     elif waiting:
         left = waiting[0].until
         time_left = f" {countdown(left - now)}" if left is not None else ""
         forms = (f"★ {len(waiting)} to rate{time_left}", f"★ {len(waiting)}{time_left}")
-        items.append(
-            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (7,))
-        )
+        items.append(_styled("bold $winner", forms, 7))
     else:
         items.append(StatusItem((_value("0 to rate"), Content("")), (1,)))
     return [*items, *_alerts(session)]
@@ -172,8 +168,7 @@ def _alerts(session: Session) -> list[StatusItem]:
     if alerts := alerts_by_urgency(session):
         errors = any(alert.level == "error" for alert in alerts)
         color = "bold $engine-lost" if errors else "bold $engine-booting"
-        forms = (f"! {plural(len(alerts), 'alert')}", f"!{len(alerts)}")
-        return [StatusItem(tuple(Content.styled(form, color) for form in forms), (3,))]
+        return [_styled(color, (f"! {plural(len(alerts), 'alert')}", f"!{len(alerts)}"), 3)]
     return []
 
 

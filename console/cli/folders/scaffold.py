@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
 
@@ -87,21 +87,10 @@ def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> 
         AjetError: a file cannot be written.
     """
     name = one_line(folder.resolve().name, 60) or kind
-    literals = {
-        "name": name,
-        "server": choices.server,
-        "model": choices.model,
-        "dataset": choices.dataset,
-    }
-    values = {key: _literal(value) for key, value in literals.items()} | {
-        "repeats": str(choices.repeats),
-        "batch": str(choices.batch),
-        "gpus": str(choices.gpus),
-        "title": name,
-        "server_shown": choices.server,
-        "model_shown": choices.model,
-        "dataset_shown": choices.dataset,
-    }
+    values = {"title": name, "name": _literal(name)}
+    for key, value in asdict(choices).items():
+        values[key] = _literal(value) if isinstance(value, str) else str(value)
+        values[f"{key}_shown"] = str(value)
     done: dict[str, bool] = {}
     for source in sorted((TEMPLATES / kind).iterdir()):
         if not source.name.endswith(SUFFIX):

@@ -86,15 +86,3 @@ async def test_replay_keys_move_through_time(journal: Path) -> None:
             app.flush()
             await pilot.pause()
             assert "REPLAY end" in screen_text(app)
-
-
-async def test_a_replay_offers_no_commands(journal: Path) -> None:
-    with JournalFile(journal) as file:
-        app = ReplayApp(Replay(file, 0, file.last_seq()))
-        async with app.run_test(size=(120, 30)) as pilot:
-            await _until(pilot, lambda: app.session.seen)
-            outcome = await app.session.command("rating.mode", mode="hold")
-            assert not outcome.ok
-            await pilot.press("ctrl+q")
-            await _until(pilot, lambda: not app.is_running or app._exit)
-        assert app.return_code == 0

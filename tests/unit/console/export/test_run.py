@@ -143,30 +143,11 @@ def test_a_forced_export_deletes_the_files_of_the_replaced_one(exported: Exporte
     assert [path.name for path in folder.parent.glob("pairs*.jsonl")] == ["pairs.jsonl"]
 
 
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "journal.db", ranked_group("g"))
-    with JournalFile(path) as journal, pytest.raises(UsageError, match="jsonl"):
-        export(journal, ExportOptions("preference", tmp_path / "pairs.csv"))
-
-
 def test_a_cancelled_export_leaves_nothing(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
     with JournalFile(path) as journal, pytest.raises(ExportCancelled):
         export(journal, ExportOptions("preference", tmp_path / "a" / "b"), cancelled=lambda: True)
     assert [file.name for file in tmp_path.iterdir()] == ["journal.db"]
-
-
-def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "journal.db", ranked_group("g"))
-    with JournalFile(path) as journal, pytest.raises(UsageError, match="preference"):
-        export(journal, ExportOptions("preferences", tmp_path / "out"))
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "journal.db", ranked_group("g"))
-    (tmp_path / "file").write_text("")
-    with JournalFile(path) as journal, pytest.raises(AjetError, match="cannot be written"):
-        export(journal, ExportOptions("preference", tmp_path / "file" / "out.jsonl"))
 
 
 class _Failing:
@@ -240,13 +221,6 @@ def test_the_survey_reports_progress_and_can_be_cancelled(
     assert reports[-1].text.startswith("Reading the journal (")
 
 
-def test_a_file_without_a_suffix_is_no_folder(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "journal.db", ranked_group("g"))
-    (tmp_path / "pairs").write_text("mine")
-    with JournalFile(path) as journal, pytest.raises(UsageError, match="this is a file"):
-        export(journal, ExportOptions("preference", tmp_path / "pairs", force=True))
-
-
 def test_equal_texts_are_their_own_cause(exported: Exporter) -> None:
     _, report = exported("preference", ranked_group("g", answers=("5", "5")))
     assert report.left_out == {"no pair: the worse answers have the text of the best one": 1}
@@ -312,3 +286,20 @@ def test_the_card_declares_provenance_for_each_format(
     monkeypatch.setattr(Preference, "features", features)
     _, report = exported("preference", ranked_group("g"))
     assert "  - name: provenance\n    struct:" in report.card.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "words"),
+    [
+        ("preference", "pairs.csv", "jsonl"),
+        ("preferences", "out", "preference"),
+        ("preference", "file/out.jsonl", "cannot be written"),
+        ("preference", "file", "this is a file"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path: Path, name: str, out: str, words: str) -> None:
+    path = write_journal(tmp_path / "journal.db", ranked_group("g"))
+    (tmp_path / "file").write_text("mine")
+    with JournalFile(path) as journal, pytest.raises(AjetError, match=words):
+        export(journal, ExportOptions(name, tmp_path / out, force=True))
+    assert (tmp_path / "file").read_text() == "mine"

@@ -376,3 +376,7 @@ def test_the_weights_are_shown_unfolded_and_a_changed_step_always() -> None:
     assert "5d41402a" not in text_of(header_lines(one, NOW, 120, options))
     unfolded = replace(options, unfolded=True)
     assert "weights s/5d41402a/7, s/5d41402a/7-8" in text_of(header_lines(one, NOW, 200, unfolded))
+
+
+def test_a_line_of_a_megabyte_ends_with_how_much_is_left_out() -> None:
+    assert wrapped("é" * 1_000_000, 40)[-1] == "… 800000 more characters"

@@ -29,6 +29,7 @@ from console.text.lines import line_width
 from core.events import RewardPart
 from core.state import EngineRun, EngineRuns, RunPoint
 from tests.support.checks import missing, present
+from tests.support.groups import rows_of
 from tests.support.runs import job_text, run_events
 from tests.support.sample import HOSTILE, NOW, state_of
 
@@ -176,3 +177,20 @@ def curve(*means: float, label: str = "a", first: int = 1) -> RunCurve:
 def test_nothing_is_drawn_without_points_or_room() -> None:
     assert (overlay([RunCurve([], "a")], 60, 9), overlay([curve(0.1, 0.2)], 60, 2)) == ([], [])
     assert overlay([curve(0.1, 0.2)], 12, 9) == []
+
+
+def test_the_second_curve_is_dashed_and_has_another_colour() -> None:
+    whole = overlay([curve(0.5, 0.5)], 60, 5)
+    dashed = overlay([curve(0.1, 0.1), curve(0.5, 0.5, label="b")], 60, 9)
+    dots = sum(cell > "\u2800" for row in rows_of(whole)[:-1] for cell in row)
+    assert dots == 54
+    second = [piece for line in dashed[:-1] for piece, tone in line if tone == "$winner"]
+    assert 0.4 * dots < sum(len(row) for row in second) < 0.7 * dots
+    assert [piece for line in dashed[:-1] for piece, tone in line if tone == "$curve"]
+
+
+def test_a_single_point_is_drawn_and_a_flat_curve_has_an_axis() -> None:
+    rows = rows_of(overlay([curve(0.453)], 40, 7))
+    assert any(character > "\u2800" for row in rows for character in row)
+    labels = [row[:5].strip() for row in rows[:-1] if row[:5].strip()]
+    assert labels[0] != labels[-1]

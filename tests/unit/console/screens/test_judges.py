@@ -232,3 +232,11 @@ def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     absent = Abstention("hook", "there is none", file="/h/f.py")
     main._rewards_changed(proxy, SourceHealth(False, absent, ""))
     assert "did not load: /h/f.py: there is none; groups go" in cause_of(state.alerts["rewards"])
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert judge_lines(state_of(changed()), 78) == []
+    result = text(state_of(changed(), JudgeSpent(judge="helpful", model="", mode="")))
+    assert "model not known yet" in result
+    assert "nan" not in result
+    assert "%" not in result

@@ -4,9 +4,12 @@ import pytest
 
 from console.models.preview import read_preview
 from console.screens.mock.form import FIELDS, MockFieldError, read_fields
+from console.screens.mock.text import summary_lines
 from console.session.mock_facts import rate, seconds_left
 from core.events import MockRowDone
 from core.state import Mock
+from tests.support.checks import missing
+from tests.support.groups import text_of
 from tests.support.sample import HOSTILE, NOW
 
 
@@ -121,3 +124,10 @@ def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempP
     assert "cannot be read" in read_preview("\0").error
     file.write_text("nothing\n")
     assert read_preview(str(file)).error == "no usable row at its beginning"
+
+
+def test_the_summary_counts_retries_and_skipped_rows() -> None:
+    shown = text_of(summary_lines(mock(retries=1, skipped=2), NOW + 10, 80))
+    assert not missing(shown, "1 failed", "1 retry  ", "2 skipped")
+    ended = summary_lines(mock(phase="finished", ended_at=NOW + 20), NOW + 500, 80)
+    assert "on average 30.0/min" in text_of(ended)

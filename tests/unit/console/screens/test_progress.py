@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.screens.progress.model import (
+    PromptChange,
     look_points,
     ordered_parts,
     part_weights,
@@ -421,3 +422,10 @@ def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
     assert overview_line(session_of(*_fallen("better")), Room(80, 1, False)).plain == (
         "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, 0.07 below step 86  8 "
     )
+
+
+def test_an_empty_answer_is_named_and_comparisons_have_wins() -> None:
+    change = PromptChange("a", "p", HOSTILE, None, 1.0, "", HOSTILE, (), (1.0,) * 20)
+    text = "\n".join(plain(pair_lines(change, "", "step 12", 60)))
+    assert not missing(text, "(empty)", "wins 1.00")
+    assert "\x1b" not in text

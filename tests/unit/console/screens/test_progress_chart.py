@@ -134,3 +134,9 @@ def test_the_title_has_the_newest_value_of_each_series() -> None:
     server = Server(name=SERVER, url="")
     title = shown(wins.progress[SERVER], server, False)
     assert title.startswith("LOOKS  win rate 0.64 (0.57 to 0.71)\n")
+
+
+def test_one_look_alone_is_drawn() -> None:
+    rows = drawn(LookSeries(POINTS[:1]))
+    assert len(signs(rows[:-1], "◉")) == 1
+    assert "step 1" in "\n".join(rows)

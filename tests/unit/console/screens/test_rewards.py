@@ -26,6 +26,7 @@ from console.screens.rewards.text import (
     head_lines,
     part_words,
     thinned,
+    value_lines,
     weight_text,
 )
 from core.events import Event, GroupClosed, Part, RewardsChanged, ScoringAbstained
@@ -346,3 +347,11 @@ def test_no_fault_and_no_place() -> None:
     assert (fault_lines(None, NOW, 78, False), place_to_open(state)) == ([], ("", 0))
     assert place_to_open(state_of(loaded("v", NOW))) == ("/h/on_compute_relative_reward.py", 1)
     assert place_of("nothing") == ("", 0)
+
+
+def test_the_values_of_a_part_stand_beside_rewards_and_reasons() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    known = state.groups["g0001"]
+    shown = [text_of(value_lines(known, digest(known), name, 78)) for name in ("left", "right")]
+    assert not missing(shown[0], "◆ decided it", "0.90   reward  0.50 ▲ left 0.9")
+    assert ["“answer 0 to: Why is the sky blue?”" in text for text in shown] == [False, True]

@@ -74,15 +74,6 @@ def test_changed_keys_are_returned_once() -> None:
     assert session.take_dirty() == frozenset()
 
 
-def test_a_traceback_has_the_level_of_an_error() -> None:
-    store = LogStore()
-    for text in ("INFO fine", "Traceback (most recent call last):", '  File "x"', "ValueError: no"):
-        store.add("proxy", text, NOW)
-    assert [line.level for line in store.lines()] == ["info", "error", "error", "error"]
-    store.add("proxy", "INFO again", NOW)
-    assert list(store.lines())[-1].level == "info"
-
-
 def test_the_log_is_bounded() -> None:
     store = LogStore(cap=3)
     for number in range(10):
@@ -238,3 +229,12 @@ async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.Monke
     link.mend()
     await read_texts(session)
     assert session.state == link.state
+
+
+def test_a_traceback_has_the_level_of_an_error() -> None:
+    store = LogStore()
+    for text in ("INFO fine", "Traceback (most recent call last):", '  File "x"', "ValueError: no"):
+        store.add("proxy", text, NOW)
+    assert [line.level for line in store.lines()] == ["info", "error", "error", "error"]
+    store.add("proxy", "INFO again", NOW)
+    assert list(store.lines())[-1].level == "info"

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from engine.interface import Completion, ToolCall, UnknownTokenError
+from engine.interface import UnknownTokenError
 from engine.llm.chat import LONGEST_UNSET, answer_limit
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
 from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import Driver, wait_for
+from tests.support.proxy.llm_forms import draw_a_call
 
 
 def coded(facts: object) -> str:
@@ -110,20 +111,7 @@ async def test_a_stream_sends_the_text_as_it_is_sampled(d: Driver) -> None:
 
 async def test_tool_calls(d: Driver) -> None:
     episode = await d.claim()
-    policy = d.engine.policy_holder.policy
-    assert policy is not None
-
-    async def call_a_tool(*_: object) -> Completion:
-        return Completion(
-            text="",
-            prompt_tokens=(1,),
-            tokens=(2,),
-            logprobs=(-0.1,),
-            finish_reason="tool_calls",
-            tool_calls=(ToolCall("add", '{"a": 1}'),),
-        )
-
-    policy.sample = call_a_tool  # type: ignore[method-assign,assignment]
+    draw_a_call(d)
     message = (await d.chat(episode)).json()["choices"][0]["message"]
     assert message["content"] is None
     (call,) = message["tool_calls"]

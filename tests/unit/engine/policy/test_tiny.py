@@ -1,8 +1,6 @@
 """The tiny policy as a backend: sampling, training and saving through coroutines."""
 
 import asyncio
-import errno
-import os
 import subprocess
 import sys
 import threading
@@ -23,6 +21,7 @@ from engine.interface import (
     TrainSample,
 )
 from engine.policy.tiny import TinyPolicy
+from tests.support.engine.full_disk import full_disk
 
 pytestmark = pytest.mark.slow
 
@@ -88,17 +87,10 @@ async def test_cancelling_frees_the_slot(policy: TinyPolicy) -> None:
     assert not policy._worker._waiters
 
 
-async def test_a_failed_save_keeps_the_update_in_memory(
-    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+async def test_a_failed_save_keeps_the_update_in_memory(policy: TinyPolicy) -> None:
     batch = _batch(await _group(policy, "Hi"))
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(SaveError, match="No space left"):
-            await policy.train(batch, HYPER)
+    with full_disk("fsync"), pytest.raises(SaveError, match="No space left"):
+        await policy.train(batch, HYPER)
     assert policy.step == 1
     assert (await policy.train(batch, HYPER)).step == 2
 

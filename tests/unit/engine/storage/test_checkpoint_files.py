@@ -1,7 +1,5 @@
 """Checkpoints as files: named, listed, pruned, gone back to; kills and full disks lose nothing."""
 
-import errno
-import os
 import resource
 import signal
 import subprocess
@@ -18,6 +16,7 @@ from engine.storage import checkpoint_files as checkpoints
 from engine.storage.checkpoint_files import OtherBaseError, file_parts, list_checkpoints, prune
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.training.state import State
+from tests.support.engine.full_disk import full_disk
 
 DIGEST = "b" * 64
 SIZE = 4
@@ -208,21 +207,12 @@ def test_a_disk_that_is_full_twice_in_the_middle_of_a_file_loses_nothing(
     store.close()
 
 
-def test_a_full_disk_while_going_back_changes_nothing(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_while_going_back_changes_nothing(store: CheckpointStore) -> None:
     _save(store, "latest", 2)
     _save(store, "s1", 1)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", full)
-        patch.setattr(os, "fsync", full)
-        for deed in (lambda: store.restore("s1", DIGEST), store.reset):
-            with pytest.raises(WeightsError, match="No space left"):
-                deed()
+    for work in (lambda: store.restore("s1", DIGEST), store.reset):
+        with full_disk("link", "fsync"), pytest.raises(WeightsError, match="No space left"):
+            work()
     assert _step(store) == 2
     assert not list(store.directory.glob("*.tmp"))
     store.restore("s1", DIGEST)

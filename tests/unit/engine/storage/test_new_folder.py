@@ -1,12 +1,11 @@
 """Folders are complete or absent."""
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
 from engine.storage.new_folder import new_folder, remove_folder, remove_incomplete
+from tests.support.engine.full_disk import full_disk
 
 
 def write(target: Path, text: str) -> None:
@@ -33,17 +32,11 @@ def test_an_error_leaves_the_former_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_full_disk_leaves_the_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_former_one(tmp_path: Path) -> None:
     target = tmp_path / "step"
     write(target, "one")
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
-            write(target, "two")
+    with full_disk("fsync"), pytest.raises(OSError, match="No space"):
+        write(target, "two")
     assert (target / "sub" / "file").read_text() == "one"
     assert list(tmp_path.iterdir()) == [target]
 

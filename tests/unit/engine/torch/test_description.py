@@ -1,13 +1,12 @@
 """The description of a model: its names, and its file."""
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
 from engine.interface import NoCheckpointError, WeightsError
 from engine.torch import description
+from tests.support.engine.full_disk import full_disk
 from tests.unit.engine.torch.descriptions import FULL, LORA, described
 
 
@@ -20,16 +19,9 @@ def test_a_stored_description_is_read_back(
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_failed_write_leaves_the_former_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_former_one(tmp_path: Path) -> None:
     description.write(tmp_path, LORA)
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with full_disk("fsync"), pytest.raises(OSError, match="No space"):
         description.write(tmp_path, FULL)
     assert description.read(tmp_path) == LORA
     assert not list(tmp_path.glob("*.tmp"))

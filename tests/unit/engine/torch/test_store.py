@@ -1,7 +1,5 @@
 """Saved states of a torch policy: resumed, described, damaged, of another model."""
 
-import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from engine.torch import description as descriptions
 from engine.torch import store as stores
 from engine.torch.description import ModelDescription
 from engine.torch.store import TorchState, TorchStore
+from tests.support.engine.full_disk import full_disk
 from tests.unit.engine.torch.descriptions import FULL, LORA, PREFIX, described
 
 
@@ -98,21 +97,12 @@ def test_a_state_of_another_size_is_refused(store: TorchStore) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_is_a_save_error(
-    store: TorchStore, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
-        with pytest.raises(SaveError, match=r"model\.json.*global step 1 .*No space left"):
-            store.save(state_of(1), LORA)
+def test_a_full_disk_is_a_save_error(store: TorchStore, call: str) -> None:
+    with full_disk(call), pytest.raises(SaveError, match=r"model\.json.*step 1 .*No space left"):
+        store.save(state_of(1), LORA)
     store.save(state_of(1), LORA)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
-        with pytest.raises(SaveError, match=r"latest\.ckpt.*global step 2 .*No space left"):
-            store.save(state_of(2), LORA)
+    with full_disk(call), pytest.raises(SaveError, match=r"latest\.ckpt.*step 2 .*No space left"):
+        store.save(state_of(2), LORA)
     result = store.load(LORA)
     assert result is not None
     assert result.step == 1
