@@ -80,8 +80,8 @@ class Ballot:
         one_key: Whether a digit alone is a vote; the other ratings are then opened, and need Enter.
         ranking: Whether a ranking is open, with `one_key`; its last digit is not typed.
         scoring: Whether digits are scores, one per candidate, instead of ranks.
-        armed: A rating that needs a second key press because it teaches nothing: tie, bad or skip;
-            with `one_key` that press is Enter.
+        armed: A rating that needs a second key press because it teaches nothing: tie or bad; with
+            `one_key` that press is Enter.
         revealed: Whether the rewards were shown before the vote.
         tags: Reasons recorded with the vote.
         base: Index of the candidate that the others are compared with; None for none.
@@ -206,8 +206,8 @@ class Ballot:
         self.ranking, self.scoring = kind == "ranking", kind == "scores"
 
     def arm(self, rating: str) -> Vote | None:
-        """Type tie, bad or skip: the first press explains it, the second returns the vote, unless
-        Enter has to send it."""
+        """Type tie or bad: the first press explains it, the second returns the vote, unless Enter
+        has to send it."""
         if self.armed == rating and not self.one_key:
             return Vote(rating)
         self.clear()
@@ -254,9 +254,6 @@ class Ballot:
             return self._next_key()
         sends = "records it" if self.second else "sends it"
         sends += ", Esc closes" if self.one_key else ""
-        if vote.rating == "skip":
-            keys = "Enter" if self.one_key else "k or Enter"
-            return f"skip: no reward, the group is aborted. {keys} {sends}"
         rewards = self.rewards(vote)
         values = " ".join(number(rewards[index]) for index in self.shown)
         if is_dead([value for value in rewards if value is not None]):

@@ -114,6 +114,8 @@ class RateQueue:
         self.sent: dict[str, SentVote] = {}
         self._repeated: set[str] = set()
         self.painted = Painted(session)
+        self._put_back: dict[str, int] = {}
+        """Group -> its place among those that were put back, from 1."""
         self._replaced_at = float("-inf")
         self._emptied_at = float("-inf")
 
@@ -140,11 +142,13 @@ class RateQueue:
     # --- groups ------------------------------------------------------------------------------
 
     def waiting(self) -> list[Group]:
-        """Return groups without a vote or another console's lease, in the order of `State.waiting`.
+        """Return groups without a vote or another console's lease, in the order of `State.waiting`,
+        those that were put back last.
 
         With `only_unsure`, groups without an automatic reward come first.
         """
         groups = [group for group in self.open() if self._is_free(group)]
+        groups.sort(key=lambda group: self._put_back.get(group.group_id, 0))
         if not self.only_unsure:
             return groups
         unsure = [group for group in groups if is_unsure(group)]
@@ -328,6 +332,15 @@ class RateQueue:
         ballot = self._ballots.pop(group_id, None)
         if not done and (ballot is None or not ballot.second):  # a second vote comes only once
             self._forget(group_id)
+
+    def put_back(self, group: Group) -> None:
+        """Put the group on screen to the end of the queue, without its typed keys; show the next
+        one. The clock of a group goes on."""
+        self._put_back[group.group_id] = max(self._put_back.values(), default=0) + 1
+        self._ballots.pop(group.group_id, None)
+        self.progress.record(group.group_id, self.session.now(), skipped=True)
+        self.show(next(iter(self.waiting()), group))
+        self.set_message("To the end of the queue; its clock goes on, x aborts a group")
 
     def undo(self, group: Group) -> None:
         """Undo the vote on `group`; show the group as soon as it waits again."""

@@ -40,9 +40,10 @@ class RateScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "A digit votes: that answer is best, and the next group is there; a double click is its "
         "digit. > opens a ranking, best first, s a score from 0 to 9 for each; t tie and b all bad "
-        "make a dead group, k skip aborts it: Enter sends these, Esc closes them. With "
-        "rating.confirm: enter a digit waits for Enter, all digits in order are a ranking, and t, "
-        "b and k are pressed twice. x asks first and takes a reason. "
+        "make a dead group: Enter sends these, Esc closes them. With rating.confirm: enter a digit "
+        "waits for Enter, all digits in order are a ranking, and t and b are pressed twice. k puts "
+        "the group to the end of the queue, its clock goes on; x aborts it, asks first and takes a "
+        "reason. "
         "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
         "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
         "answer, also of the last vote; after a tie or all bad it asks for the one that should "

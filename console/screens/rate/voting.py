@@ -42,9 +42,7 @@ class Voting(RateArea):
             ("t", "arm('tie')", "Tie", "rate.tie"),
             ("b", "arm('bad')", "Bad", "rate.bad"),
         ),
-        Binding(
-            "k", "arm('skip')", "Skip", id="rate.skip", tooltip="Send nothing: the group is aborted"
-        ),
+        Binding("k", "arm('skip')", "Skip", id="rate.skip", tooltip="To the end of the queue"),
         Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
         Binding("backspace", "back", "Delete the last key", show=False),
         Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
@@ -124,16 +122,15 @@ class Voting(RateArea):
             self._send(*target, vote)
 
     def action_arm(self, rating: str) -> None:
-        """Vote tie, bad or skip with the second press; a second vote is left out with the first.
-        A skip passes over a group of the inbox."""
-        if rating == "skip" and self.queue.late is not None and self.queue.ballot is not None:
-            self.queue.ballot.clear()
-            self.action_other(1)
-            return
+        """Open tie or all bad, or send it with the second press. A skip leaves a second vote out,
+        and puts any other group to the end of the queue."""
         if target := self._open_ballot():
             self.touch(target[1])
-            left_out = self.queue.second and rating == "skip"
-            self._send(*target, Vote(rating) if left_out else target[1].arm(rating))
+            if rating != "skip" or self.queue.second:
+                self._send(*target, Vote(rating) if rating == "skip" else target[1].arm(rating))
+            else:
+                self.queue.put_back(target[0])
+                self.changed()
 
     def action_open(self, kind: Literal["ranking", "scores"]) -> None:
         """Make the next digits ranks or scores."""

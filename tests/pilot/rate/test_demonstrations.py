@@ -81,7 +81,7 @@ async def test_a_skip_asks_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("k")
         assert TEACHES not in " ".join(console.text().split())
-        await console.press("enter", "e")
+        await console.press("e")
         assert opened == []
         assert "Which one?" in console.text()
 

@@ -215,3 +215,16 @@ def test_a_skip_is_counted_apart_and_has_no_part_in_the_pace() -> None:
     progress.record("b", 20.0)
     progress.undone("c")
     assert progress.figures() == RatingFigures(2, pytest.approx(3.0))
+
+
+def test_a_group_that_is_put_back_comes_last_and_stays_in_the_queue() -> None:
+    queue = queue_of(waiting_state(1, 2, 3))
+    shown = []
+    for _ in range(4):
+        queue.advance()
+        shown.append(queue.current)
+        assert queue.group is not None
+        queue.put_back(queue.group)
+    assert shown == ["g0001", "g0002", "g0003", "g0001"]
+    assert [group.group_id for group in queue.waiting()] == ["g0002", "g0003", "g0001"]
+    assert queue.progress.figures().skipped == 3
