@@ -101,11 +101,11 @@ class AnswerKeys(RateArea):
 
     def action_scroll_card(self, rows: int) -> None:
         """Scroll the selected answer, or all that stand beside each other."""
-        self.answers.scroll_selected(rows)
+        self.answers.reader.scroll(rows)
 
     def action_page(self, by: int) -> None:
         """Show the next page, then the next answer."""
-        self.answers.page(by)
+        self.answers.reader.page(by)
 
     def action_zoom(self) -> None:
         """Show one answer on the whole screen, or all again."""

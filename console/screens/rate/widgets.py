@@ -12,7 +12,7 @@ from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
 from ajet_swarm.common.text import plural
-from console.screens.group.card import body, in_border
+from console.screens.group.card import Card, body, in_border
 from console.screens.group.widgets import HEAD, Candidates
 from console.screens.rate.arrangement import GRID, NOTHING, Arrangement, Spot, arranged
 from console.screens.rate.last_vote import last_vote_words
@@ -39,29 +39,9 @@ class AnswerPane(TextPane):
 
     hint = False
 
-    @property
-    def left(self) -> int:
-        """Lines below the last one on screen."""
-        return max(0, self.content_rows() - self.size.height - round(self.scroll_offset.y))
-
-    @property
-    def cut(self) -> bool:
-        """Whether not all lines fit."""
-        return self.content_rows() > self.size.height
-
-    @property
-    def note(self) -> str:
-        """How much is left to read, in words."""
-        return rows_left(self.left, self.cut, self.hint)
-
-    @property
-    def page_rows(self) -> int:
-        """Lines on screen."""
-        return self.size.height - (self.content_rows() - len(self.lines))
-
     def repaint(self) -> None:
         super().repaint()
-        self.border_subtitle = self.note if self.has_class("-framed") else None
+        self.border_subtitle = _rows_below(self) if self.has_class("-framed") else None
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -70,6 +50,22 @@ class AnswerPane(TextPane):
     def on_resize(self) -> None:
         super().on_resize()
         self.repaint()
+
+
+def is_cut(pane: AnswerPane) -> bool:
+    """Return whether not all lines of an answer fit."""
+    return pane.content_rows() > pane.size.height
+
+
+def page_rows(pane: AnswerPane) -> int:
+    """Return the number of an answer's lines on screen."""
+    return pane.size.height - (pane.content_rows() - len(pane.lines))
+
+
+def _rows_below(pane: AnswerPane) -> str:
+    """Return how much is left to read, in words."""
+    below = max(0, pane.content_rows() - pane.size.height - round(pane.scroll_offset.y))
+    return rows_left(below, is_cut(pane), pane.hint)
 
 
 def inner_width(width: int, framed: bool) -> int:
@@ -108,13 +104,20 @@ class Answers(Candidates):
         super().__init__()
         self.zoomed = False
         """Only the selected answer is shown."""
-        self._shown = NOTHING
+        self.shown = NOTHING
+        """Where the answers stand now."""
+        self.reader = Reader(self)
         self._layout = _Spots()
 
     @property
     def layout(self) -> Layout:
         """How its panes are placed; not by styles, which know the layouts of Textual only."""
         return self._layout
+
+    @property
+    def count(self) -> int:
+        """Number of answers."""
+        return len(self._cards)
 
     @property
     def opened(self) -> int:
@@ -124,7 +127,7 @@ class Answers(Candidates):
     @property
     def together(self) -> bool:
         """Whether all answers scroll together: beside each other, and none is selected."""
-        return self._shown.form == "grid" and self._selected is None
+        return self.shown.form == "grid" and self._selected is None
 
     def arrangement(self, size: Size) -> Arrangement:
         """Return where the answers stand in a size."""
@@ -146,7 +149,7 @@ class Answers(Candidates):
     def reset(self) -> None:
         """Show the answers of another group: all of them, from their first lines, none selected."""
         self.zoomed = False
-        self.scroll_first()
+        self.reader.first()
         self.select(None)
 
     def toggle_zoom(self) -> None:
@@ -154,16 +157,94 @@ class Answers(Candidates):
         self.zoomed = not self.zoomed
         self._arrange()
 
-    # --- scrolling ---------------------------------------------------------------------------
+    def open_panes(self) -> list[AnswerPane]:
+        """Return the panes that scroll: the open answer, or all of them."""
+        panes = zip(self.query_children(AnswerPane), self.shown.spots, strict=False)
+        return [
+            pane
+            for pane, spot in panes
+            if not spot.folded and (self.together or spot.place == self.opened)
+        ]
 
-    def scroll_first(self) -> None:
+    # --- painting ----------------------------------------------------------------------------
+
+    def window(self) -> Sequence[int]:
+        return [spot.place for spot in self.shown.spots]
+
+    def _arrange(self) -> None:
+        before = self.shown.spots
+        self.shown = self.arrangement(self.size) if self.is_mounted else NOTHING
+        if self.shown.spots != before:
+            self.refresh(layout=True)
+        super()._arrange()
+
+    def fill(self, pane: TextPane, at: int) -> None:
+        assert isinstance(pane, AnswerPane)
+        form, spot = self.shown.form, self.shown.spots[at]
+        card, chosen = self._cards[spot.place], spot.place == self._selected
+        if spot.folded:
+            self._fold(pane, spot)
+            return
+        if form == "grid" and not any(other.base for other in self._cards):
+            card = replace(card, beside=_texts(self._cards))
+        framed = self._framed(self.size)
+        inner = inner_width(spot.width, framed)
+        pane.hint = spot.place == self.opened
+        _mark(pane, chosen=chosen, framed=framed)
+        words = f"of {len(self._cards)}" if form == "alone" and len(self._cards) > 1 else ""
+        if framed:
+            pane.drop_head()
+            line = answer_head(card, HEAD, chosen, words)
+            pane.put_in_border(Content.assemble(*in_border(line)))
+        else:
+            pane.show_head(
+                (card, chosen, words),
+                lambda width: answer_head(card, width, chosen, words, _rows_below(pane)),
+            )
+        pane.show((card, inner), lambda _: body(card, inner))
+
+    def _fold(self, pane: AnswerPane, spot: Spot) -> None:
+        """Show the number, the first words and the length of an answer that is not open."""
+        card, last = self._cards[spot.place], self.shown.spots[-1]
+        texts = _texts(self._cards)
+        chosen = spot.place == (last.place if not last.folded else self._selected)
+        inner = inner_width(max(spot.width, last.width), self._framed(self.size))
+        rows = plural(len(body(card, inner)), "line")
+        _mark(pane, chosen=chosen, folded=True)
+        pane.scroll_home(animate=False, immediate=True)
+
+        def titled(width: int) -> Line:
+            words = line_text(next(iter(first_lines(card, texts, width)), ())).strip()
+            return answer_head(card, width, chosen, words if spot.height == 1 else "", rows)
+
+        pane.show_head((card, chosen, texts, spot), titled)
+        pane.show((card, texts), lambda width: first_lines(card, texts, width))
+
+
+def _mark(pane: AnswerPane, *, chosen: bool, framed: bool = False, folded: bool = False) -> None:
+    pane.set_class(chosen, "-selected")
+    pane.set_class(framed, "-framed")
+    pane.set_class(folded, "-folded")
+
+
+def _texts(cards: Sequence[Card]) -> tuple[str, ...]:
+    return tuple(card.text for card in cards if card.text)
+
+
+class Reader:
+    """Scrolls the answers, and pages through them."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def first(self) -> None:
         """Show the first lines of all answers."""
-        for pane in self.query_children(AnswerPane):
+        for pane in self._answers.query_children(AnswerPane):
             pane.scroll_home(animate=False, immediate=True)
 
-    def scroll_selected(self, rows: int) -> None:
+    def scroll(self, rows: int) -> None:
         """Scroll the open answer, or all of them together."""
-        for pane in self._read():
+        for pane in self._answers.open_panes():
             pane.scroll_relative(y=rows, animate=False, immediate=True)
 
     def page(self, by: int) -> None:
@@ -174,109 +255,34 @@ class Answers(Candidates):
         Args:
             by: 1 for the next page, -1 for the one before.
         """
-        arrangement = self._shown
-        panes = [pane for pane in self._read() if pane.cut]
+        answers, arrangement = self._answers, self._answers.shown
+        panes = [pane for pane in answers.open_panes() if is_cut(pane)]
         before = [pane.scroll_offset.y for pane in panes]
-        rows = min((pane.page_rows for pane in panes), default=0)
+        rows = min((page_rows(pane) for pane in panes), default=0)
         for pane in panes:
             pane.scroll_relative(y=by * rows, animate=False, immediate=True)
         moved = before != [pane.scroll_offset.y for pane in panes]
         if arrangement.form == "stack" and not arrangement.whole:
-            self._read_alone(self.opened if moved else self.opened + by, rows if moved else 0)
+            self._read_alone(answers.opened if moved else answers.opened + by, rows if moved else 0)
         elif arrangement.form in ("list", "alone") and not moved:
-            self._read_next(by)
+            self._read_next(answers.opened + by)
         elif not moved:
-            self.scroll_first()
+            self.first()
 
     def _read_alone(self, place: int, row: int) -> None:
         """Show one answer on the whole screen, from a row on."""
-        self.zoomed = True
-        self.select(max(0, place))
-        for pane in self._read():
-            self.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
+        self._answers.zoomed = True
+        self._answers.select(max(0, place))
+        for pane in self._answers.open_panes():
+            self._answers.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
 
-    def _read_next(self, by: int) -> None:
-        """Show the next answer from its first line; after the last one all of them."""
-        place = self.opened + by
-        if 0 <= place < len(self._cards):
-            self.scroll_first()
-            self.select(place)
+    def _read_next(self, place: int) -> None:
+        """Show an answer from its first line; all of them if there is none at that place."""
+        if 0 <= place < self._answers.count:
+            self.first()
+            self._answers.select(place)
         else:
-            self.reset()
-
-    def _read(self) -> list[AnswerPane]:
-        """Return the panes that scroll: the open answer, or all of them."""
-        panes = zip(self.query_children(AnswerPane), self._shown.spots, strict=False)
-        return [
-            pane
-            for pane, spot in panes
-            if not spot.folded and (self.together or spot.place == self.opened)
-        ]
-
-    # --- painting ----------------------------------------------------------------------------
-
-    def window(self) -> Sequence[int]:
-        return [spot.place for spot in self._shown.spots]
-
-    def _arrange(self) -> None:
-        before = self._shown.spots
-        self._shown = self.arrangement(self.size) if self.is_mounted else NOTHING
-        if self._shown.spots != before:
-            self.refresh(layout=True)
-        super()._arrange()
-
-    def fill(self, pane: TextPane, at: int) -> None:
-        assert isinstance(pane, AnswerPane)
-        form, spot = self._shown.form, self._shown.spots[at]
-        card, chosen = self._cards[spot.place], spot.place == self._selected
-        if spot.folded:
-            self._fold(pane, spot)
-            return
-        if form == "grid" and not any(other.base for other in self._cards):
-            card = replace(card, beside=self._texts)
-        framed = self._framed(self.size)
-        inner = inner_width(spot.width, framed)
-        pane.hint = spot.place == self.opened
-        self._mark(pane, chosen=chosen, framed=framed)
-        words = f"of {len(self._cards)}" if form == "alone" and len(self._cards) > 1 else ""
-        if framed:
-            pane.drop_head()
-            line = answer_head(card, HEAD, chosen, words)
-            pane.put_in_border(Content.assemble(*in_border(line)))
-        else:
-            pane.show_head(
-                (card, chosen, words),
-                lambda width: answer_head(card, width, chosen, words, pane.note),
-            )
-        pane.show((card, inner), lambda _: body(card, inner))
-
-    def _fold(self, pane: AnswerPane, spot: Spot) -> None:
-        """Show the number, the first words and the length of an answer that is not open."""
-        card, texts, last = self._cards[spot.place], self._texts, self._shown.spots[-1]
-        chosen = spot.place == (last.place if not last.folded else self._selected)
-        inner = inner_width(max(spot.width, last.width), self._framed(self.size))
-        rows = plural(len(body(card, inner)), "line")
-        self._mark(pane, chosen=chosen, folded=True)
-        pane.scroll_home(animate=False, immediate=True)
-
-        def titled(width: int) -> Line:
-            words = line_text(next(iter(first_lines(card, texts, width)), ())).strip()
-            return answer_head(card, width, chosen, words if spot.height == 1 else "", rows)
-
-        pane.show_head((card, chosen, texts, spot), titled)
-        pane.show((card, texts), lambda width: first_lines(card, texts, width))
-
-    @staticmethod
-    def _mark(
-        pane: AnswerPane, *, chosen: bool, framed: bool = False, folded: bool = False
-    ) -> None:
-        pane.set_class(chosen, "-selected")
-        pane.set_class(framed, "-framed")
-        pane.set_class(folded, "-folded")
-
-    @property
-    def _texts(self) -> tuple[str, ...]:
-        return tuple(card.text for card in self._cards if card.text)
+            self._answers.reset()
 
 
 _PROBE_WIDTH = 80

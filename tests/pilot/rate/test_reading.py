@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from console.screens.rate.widgets import AnswerPane, Answers
+from console.screens.rate.widgets import AnswerPane, Answers, page_rows
 from tests.pilot.rate.test_screen import PLACES, order_of, votes, waiting
 from tests.support.console import BY_ENTER, RunningConsole, group_events, run_console, state_of
 
@@ -36,7 +36,7 @@ def painted(console: RunningConsole) -> list[tuple[int, set[int]]]:
     for pane, place in panes:
         first = round(pane.scroll_offset.y)
         if not pane.has_class("-folded"):
-            result.append((place, set(range(first, first + pane.page_rows))))
+            result.append((place, set(range(first, first + page_rows(pane)))))
     return result
 
 
