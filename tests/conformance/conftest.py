@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.forms import front
 from tests.support.proxy.front import Front
-from tests.support.quick_clocks import quick
+from tests.support.proxy.quick_clocks import quick
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.quick_clocks import quick
+from tests.support.proxy.quick_clocks import quick
 
 
 @pytest.fixture(autouse=True)
