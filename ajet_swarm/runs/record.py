@@ -69,20 +69,24 @@ class RunRecord:
             return sum(map(len, self._done.values()))
 
     def add(self, task_id: str, value: Any = None) -> None:
-        """Add a finished repeat.
+        """Add a finished repeat; one whose value has no JSON form is stored without it.
 
         Raises:
             SwarmError: the value has no JSON form, or the file cannot be written.
         """
         try:
-            line = {"task": task_id, "value": to_plain(value), "at": round(time.time(), 3)}
-            text = json.dumps(line)
+            self._append(task_id, json.dumps(to_plain(value)), value)
         except JSON_ERRORS as error:
+            self._append(task_id, "null", None)
             raise SwarmError(
                 f"a {type(value).__name__} cannot be stored: {error}",
                 str(self.path),
                 "Return numbers, text, lists and dicts of them, or models",
             ) from error
+
+    def _append(self, task_id: str, value_json: str, value: Any) -> None:
+        at = round(time.time(), 3)
+        text = f'{{"task": {json.dumps(task_id)}, "value": {value_json}, "at": {at}}}'
         with self._lock:
             try:
                 os.write(self._file, text.encode() + b"\n")

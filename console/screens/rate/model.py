@@ -147,7 +147,7 @@ class RateQueue:
 
         With `only_unsure`, groups without an automatic reward come first.
         """
-        groups = [group for group in self.open() if self._is_free(group)]
+        groups = [group for group in self.open() if _is_free(self.session, group)]
         groups.sort(key=lambda group: self._put_back.get(group.group_id, 0))
         if not self.only_unsure:
             return groups
@@ -157,15 +157,17 @@ class RateQueue:
     def open(self) -> list[Group]:
         """Return all groups without a vote, in the order of `State.waiting`, or of the inbox."""
         late, first = self.late, self.next_id or self.current
+        since = self.session.now() - CONFIRM_SECONDS
         return [
             group
             for group in (self.session.state.waiting() if late is None else late.groups(first))
-            if self._needs_vote(group) and not self._is_in_transit(group.group_id)
+            if self._needs_vote(group)
+            and not ((sent := self.sent.get(group.group_id)) is not None and sent.at > since)
         ]
 
     def leased_by_others(self) -> list[Group]:
         """Return groups that another console has leased."""
-        return [group for group in self.open() if not self._is_free(group)]
+        return [group for group in self.open() if not _is_free(self.session, group)]
 
     def held(self) -> list[Group]:
         """Return groups whose vote is this rater's and can still be undone, newest vote first."""
@@ -190,13 +192,6 @@ class RateQueue:
         if self.late is not None:
             return True
         return group.rateable and group.needs_vote_of(session.rater, session.holder)
-
-    def _is_free(self, group: Group) -> bool:
-        return group.is_free(self.session.holder, self.session.now())
-
-    def _is_in_transit(self, group_id: str) -> bool:
-        sent = self.sent.get(group_id)
-        return sent is not None and self.session.now() - sent.at < CONFIRM_SECONDS
 
     # --- the group on screen -----------------------------------------------------------------
 
@@ -232,7 +227,7 @@ class RateQueue:
             return
         rated = self.current in self.sent
         left = self.session.state.groups.get(self.current or "")
-        if left is not None and self._needs_vote(left) and not self._is_free(left):
+        if left is not None and self._needs_vote(left) and not _is_free(self.session, left):
             self.set_message(f"{lease_name(left)} is rating the group that was here")
         elif left is not None and left.unrated:
             self.set_message("The group that was here was sent unrated")
@@ -357,6 +352,11 @@ def lease_name(group: Group) -> str:
     """Return who has leased a group, in words."""
     lease = group.lease
     return one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
+
+
+def _is_free(session: Session, group: Group) -> bool:
+    """Return whether no other console has leased a group."""
+    return group.is_free(session.holder, session.now())
 
 
 def _is_urgent(waiting: list[Group], now: float, room: float = WITHDRAW_MARGIN) -> bool:

@@ -68,3 +68,5 @@ def test_a_value_that_cannot_be_stored_ends_the_run(tmp_path: Path) -> None:
         pytest.raises(SwarmError, match=r"a Event cannot be stored.*Return numbers, text"),
     ):
         run_episodes(TASKS, lambda _: threading.Event(), record=record)
+    with RunRecord(tmp_path / "run.jsonl") as record:
+        assert record.count > 0  # what was trained is not run once more
