@@ -93,6 +93,7 @@ class Ballot:
         group: Group,
         *,
         second: bool = False,
+        late: bool = False,
         one_key: bool = False,
         bounds: tuple[float, float] = (0.0, 1.0),
         now: float = 0.0,
@@ -103,6 +104,8 @@ class Ballot:
         self.n = max(group.n, len(group.candidates))
         self.second = second
         """Whether the group was rated and sent before, so that this vote only checks the first."""
+        self.trains = not (second or late)
+        """Whether its rewards are sent; those of a late vote on the inbox are only recorded."""
         self.one_key = one_key
         self.bounds = bounds
         if second:
@@ -252,7 +255,7 @@ class Ballot:
         vote = self.vote()
         if vote is None:
             return self._next_key()
-        sends = "records it" if self.second else "sends it"
+        sends = "sends it" if self.trains else "records it"
         sends += ", Esc closes" if self.one_key else ""
         rewards = self.rewards(vote)
         values = " ".join(number(rewards[index]) for index in self.shown)
@@ -309,7 +312,7 @@ class Ballot:
     def _one_key_teaches(self, many: int) -> str:
         """Return what a digit alone does: `1-4 votes: 1 for that answer, 0 for the others`."""
         digits = f"1-{many}" if many > 1 else "1"
-        verb = "is recorded" if self.second else "votes"
+        verb = "votes" if self.trains else "is recorded"
         if len(set(self._same)) < 2:
             return f"{digits} {verb}: the same reward for all, a dead group, no signal"
         equal = " and equal ones" if len(set(self._same)) < len(self._same) else ""

@@ -261,6 +261,7 @@ class RateQueue:
         return Ballot(
             group,
             second=second,
+            late=self.late is not None,
             one_key=rating.confirm == "none",
             bounds=(rating.score_low, rating.score_high),
             now=session.now(),

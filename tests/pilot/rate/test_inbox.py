@@ -48,7 +48,9 @@ async def test_a_late_vote_from_the_list_to_the_next_group() -> None:
         assert "Who wrote Faust?" in shown
         assert "Late vote (sent unrated): recorded, never sent" in shown
         console.clock.now += 1
-        await console.press("1", "enter")
+        await console.press("1")
+        assert "Enter records it" in console.text()
+        await console.press("enter")
         ((group_id, kind, index),) = rates(console)
         assert (group_id, kind) == ("g0003", "best")
         console.link.publish(*late(3, index, "anna"))
