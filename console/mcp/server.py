@@ -68,7 +68,12 @@ async def serve(tools: Tools) -> None:
     server = make_server(tools)
     sender, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     try:
-        async with stdio_server() as (reader, writer), anyio.create_task_group() as tasks:
+        async with (
+            sender,
+            messages,
+            stdio_server() as (reader, writer),
+            anyio.create_task_group() as tasks,
+        ):
             tasks.start_soon(_pass_on, reader, sender, writer)
             await server.run(messages, writer, server.create_initialization_options())
             tasks.cancel_scope.cancel()
@@ -82,7 +87,7 @@ async def _pass_on(
     writer: WriteStream[SessionMessage],
 ) -> None:
     """Pass messages on; a line that is none, which the SDK drops, is answered with an error."""
-    async with sender:
+    async with reader, sender:
         async for item in reader:
             if isinstance(item, SessionMessage):
                 await sender.send(item)

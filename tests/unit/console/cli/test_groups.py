@@ -220,6 +220,7 @@ def test_alerts_are_listed_in_words_with_their_data(cli: Cli, proxy: FakeControl
         {
             "key": "refused:gpu",
             "level": "error",
+            "at": 0.0,
             "cause": "users are answered 503: gpu is OFFLINE",
             "todo": "5 opens Engine: `s` starts it",
             "groups": [],
