@@ -177,8 +177,8 @@ async def test_updates_are_served(idle: Driver) -> None:
 
 @pytest.mark.slow
 async def test_many_clients_lose_and_double_nothing() -> None:
-    """10 clients end, abort, abandon and answer over many batches; the counts agree at the end."""
-    episodes_each, clients = 12, 10
+    """16 clients end, abort, abandon and answer over many batches; the counts agree at the end."""
+    episodes_each, clients = 20, 16
     accepted: Counter[tuple[str, float]] = Counter()
     uuids: set[str] = set()
     async with driving() as d:
@@ -219,7 +219,7 @@ async def test_many_clients_lose_and_double_nothing() -> None:
             trained.update((sample.task_id, sample.reward) for sample in group_left)
         assert trained == accepted
         assert accepted.total() == episodes_each * clients
-        assert len(d.bench.trained) >= 5
+        assert len(d.bench.trained) >= 10
         assert len(d.engine.pool) == 16
         assert d.engine.pool.claimed == []
 
