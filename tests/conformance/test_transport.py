@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 
 from core.events import GroupOpened, RequestJoined
@@ -127,6 +128,33 @@ async def test_04_a_data_event_in_every_phase(tmp_path: Path, slow: str) -> None
             waiting = value.gaps[: value.quiet]
             assert max(waiting) < 2.5 * every, value.path
         await settle(f)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
+    seconds = 400.0
+
+    async def scores(ctx: GroupContext) -> list[float]:
+        await asyncio.sleep(seconds)
+        return [answer.index / 10 for answer in ctx.answers]
+
+    configured = settings(
+        proxy={"keepalive": Settings().proxy.keepalive, "stream_budget": 600.0},
+        rewards={"time_limit": 500.0},
+        rating={"discard_timeout": 600.0},
+    )
+    async with (
+        ScriptedSwarm(slots=64) as swarm,
+        fronted(tmp_path, swarm, configured) as f,
+    ):
+        f.world.source.scorer = scores
+        result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for value in result:
+            assert value.at[-1] - value.at[0] > seconds - 1
+            assert value.quiet >= 39
+            assert max(value.gaps) < 15.0
+        await f.world.closed(30.0)
 
 
 async def test_05_a_live_answer_is_streamed_as_it_is_generated(tmp_path: Path) -> None:
@@ -410,6 +438,38 @@ async def test_72_caps_of_a_session(tmp_path: Path, path: str) -> None:
 
 
 # --- load ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
+    seconds = 20.0
+    process = psutil.Process()
+    configured = settings(
+        proxy={"repeats": 1, "stream_budget": 90.0, "keepalive": 1.0, "queue_limit": 2000}
+    )
+    async with (
+        ScriptedSwarm(batch=100_000, slots=2000) as swarm,
+        fronted(tmp_path, swarm, configured) as f,
+    ):
+        swarm.repeat, swarm.delay = 1, seconds
+        files = process.num_fds()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(1000):
+                body = {**HELLO, "stream": True, "user": f"long {number}"}
+                tasks.create_task(_to_the_end(f, body))
+        await f.world.closed(30.0)
+        assert not swarm.claimed()
+        assert len(f.world.context.tasks) == 1  # the watcher
+        await f.world.until(lambda: not f.handler.metrics.open)
+        # The polls keep a dozen idle connections to the server open, with both ends here.
+        await f.world.until(lambda: process.num_fds() <= files + 40, 20.0)
+
+
+async def _to_the_end(f: Front, body: dict[str, Any]) -> None:
+    answer = await ask(f, CHAT, body, seconds=120.0)
+    assert answer.body.count(b'"delta":{}') > 10  # it was kept alive
+    assert LAST[CHAT] in answer.body
 
 
 async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> None:
