@@ -8,11 +8,21 @@ import pytest
 FOLDER = Path(__file__).parent
 OTHERS = {"test_hub.py", "test_trl.py"}
 """Files that say themselves which packages they need."""
-collect_ignore = [
-    file.name
-    for file in FOLDER.glob("test_*.py")
-    if file.name not in OTHERS and not (find_spec("torch") and find_spec("peft"))
-]
+
+
+class _Skipped(pytest.Module):
+    """A file that is not imported."""
+
+    def collect(self) -> list[pytest.Item]:
+        pytest.skip("torch and peft are not installed", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> _Skipped | None:
+    """Skip a file of the backend without its packages, also if it is named on the command line."""
+    needed = module_path.parent == FOLDER and module_path.name not in OTHERS
+    if needed and not (find_spec("torch") and find_spec("peft")):
+        return _Skipped.from_parent(parent, path=module_path)
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)
