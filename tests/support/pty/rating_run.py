@@ -106,15 +106,20 @@ class RatingScreen:
 
 def read_screen(rows: list[str]) -> RatingScreen | None:
     """What a person reads; None while not all answers of one group are there."""
-    place = 0
+    half = max(map(len, rows), default=0) // 2
+    places: dict[bool, int] = {}
+    """Place of the answer in the left and, in a grid, in the right half."""
     values: dict[int, int] = {}
     groups: set[int] = set()
     for row in rows:
-        if head := _PLACE.match(row):
-            place = int(head[1])
-        if place and (token := _TOKEN.search(row)):
-            groups.add(int(token[1]))
-            values.setdefault(place, int(token[2]))
+        for right, text in enumerate((row, row[half:])):
+            if head := _PLACE.match(text):
+                places[bool(right)] = int(head[1])
+        for token in _TOKEN.finditer(row):
+            place = places.get(token.start() >= half, places.get(False))
+            if place is not None:
+                groups.add(int(token[1]))
+                values.setdefault(place, int(token[2]))
     if len(groups) != 1 or sorted(values) != list(range(1, N + 1)) or len(set(values.values())) < N:
         return None
     return RatingScreen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
