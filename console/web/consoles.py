@@ -11,11 +11,13 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import psutil
+from msgspec.structs import replace
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
@@ -24,6 +26,7 @@ from ajet_swarm.common.secrets import redact
 from ajet_swarm.common.text import one_line
 from console.web.notices import PROXY_DOWN, START_FAILED, Notice, full, full_of_link
 from core.roles import Identity
+from core.settings import RatingSettings
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class Attachment:
     url: str
     cert: str = ""
     theme: str = "dark"
+    rating: RatingSettings = field(default_factory=RatingSettings)
 
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -153,6 +157,10 @@ class BrowserConsole(AppService):
         """
         self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, None, FOLDER_PREFIX, parent))
         await asyncio.to_thread(_write_private, self._folder / "link", token)
+        # The process reads no file outside of its folder, so not the guidelines either.
+        rating = replace(self.attachment.rating, guidelines="")
+        text = msgspec.json.encode({"rating": rating}).decode()
+        await asyncio.to_thread(_write_private, self._folder / "config.yaml", text)
         self._arguments = _command(self.attachment, self._folder, self.identity)
         await self.start(*size)
 

@@ -146,8 +146,9 @@ async def _serve(args: Args, home: Home, role: Role, valid: str) -> None:
 def _attachment(args: Args, home: Home) -> Any:
     from console.web.consoles import Attachment
 
-    theme = settings_of(home).console.theme
-    return Attachment(need_proxy(args, home), cert_of(home), theme)
+    settings = settings_of(home)
+    url = need_proxy(args, home)
+    return Attachment(url, cert_of(home), settings.console.theme, settings.rating)
 
 
 def _check(args: Args) -> None:
