@@ -82,7 +82,7 @@ class AnswerKeys(RateArea):
     def obstacle(self, action: str) -> str | None:
         if action == "edit" and self._subject() is not None:
             return None
-        if action in ("scroll_card", "page") or self.queue.group is not None:
+        if action == "scroll_card" or self.queue.group is not None:
             return None
         return ""
 

@@ -45,7 +45,7 @@ def held_state() -> State:
 
 QUESTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "what state and since when": ((), ("POST", "26s")),
-    "who waits": (("f3",), ("2 to rate", "Who waits here?", "0:12")),
+    "who waits": (("f3",), ("2 open ratings", "Who waits here?", "0:12")),
     "why was this one chosen": (
         ("f2", "enter"),
         ("winner", "0.90", "length", "42 words", "The newest is done"),
