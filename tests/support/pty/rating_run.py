@@ -324,9 +324,11 @@ def voted(state: State) -> int:
 
 
 def is_voted(state: State, number: int) -> bool:
-    """Whether the group of a question has a vote."""
+    """Whether the group of a question has a vote that is sent; one after its end is recorded only."""
     return any(
-        group.rating is not None and f"question {number}:" in group.query
+        group.rating is not None
+        and (group.open or group.source == "human")
+        and f"question {number}:" in group.query
         for group in state.groups.values()
     )
 
