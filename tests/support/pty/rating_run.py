@@ -324,7 +324,7 @@ def voted(state: State) -> int:
 
 
 def is_voted(state: State, number: int) -> bool:
-    """Whether the group of a question has a vote that is sent; one after its end is recorded only."""
+    """Whether the group of a question has a vote that is sent; one after its end is not."""
     return any(
         group.rating is not None
         and (group.open or group.source == "human")
