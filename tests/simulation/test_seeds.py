@@ -17,7 +17,7 @@ FOUND_BY = {
     "turn-kept-after-cancel": 108,
     "part-kept-in-rolling-post": 862,
     "no-abort-after-cancel": 4,
-    "end-repeated-after-lost-answer": 0,
+    "end-repeated-after-lost-answer": 21,
     "vote-acknowledged-before-commit": 0,
     "straggler-never-aborted": 3241,
     "recovery-ends-twice": 42,

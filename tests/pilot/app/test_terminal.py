@@ -132,10 +132,10 @@ EXPECTED = [
     ("g0002", "ranking", [order_of(2)[place] for place in (2, 0, 3, 1)]),
     ("g0003", "scores", None),
     ("g0004", "best", [order_of(4)[0]]),
-    ("g0005", "skip", None),
     ("g0006", "tie", None),
 ]
-KEYS = "2\r3142s90361\rkktt"
+KEYS = "2\r3142s90361\rktt"
+"""Best, ranking, scores, best, the fifth group to the end of the queue, tie."""
 
 
 @pytest.mark.parametrize("at_once", [True, False])
