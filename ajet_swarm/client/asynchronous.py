@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ajet_swarm.client.base import ROLLING
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.episodes.holdings import Holding
+from ajet_swarm.episodes.ends import Holding
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.models import (

@@ -27,8 +27,7 @@ import msgspec
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL, SwarmWire
 from ajet_swarm.common.tasks import Deadline, timeout_at
-from ajet_swarm.episodes.ends import EpisodeEnds
-from ajet_swarm.episodes.holdings import SEARCH_AGAIN
+from ajet_swarm.episodes.ends import SEARCH_AGAIN, EpisodeEnds
 from ajet_swarm.episodes.queue import ClaimQueue, Origin, QueueEntry
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from ajet_swarm.protocol.schemas import Claimed, ClaimRefused, EngineState, RefusedKind
@@ -271,7 +270,7 @@ class EpisodeClaimer:
     async def refuse_claims(self) -> None:
         """Refuse further claims, and wait for the claims in flight."""
         self._closed = True
-        async with self.ends.lock:
+        async with self.ends.lock.alone():
             pass
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -431,7 +430,7 @@ class EpisodeClaimer:
             claim.error = error
             answer = ClaimRefused(RefusedKind.OTHER, "it failed")
         if answer.kind is RefusedKind.UNKNOWN:
-            self.ends.lost.search_soon()
+            self.ends.search_soon()
         if not (claim.keeps and answer.kind is RefusedKind.NONE_AVAILABLE):
             self._stop(claim, answer)
 

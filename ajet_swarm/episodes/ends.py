@@ -13,23 +13,27 @@ once more; an eval episode, which an end returns to the pool, is given back inst
 could not be reached at all, nothing was sent: the end waits for it, up to `BACK` seconds.
 
 An end or abort in flight goes on when its caller leaves. Until it is over, and while a server may
-go on with one that a front in between cut off, no other one is sent, and `LostClaims` ignores the
-episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the server may
-have taken an episode back, its records are read while no claim is in flight.
+go on with one that a front in between cut off, no other one is sent, and the search for lost claims
+ignores the episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the
+server may have taken an episode back, its records are read while no claim is in flight.
+
+A claim whose answer was lost may have been granted: the server's records show the episodes that it
+holds for this client, and those that nobody here holds are given back (`EpisodeEnds.reconcile`).
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.holdings import SEARCH_AGAIN, Holding, LostClaims, may_be_taken
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import AbortKind, EndKind, EndOutcome, WireOutput
+from ajet_swarm.protocol.schemas import AbortKind, Claimed, EndKind, EndOutcome, WireOutput
 from ajet_swarm.runtime import SYSTEM, Clock
 
 log = logging.getLogger(__name__)
@@ -42,6 +46,16 @@ SILENT_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
 """The same after an end without an answer in time: the server was frozen, or is slow."""
 BACK = 60.0
 """Seconds to wait for the server in order to send an end that could not be sent."""
+RECORDS_TIMEOUT = 3.0
+"""Time limit in seconds of a request for the server's records, which delays claims."""
+SEARCH_AGAIN = 5.0
+"""Seconds until lost claims are searched for again: a frozen server may execute one late."""
+REMEMBERED = 10.0
+"""Seconds for which a holding is kept after its lifetime."""
+BROKEN_EARLY = 5.0
+"""Seconds within which a connection breaks because the server or a front in between restarts, or
+because it was stale. One that breaks later has met the limit of a front, while the server goes on.
+"""
 STEP = 0.25
 """Seconds between two checks in `close` that the server is still reachable."""
 
@@ -52,6 +66,219 @@ TAKEN_BACK = EndOutcome(EndKind.NOT_CLAIMED, "it is not ours any more: the serve
 _NOT_HELD = "the server does not hold it any more"
 _UNCERTAIN = frozenset({EndKind.UNKNOWN_OUTCOME, EndKind.UNREACHABLE, EndKind.ERROR})
 """Outcomes after which the server may still hold the episode for this client."""
+
+
+# --- what is held ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """One claim of an episode, from the grant to its end or abort; times are in seconds."""
+
+    uuid: str
+    idle: float = math.inf
+    """Time without a call after which the server takes the episode back."""
+    lifetime: float = math.inf
+    """Time from the claim after which an end becomes an abort."""
+    counts: bool = True
+    """False for an eval episode, whose reward is not trained on."""
+    claimed_at: float = 0.0
+    """When it was granted, on the monotonic clock."""
+    claimed_on_wall: float = 0.0
+    """The same on the wall clock: the other one stands still while a machine is suspended."""
+    active_after: float = 0.0
+    """Time from the claim to the last call, as far as its owner knows of calls."""
+    doubtful: bool = False
+    """A call has shown that the server may no longer hold the episode for this claim."""
+    superseded: bool = False
+    """The server has granted the episode to this client again."""
+    left_by: Literal["", "end", "abort"] = ""
+    """What was begun to be sent for it; empty while it is held."""
+
+
+class Holdings:
+    """The holding of each uuid that a client holds, and the uuids that are on their way back.
+
+    Args:
+        clock: The clocks of the process.
+        on_free: Called when an episode is no longer set aside.
+
+    Attributes:
+        by_uuid: The holdings.
+        ever_claimed: There was a holding.
+        abort_timeout: Seconds after which a server has processed an end or an abort.
+        leaving: Uuids whose abort is in flight, each with a future of its own that is done when it
+            is over; one that is claimed again meanwhile leaves the dict.
+    """
+
+    def __init__(self, clock: Clock, on_free: Callable[[], None]) -> None:
+        self.monotonic, self.wall = clock.monotonic, clock.wall
+        self.by_uuid: dict[str, Holding] = {}
+        self.ever_claimed = False
+        self.abort_timeout = RUNNER
+        self.leaving: dict[str, asyncio.Future[None]] = {}
+        self._on_free = on_free
+        self._set_aside: dict[str, asyncio.TimerHandle] = {}
+        """Uuids whose end or abort the server may still process, with the end of that."""
+
+    def granted(self, claimed: Claimed) -> Holding:
+        """Record a claim that the server has just granted."""
+        return self.add(
+            Holding(
+                claimed.episode_uuid,
+                claimed.discard_timeout,
+                counts=claimed.episode_type != "eval",
+                claimed_at=self.monotonic(),
+                claimed_on_wall=claimed.at,
+            )
+        )
+
+    def add(self, holding: Holding) -> Holding:
+        """Record a claim; the one before it of the same uuid is superseded."""
+        uuid, self.ever_claimed = holding.uuid, True
+        if uuid in self.leaving:
+            del self.leaving[uuid]
+        if uuid in self._set_aside:
+            self._set_aside.pop(uuid).cancel()
+        if uuid in self.by_uuid:
+            self.by_uuid[uuid].superseded = True
+        self.by_uuid[uuid] = holding
+        return holding
+
+    def forget(self, holding: Holding) -> None:
+        """Remove a claim that this client no longer holds; keep a later claim of its uuid."""
+        uuid = holding.uuid
+        if uuid in self.by_uuid and self.by_uuid[uuid] is holding:
+            del self.by_uuid[uuid]
+
+    def forget_expired(self) -> None:
+        """Remove what passed its lifetime long ago, even if the server still holds it."""
+        for holding in tuple(self.by_uuid.values()):
+            if self.age(holding) > holding.lifetime + REMEMBERED and not holding.left_by:
+                del self.by_uuid[holding.uuid]
+
+    def forget_all(self) -> None:
+        """Remove all, but for those whose end is in flight."""
+        held = self.by_uuid.items()
+        self.by_uuid = {uuid: holding for uuid, holding in held if holding.left_by == "end"}
+
+    def is_expired(self, holding: Holding) -> bool:
+        """Return whether the lifetime has passed."""
+        return self.age(holding) >= holding.lifetime
+
+    def age(self, holding: Holding) -> float:
+        """Return the seconds since the claim."""
+        age = self.monotonic() - holding.claimed_at
+        on_wall = self.wall() - holding.claimed_on_wall
+        return age if age > on_wall else on_wall
+
+    def known(self) -> set[str]:
+        """Return the uuids that are no lost claims."""
+        held = {holding.uuid for holding in self.by_uuid.values() if holding.left_by != "abort"}
+        return held | self.leaving.keys() | self._set_aside.keys()
+
+    def leave_all(self, uuids: Collection[str]) -> "dict[str, asyncio.Future[None]]":
+        """Record that episodes are aborted, but for those whose end or abort is in flight."""
+        aborts = {uuid: self.leave(uuid) for uuid in uuids if not self.in_flight(uuid)}
+        for uuid in aborts:
+            if (holding := self.by_uuid.pop(uuid, None)) is not None:
+                holding.left_by = "abort"
+        return aborts
+
+    async def returned(self, uuids: Collection[str], seconds: float) -> None:
+        """Wait until none of these episodes is being aborted, at most some seconds."""
+        leaving = [self.leaving[uuid] for uuid in uuids if uuid in self.leaving]
+        if leaving:
+            await asyncio.wait(leaving, timeout=seconds)
+
+    def in_flight(self, uuid: str) -> bool:
+        """Return whether the end or abort of an episode is in flight."""
+        holding = self.by_uuid.get(uuid)
+        return uuid in self.leaving or (holding is not None and holding.left_by == "end")
+
+    def leave(self, uuid: str) -> "asyncio.Future[None]":
+        """Record that the abort of an episode is in flight, until `left`."""
+        future = self.leaving[uuid] = asyncio.get_running_loop().create_future()
+        return future
+
+    def left(self, uuid: str, leaving: "asyncio.Future[None]") -> bool:
+        """Record that it is over; return False if the episode was claimed again meanwhile."""
+        leaving.set_result(None)
+        if self.leaving.get(uuid) is not leaving:
+            return False
+        del self.leaving[uuid]
+        return True
+
+    def set_aside(self, uuid: str, seconds: float) -> None:
+        """Count an episode as known for some seconds, and call `on_free` afterwards.
+
+        It is for one whose end or abort the server may still process.
+        """
+        if (before := self._set_aside.get(uuid)) is not None:
+            before.cancel()
+        loop = asyncio.get_running_loop()
+        self._set_aside[uuid] = loop.call_later(seconds, self._end_set_aside, uuid)
+
+    def _end_set_aside(self, uuid: str) -> None:
+        del self._set_aside[uuid]
+        self._on_free()
+
+    def cut_off(self, uuid: str, took: float) -> None:
+        """Set an episode aside whose end or abort got no answer, while the server may go on.
+
+        Args:
+            uuid: The episode.
+            took: Seconds from the request to the end of its connection, or to a front's answer.
+        """
+        if BROKEN_EARLY < took < self.abort_timeout:
+            self.set_aside(uuid, self.abort_timeout - took)
+
+    def is_set_aside(self, uuid: str) -> bool:
+        """Return whether the server may still process the end or abort of an episode."""
+        return uuid in self._set_aside
+
+    def close(self) -> None:
+        """Call `on_free` no more."""
+        for timer in self._set_aside.values():
+            timer.cancel()
+
+
+def may_be_taken(holding: Holding, age: float) -> bool:
+    """Return whether the server may have taken an episode back, `age` seconds after its claim."""
+    return holding.doubtful or age - holding.active_after >= holding.idle
+
+
+class ReadWriteLock:
+    """A lock with shared and exclusive holders; an exclusive one goes before later shared ones."""
+
+    def __init__(self) -> None:
+        self._alone = asyncio.Lock()
+        self._sharing = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with other shared holders."""
+        async with self._alone:
+            self._sharing += 1
+            self._free.clear()
+        try:
+            yield
+        finally:
+            self._sharing -= 1
+            if not self._sharing:
+                self._free.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold the lock exclusively."""
+        async with self._alone:
+            await self._free.wait()
+            yield
+
+
+# --- ends and aborts ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +301,8 @@ class EpisodeEnds:
 
     Attributes:
         holdings: What this client holds.
-        lost: Finds episodes whose claims were lost.
-        lock: That of `lost`.
+        lock: Shared by the claims in flight, never held between two attempts; who holds it alone
+            has no claim in flight beside it.
         tasks: Work that continues when its caller is cancelled; `close` waits for it.
     """
 
@@ -89,12 +316,16 @@ class EpisodeEnds:
         clock: Clock = SYSTEM.clock,
     ) -> None:
         self.timeout = timeout
+        self.search_again = search_again
         self.tasks = Tasks(f"claims:{client.name}")
-        self.lost = LostClaims(client, watcher, self.tasks, self._return_lost, search_again, clock)
-        self.lock, self.holdings = self.lost.lock, self.lost.holdings
+        self.holdings = Holdings(clock, self.search_soon)
+        self.lock = ReadWriteLock()
         self._client = client
         self._watcher = watcher
         self._ends = Tasks(f"ends:{client.name}")
+        self._reconciling = asyncio.Lock()
+        self._search_wanted = asyncio.Event()
+        self._searching = self._closing = False
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -133,7 +364,7 @@ class EpisodeEnds:
         finally:
             self.holdings.forget(holding)
         if outcome.kind in _UNCERTAIN:
-            self.lost.search_soon()
+            self.search_soon()
         return outcome
 
     async def _outcome(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
@@ -231,7 +462,7 @@ class EpisodeEnds:
 
     async def _is_superseded(self, holding: Holding) -> bool:
         """Return whether a later claim of ours got the episode; wait for the claims in flight."""
-        async with self.lock:
+        async with self.lock.alone():
             return holding.superseded
 
     async def _holds(self, holding: Holding) -> bool | None:
@@ -244,7 +475,7 @@ class EpisodeEnds:
 
         No claim is in flight meanwhile, which may be for one of them.
         """
-        async with self.lock:
+        async with self.lock.alone():
             held = await self.held_by_server()
         if held is None:
             return None
@@ -253,9 +484,21 @@ class EpisodeEnds:
     async def held_by_server(self) -> set[str] | None:
         """Return the episodes that the server holds for this client; None if it does not answer."""
         try:
-            return set(await self.lost.held_by_server())
+            return set(await self._recorded())
         except SwarmError:
             return None
+
+    async def _recorded(self) -> list[str]:
+        """Return the episodes of this client in the server's records.
+
+        Raises:
+            SwarmError: the server did not send its records.
+        """
+        records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
+        me = self._client.client_uuid
+        return [
+            record.episode_uuid for record in records if record.claimed and record.client_uuid == me
+        ]
 
     @property
     def server_is_away(self) -> bool:
@@ -298,33 +541,32 @@ class EpisodeEnds:
     ) -> set[str]:
         doubtful = [each for each in leaving if may_be_taken(each, self.holdings.age(each))]
         given_back = [holding for holding in leaving if holding not in doubtful]
-        away = self.server_is_away
+        sent: dict[str, asyncio.Future[None]] = {}
         try:
-            if doubtful and not away:
-                if (held := await self._held_of(doubtful)) is None:
-                    self.lost.search_soon()
-                else:
-                    given_back += held
-            if away:
-                self.lost.search_soon()
+            if self.server_is_away:
+                self.search_soon()
             else:
-                aborts = {holding.uuid: leaving[holding] for holding in given_back}
-                await self._send_aborts(aborts, cause, active)
+                if doubtful and (held := await self._held_of(doubtful)) is not None:
+                    given_back += held
+                elif doubtful:
+                    self.search_soon()
+                sent = {holding.uuid: leaving[holding] for holding in given_back}
+                await self._send_aborts(sent, cause, active)
         finally:
             for holding, future in leaving.items():
                 self.holdings.forget(holding)
-                if away or holding not in given_back:
+                if holding.uuid not in sent:
                     self.holdings.left(holding.uuid, future)
         return {holding.uuid for holding in given_back}
 
     async def _abort_if_held(self, holding: Holding, cause: str) -> bool:
         """Give back an episode, if this claim still holds it, during its end.
 
-        If the server does not say, `LostClaims` finds it once this end is over.
+        If the server does not say, the search for lost claims finds it once this end is over.
         """
         if not (held := await self._holds(holding)):
             if held is None:
-                self.lost.search_soon()
+                self.search_soon()
             return False
         await self._send_aborts(
             {holding.uuid: self.holdings.leave(holding.uuid)}, cause, active=False
@@ -368,7 +610,7 @@ class EpisodeEnds:
             failed.extend(uuid for uuid, ok in zip(aborts, done, strict=True) if not ok)
             if failed:
                 log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
-                self.lost.search_soon()
+                self.search_soon()
 
         if self.tasks.closing:
             try:
@@ -396,15 +638,71 @@ class EpisodeEnds:
             self.holdings.cut_off(uuid, clock() - began)
         return False
 
-    async def _return_lost(self, uuids: Sequence[str]) -> list[str]:
-        return await self._send_aborts(self.holdings.leave_all(uuids), "lost claims")
-
     async def _to_its_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even if the caller is cancelled."""
         if self.tasks.closing:
             return await work
         result: T = await asyncio.shield(self.tasks.spawn(work, name))
         return result
+
+    # --- lost claims ----------------------------------------------------------------------------
+
+    async def reconcile(self) -> list[str]:
+        """Give back the episodes that the server holds for this client by lost claims.
+
+        A claim whose answer was lost may have been granted. What nobody here holds, and whose end
+        or abort is not in flight, is given back. The records are as old as the request, and a claim
+        in flight is not in them yet: so no claim is in flight while they are read, and what was
+        known before the request counts as known.
+
+        Returns:
+            The uuids that are given back; some may not be confirmed yet.
+
+        Raises:
+            SwarmError: the server did not send its records, or did not confirm an abort.
+        """
+        async with self._reconciling:
+            async with self.lock.alone():
+                known = self.holdings.known()
+                ours = await self._recorded()
+                known |= self.holdings.known()
+            lost = [uuid for uuid in ours if uuid not in known]
+            aborts = self.holdings.leave_all(lost)
+            if aborts and await self._send_aborts(aborts, "lost claims"):
+                raise SwarmError("an episode could not be given back", self._client.name)
+            return lost
+
+    def search_soon(self) -> None:
+        """Search for lost claims in the background, and again after `search_again` seconds; once
+        `tasks` is closed the next process has to do it."""
+        self._search_wanted.set()
+        if not (self._searching or self.tasks.closing):
+            self._searching = True
+            self.tasks.spawn(self._search(), "search for lost claims")
+
+    async def _search(self) -> None:
+        try:
+            while self._search_wanted.is_set():
+                self._search_wanted.clear()
+                await self._reconcile_until_done()
+                if self._closing and not self._search_wanted.is_set():
+                    return
+                try:
+                    await asyncio.wait_for(self._search_wanted.wait(), self.search_again)
+                except TimeoutError:
+                    await self._reconcile_until_done()
+        finally:
+            self._searching = False
+
+    async def _reconcile_until_done(self) -> None:
+        while True:
+            await self._watcher.wait_for(lambda seen: seen.reachable)
+            try:
+                await self.reconcile()
+                return
+            except SwarmError as error:
+                log.warning("no search for lost claims yet: %s", error)
+                await asyncio.sleep(1.0)
 
     # --- the end of this client -----------------------------------------------------------------
 
@@ -416,10 +714,10 @@ class EpisodeEnds:
         """Give back all that the server holds for this client, but for what is leaving already.
 
         Raises:
-            SwarmError: as of `LostClaims.reconcile`.
+            SwarmError: as of `reconcile`.
         """
         self.holdings.forget_all()
-        await self.lost.reconcile()
+        await self.reconcile()
 
     async def close(self, seconds: float = 5.0) -> None:
         """Cancel ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
@@ -427,7 +725,8 @@ class EpisodeEnds:
         It does not wait for an unreachable server.
         """
         await self._ends.close()
-        self.lost.close()
+        self._closing = True
+        self._search_wanted.set()  # search at once instead of later
         until = asyncio.get_running_loop().time() + seconds
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:

@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.ends import GRANTED_AGAIN
-from ajet_swarm.episodes.holdings import Holding
+from ajet_swarm.episodes.ends import GRANTED_AGAIN, Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
 from core.events import EndedEpisode, EpisodeAborted, EpisodesClaimed, EpisodesEnded, GroupClosed
@@ -148,7 +147,7 @@ class Recovery:
         known = {candidate.episode_uuid for group in groups for candidate in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            ends.lost.search_soon()
+            ends.search_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -161,7 +160,7 @@ class Recovery:
             for candidate in group.candidates:
                 if holding := self._holdings.get((name, candidate.episode_uuid)):
                     ends.holdings.forget(holding)
-        ends.lost.search_soon()
+        ends.search_soon()
         self._report(name, unrated, counts, groups)
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.episodes.holdings import Holding
+from ajet_swarm.episodes.ends import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import Claimed
 from core.events import LookEnded, LookStarted
@@ -139,7 +139,7 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
             assert claimed.episode_uuid == before.episode_uuid
             swarm.release()
             await closing
-            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert await w.server.claimer.ends.reconcile() == []
             assert swarm.claimed()
         assert len(swarm.aborts) == 2
         assert not w.server.claimer.ends.holdings.by_uuid

@@ -225,10 +225,10 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -
         await w.until(lambda: swarm.requests["/abort_episode"] == 4)
         skip(35.0)
         await w.closed()
-        w.server.claimer.ends.lost.search_soon()
+        w.server.claimer.ends.search_soon()
         before = swarm.requests["/get_episode_buffer"]
         await w.until(lambda: swarm.requests["/get_episode_buffer"] > before)
-        assert await w.server.claimer.ends.lost.reconcile() == []
+        assert await w.server.claimer.ends.reconcile() == []
         assert swarm.requests["/abort_episode"] == 4
         swarm.release()
         await w.until(lambda: not swarm.claimed())
@@ -343,7 +343,7 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
         stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
         assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
         await w.closed()
-        assert await w.server.claimer.ends.lost.reconcile() == []
+        assert await w.server.claimer.ends.reconcile() == []
         swarm.release()
         await w.until(lambda: not swarm.claimed())
         assert not swarm.aborts
@@ -376,7 +376,7 @@ async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: 
             await w.until(lambda: swarm.requests["/end_episode"] == 1)
         async with world(tmp_path, swarm) as w:
             assert not w.group(ticket).open
-            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert await w.server.claimer.ends.reconcile() == []
             swarm.release()
             await w.until(lambda: not swarm.claimed())
         assert not swarm.aborts
@@ -396,7 +396,7 @@ async def test_a_claim_after_an_eval_end_is_returned_by_the_next_start(tmp_path:
         again = {"client_uuid": "me", "episode_type": "eval", "discard_episode_timeout": 240}
         assert swarm.claim(again)["success"]
         async with world(tmp_path, swarm) as w:
-            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert await w.server.claimer.ends.reconcile() == []
             skip(END_IN_FLIGHT)
             await w.until(lambda: not swarm.claimed())
         assert len(swarm.aborts) == 1
