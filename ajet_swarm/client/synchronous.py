@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import msgspec
 
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.engine_control import AnyJob
+from ajet_swarm.client.link import PATIENCE
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
 from ajet_swarm.protocol.schemas import ClaimAnswer
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -368,7 +368,7 @@ class SwarmClient:
         *,
         timeout: float | None = None,
     ) -> None:
-        """See `EngineOrders.async_and_start_multi_engine`."""
+        """See `AsyncSwarm.async_and_start_multi_engine`."""
         pairs = [(client._swarm, job) for client, job in client_job_pairs]
         for client, _ in client_job_pairs[:1]:
             start = client._swarm.async_and_start_multi_engine

@@ -17,7 +17,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,

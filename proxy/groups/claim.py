@@ -25,7 +25,7 @@ from typing import Any
 
 from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import one_line
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome, WireOutput
 from core.dialects.errors import ApiError, bad_request

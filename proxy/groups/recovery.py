@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.ends import GRANTED_AGAIN, Holding
+from ajet_swarm.episodes.ends import GRANTED_AGAIN
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import MODES
 from core.events import EndedEpisode, EpisodeAborted, EpisodesClaimed, EpisodesEnded, GroupClosed

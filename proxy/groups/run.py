@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.api.chat import ChatAnswer
 from ajet_swarm.common.text import content_text
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.episodes.queue import Origin, QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from ajet_swarm.protocol.schemas import Claimed

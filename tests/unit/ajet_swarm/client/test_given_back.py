@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.episodes.ends import REMEMBERED
+from ajet_swarm.episodes.holdings import REMEMBERED
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.models import SwarmThrottlePolicy, Task, WorkflowOutput
 from ajet_swarm.runs.episodes import rollout

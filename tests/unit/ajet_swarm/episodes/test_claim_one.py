@@ -6,9 +6,8 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import ReadWriteLock, Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.ends import ReadWriteLock
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import Claimed
 from tests.support.scripted.swarm import ScriptedSwarm

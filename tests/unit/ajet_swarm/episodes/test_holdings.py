@@ -2,7 +2,7 @@
 
 import pytest
 
-from ajet_swarm.episodes.ends import REMEMBERED, Holding, Holdings, may_be_taken
+from ajet_swarm.episodes.holdings import REMEMBERED, Holding, Holdings, may_be_taken
 from ajet_swarm.runtime import Clock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.episodes.ends import Holding
+from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import Claimed
 from core.events import LookEnded, LookStarted

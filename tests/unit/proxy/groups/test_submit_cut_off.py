@@ -7,7 +7,7 @@ import pytest
 
 import ajet_swarm.episodes.ends
 from ajet_swarm.api.wire import RUNNER, SwarmWire
-from ajet_swarm.episodes.ends import Holdings
+from ajet_swarm.episodes.holdings import Holdings
 from ajet_swarm.protocol.schemas import EndKind, EndOutcome
 from tests.support.capped_clock import skip
 from tests.support.proxy.world import World, world
