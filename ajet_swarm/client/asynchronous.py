@@ -149,10 +149,11 @@ class AsyncSwarm:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(seconds / 4):
                             await self._claimer.refuse_claims()
-                    await ends.drain(seconds / 2)
+                    await ends.sending.drain(seconds / 2)
                     reachable = link.watched.current.reachable
                     if ends.holdings.ever_claimed and (ends.holdings.by_uuid or reachable):
-                        await ends.return_all()
+                        ends.holdings.forget_all()
+                        await ends.reconcile()
             await self._claimer.close(min(seconds, 1.0))
             await link.tasks.close()
         await self._network.close()

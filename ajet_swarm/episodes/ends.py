@@ -22,6 +22,7 @@ holds for this client, and those that nobody here holds are given back (`Episode
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class EpisodeEnds:
         lock: Shared by the claims in flight, never held between two attempts; who holds it alone
             has no claim in flight beside it.
         tasks: Work that continues when its caller is cancelled; `close` waits for it.
+        sending: The ends in flight.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class EpisodeEnds:
         self.lock = ReadWriteLock()
         self._client = client
         self._watcher = watcher
-        self._ends = Tasks(f"ends:{client.name}")
+        self.sending = Tasks(f"ends:{client.name}")
         self._reconciling = asyncio.Lock()
         self._search_wanted = asyncio.Event()
         self._searching = self._closing = False
@@ -133,7 +135,7 @@ class EpisodeEnds:
             return EndOutcome(EndKind.NOT_CLAIMED, "it was ended or given back already")
         holding.left_by = "end"
         work = self._end(holding, _End(task_id, output, active), sent_before)
-        return await asyncio.shield(self._ends.spawn(work, "end"))
+        return await asyncio.shield(self.sending.spawn(work, "end"))
 
     async def _end(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
         try:
@@ -264,21 +266,9 @@ class EpisodeEnds:
     async def held_by_server(self) -> set[str] | None:
         """Return the episodes that the server holds for this client; None if it does not answer."""
         try:
-            return set(await self._recorded())
+            return set(await _recorded(self._client))
         except SwarmError:
             return None
-
-    async def _recorded(self) -> list[str]:
-        """Return the episodes of this client in the server's records.
-
-        Raises:
-            SwarmError: the server did not send its records.
-        """
-        records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
-        me = self._client.client_uuid
-        return [
-            record.episode_uuid for record in records if record.claimed and record.client_uuid == me
-        ]
 
     @property
     def server_is_away(self) -> bool:
@@ -444,7 +434,7 @@ class EpisodeEnds:
         async with self._reconciling:
             async with self.lock.alone():
                 known = self.holdings.known()
-                ours = await self._recorded()
+                ours = await _recorded(self._client)
                 known |= self.holdings.known()
             lost = [uuid for uuid in ours if uuid not in known]
             aborts = self.holdings.leave_all(lost)
@@ -461,50 +451,36 @@ class EpisodeEnds:
             self.tasks.spawn(self._search(), "search for lost claims")
 
     async def _search(self) -> None:
+        left = 0
         try:
-            while self._search_wanted.is_set():
+            while self._search_wanted.is_set() or left:
+                left = 2 if self._search_wanted.is_set() else left
                 self._search_wanted.clear()
-                await self._reconcile_until_done()
+                await self._watcher.wait_for(lambda seen: seen.reachable)
+                try:
+                    await self.reconcile()
+                except SwarmError as error:
+                    log.warning("no search for lost claims yet: %s", error)
+                    await asyncio.sleep(1.0)
+                    continue
+                left -= 1
                 if self._closing and not self._search_wanted.is_set():
                     return
-                try:
-                    await asyncio.wait_for(self._search_wanted.wait(), self.search_again)
-                except TimeoutError:
-                    await self._reconcile_until_done()
+                if left:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self.search_again):
+                            await self._search_wanted.wait()
         finally:
             self._searching = False
 
-    async def _reconcile_until_done(self) -> None:
-        while True:
-            await self._watcher.wait_for(lambda seen: seen.reachable)
-            try:
-                await self.reconcile()
-                return
-            except SwarmError as error:
-                log.warning("no search for lost claims yet: %s", error)
-                await asyncio.sleep(1.0)
-
     # --- the end of this client -----------------------------------------------------------------
-
-    async def drain(self, seconds: float) -> bool:
-        """Wait for the ends in flight; return False when some still run after `seconds`."""
-        return await self._ends.drain(seconds)
-
-    async def return_all(self) -> None:
-        """Give back all that the server holds for this client, but for what is leaving already.
-
-        Raises:
-            SwarmError: as of `reconcile`.
-        """
-        self.holdings.forget_all()
-        await self.reconcile()
 
     async def close(self, seconds: float = 5.0) -> None:
         """Cancel ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
 
         It does not wait for an unreachable server.
         """
-        await self._ends.close()
+        await self.sending.close()
         self._closing = True
         self._search_wanted.set()  # search at once instead of later
         until = asyncio.get_running_loop().time() + seconds
@@ -513,6 +489,20 @@ class EpisodeEnds:
                 break
         self.holdings.close()
         await self.tasks.close()
+
+
+async def _recorded(client: SwarmWire) -> list[str]:
+    """Return the episodes of a client in the server's records.
+
+    Raises:
+        SwarmError: the server did not send its records.
+    """
+    records = await client.buffer(timeout=RECORDS_TIMEOUT)
+    return [
+        record.episode_uuid
+        for record in records
+        if record.claimed and record.client_uuid == client.client_uuid
+    ]
 
 
 def _unknown(text: str) -> EndOutcome:
