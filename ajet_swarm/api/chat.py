@@ -11,7 +11,7 @@ import msgspec
 from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import content_text
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport, whole
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -542,15 +542,3 @@ async def _parsed(response: Response, where: str) -> ChatAnswer:
     if len(response.body) <= LONG:
         return chat_answer(response, where)
     return await in_thread(partial(chat_answer, response, where))
-
-
-async def whole(answer: Streamed) -> Response:
-    """Return the complete response; its bytes count as held."""
-    body = bytearray()
-    try:
-        while part := await answer.read():
-            body += part
-            answer.hold(len(body))
-        return Response(answer.status, answer.headers, bytes(body))
-    finally:
-        body.clear()

@@ -87,3 +87,19 @@ class Transport(Protocol):
             Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
             TimedOut: no response within `timeout`.
         """
+
+
+async def whole(answer: Streamed) -> Response:
+    """Return the complete response; its bytes count as held.
+
+    Raises:
+        Unreachable, TimedOut, TooLarge: as of `Streamed`.
+    """
+    body = bytearray()
+    try:
+        while part := await answer.read():
+            body += part
+            answer.hold(len(body))
+        return Response(answer.status, answer.headers, bytes(body))
+    finally:
+        body.clear()  # an error and its frames refer to it

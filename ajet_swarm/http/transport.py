@@ -21,7 +21,7 @@ from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import one_line
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport, whole
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 __all__ = [
@@ -107,15 +107,8 @@ class HttpTransport:
             body.close()
 
     async def _whole(self, request: Request) -> Response:
-        with _mapped_errors(request) as progress:
-            async with asyncio.timeout(request.timeout):
-                response = await self._open(request, progress)
-                body = _Body(self, request, response)
-                try:
-                    content = await body.read_all()
-                finally:
-                    body.close()
-        return Response(body.status, body.headers, content)
+        async with self.stream(request) as answer:
+            return await whole(answer)
 
     async def _open(self, request: Request, progress: "_Progress") -> aiohttp.ClientResponse:
         """Send a request and return its response with an unread body."""
@@ -195,7 +188,7 @@ class _Body:
         transport: HttpTransport,
         request: Request,
         response: aiohttp.ClientResponse,
-        deadline: float | None = None,
+        deadline: float,
     ) -> None:
         self._transport, self._request, self._response = transport, request, response
         self._deadline = deadline
@@ -208,15 +201,6 @@ class _Body:
         with _mapped_errors(self._request, sent=True):
             async with asyncio.timeout_at(self._deadline):
                 return await self._response.content.readany()
-
-    async def read_all(self) -> bytes:
-        """Return the whole body; the caller bounds the time and maps the errors."""
-        content, parts, size = self._response.content, [], 0
-        while not content.at_eof():
-            parts.append(await content.readany())
-            size += len(parts[-1])
-            self.hold(size)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""

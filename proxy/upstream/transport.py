@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.chat import whole
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport, whole
 from ajet_swarm.protocol.schemas import Claimed
 from core.settings import UpstreamSettings
 from core.whole_file import read_small
