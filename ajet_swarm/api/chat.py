@@ -11,7 +11,7 @@ import msgspec
 from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import content_text
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport, whole
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -517,7 +517,7 @@ async def ask(
         async with transport.stream(request) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
-                return await _parsed(await whole(answer), where)
+                return await _parsed(await answer.whole(), where)
             return await _read_stream(answer, ChatStream(on_delta, where, chance))
     except TransportError as error:
         kind = _KINDS.get(type(error), ChatErrorKind.UPSTREAM)

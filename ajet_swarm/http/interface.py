@@ -58,6 +58,13 @@ class Streamed(Protocol):
             TooLarge: the body is larger than the limit.
         """
 
+    async def whole(self) -> Response:
+        """Return the complete response; its bytes count as held.
+
+        Raises:
+            Unreachable, TimedOut, TooLarge: as of `read`.
+        """
+
     def hold(self, size: int) -> None:
         """Record how many bytes of the body its reader keeps in memory.
 
@@ -87,19 +94,3 @@ class Transport(Protocol):
             Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
             TimedOut: no response within `timeout`.
         """
-
-
-async def whole(answer: Streamed) -> Response:
-    """Return the complete response; its bytes count as held.
-
-    Raises:
-        Unreachable, TimedOut, TooLarge: as of `Streamed`.
-    """
-    body = bytearray()
-    try:
-        while part := await answer.read():
-            body += part
-            answer.hold(len(body))
-        return Response(answer.status, answer.headers, bytes(body))
-    finally:
-        body.clear()  # an error and its frames refer to it

@@ -21,7 +21,7 @@ from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import one_line
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport, whole
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 __all__ = [
@@ -108,7 +108,7 @@ class HttpTransport:
 
     async def _whole(self, request: Request) -> Response:
         async with self.stream(request) as answer:
-            return await whole(answer)
+            return await answer.whole()
 
     async def _open(self, request: Request, progress: "_Progress") -> aiohttp.ClientResponse:
         """Send a request and return its response with an unread body."""
@@ -201,6 +201,17 @@ class _Body:
         with _mapped_errors(self._request, sent=True):
             async with asyncio.timeout_at(self._deadline):
                 return await self._response.content.readany()
+
+    async def whole(self) -> Response:
+        """See `Streamed.whole`."""
+        body = bytearray()
+        try:
+            while part := await self.read():
+                body += part
+                self.hold(len(body))
+            return Response(self.status, self.headers, bytes(body))
+        finally:
+            body.clear()  # an error and its frames refer to it
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""
