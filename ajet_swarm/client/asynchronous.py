@@ -14,12 +14,11 @@ from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import SwarmWire
 from ajet_swarm.client.engine_control import AnyJob, EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.client.link import PATIENCE, ROLLING, Link
+from ajet_swarm.client.link import PATIENCE, Link
 from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.training import UpdateCalls
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.holdings import Holding
-from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.http.interface import Transport
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError, WrongUse
 from ajet_swarm.protocol.models import (
@@ -30,11 +29,9 @@ from ajet_swarm.protocol.models import (
 )
 from ajet_swarm.protocol.schemas import (
     Claimed,
-    ClaimRefused,
     EndOutcome,
     EpisodeRecord,
     PoolInfo,
-    RefusedKind,
     VerboseLog,
 )
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -111,7 +108,9 @@ class AsyncSwarm:
         self.strict = strict
         self._link = Link(self.wire, patience, runtime)
         self._engine = EngineOrders(self._link)
-        self._claimer = EpisodeClaimer(self.wire, self._link.watched, runtime=runtime)
+        self._claimer = EpisodeClaimer(
+            self.wire, self._link.watched, back_off=NONE_FREE, runtime=runtime
+        )
         self._ends = self._claimer.ends
         self._throttle = Throttle(uuid, runtime.clock.monotonic)
         self._throttling = asyncio.Lock()
@@ -211,51 +210,42 @@ class AsyncSwarm:
     ) -> tuple[OpenaiBaseUrlAndApiKey, Holding]:
         """Claim an episode, see `begin_episode`; return its holding, too."""
         check_claim(idle, kind, policy, timeout, lifetime)
-        since, refusal = self._link.clock.wall(), ""
+        link, claimer = self._link, self._claimer
+        limit = policy if kind == "train" else None
+        since, why, claimed = link.clock.wall(), "", None
+
+        async def until_rolling() -> None:
+            nonlocal since
+            since = max(since, (await link.until_rolling(since)).seen_at)
+
         try:
             async with asyncio.timeout(timeout):
-                while not isinstance(
-                    claimed := await self._attempt(float(idle), kind, policy, since), Claimed
-                ):
-                    refusal = f"; last refusal: {claimed}" if claimed else refusal
-                    since = max(since, self.watcher.current.seen_at)
+                await until_rolling()
+                while limit is not None and (why := await self._why_throttled(limit)):
+                    await asyncio.sleep(link.chance.uniform(*THROTTLED))
+                    await until_rolling()
+                try:
+                    (claimed,) = await claimer.claim_group(
+                        1,
+                        episode_type=kind,
+                        discard_timeout=float(idle),
+                        policy=policy.wire if policy is not None else None,
+                        until_rolling=until_rolling,
+                    )
+                finally:
+                    if limit is not None:
+                        self._throttle.end(limit, claimed=claimed is not None)
         except TimeoutError:
-            raise self._link.gave_up("an episode", timeout, refusal) from None
+            if not why and (refusal := claimer.refusal) is not None:
+                why = refusal.text or refusal.kind.value
+            refusal_text = f"; last refusal: {why}" if why else ""
+            raise link.gave_up("an episode", timeout, refusal_text) from None
         uuid, holdings = claimed.episode_uuid, self._ends.holdings
         if (holding := holdings.by_uuid.get(uuid)) is None:  # given back by `close`
             raise SwarmError("this client was closed meanwhile", self.name)
         holding.lifetime = idle * self.lifetime if lifetime is None else lifetime
         holdings.forget_expired()
         return OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), holding
-
-    async def _attempt(
-        self, idle: float, kind: str, policy: SwarmThrottlePolicy | None, since: float
-    ) -> Claimed | str:
-        """Wait for ROLLING, the share and the turn, and claim once; return why it gave none."""
-        await self._link.until_rolling(since)
-        limit = policy if kind == "train" else None
-        if limit is not None and (why := await self._why_throttled(limit)):
-            await asyncio.sleep(self._link.chance.uniform(*THROTTLED))
-            return why
-        answer: Claimed | ClaimRefused | None = None
-        try:
-            async with QueueEntry(self._claimer.queue) as entry:
-                if not self.watcher.current.is_in(ROLLING):
-                    return ""
-                wire = policy.wire if policy is not None else None
-                answer = await self._claimer.claim_one(kind, idle, wire)
-                if isinstance(answer, Claimed):
-                    entry.claimed()
-                    return answer
-                entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
-                if answer.kind is RefusedKind.OTHER:
-                    log.warning("%s refused a claim: %s", self.name, answer.text)
-                # within the entry: other callers are held back, so that only a few claim again
-                await self._claimer.pause(answer, NONE_FREE)
-                return answer.text or answer.kind.value
-        finally:
-            if limit is not None:
-                self._throttle.end(limit, claimed=isinstance(answer, Claimed))
 
     async def _why_throttled(self, policy: SwarmThrottlePolicy) -> str:
         """Return why a task has to wait; empty if its claim is admitted to the batch."""

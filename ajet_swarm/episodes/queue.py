@@ -14,8 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ajet_swarm.common.tasks import Deadline, timeout_at
 
@@ -481,15 +480,3 @@ class QueueEntry:
             self._queue.inside -= 1
             self.end_claims()
             self._queue._admit()
-
-    async def __aenter__(self) -> Self:
-        await self.take()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.leave()

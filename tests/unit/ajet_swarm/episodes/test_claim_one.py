@@ -50,7 +50,7 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     claimer = EpisodeClaimer(client, watcher)
 
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, nothing), "claim")
     await server.until(server.claimed)
     looking = tasks.spawn(claimer.ends.reconcile(), "look")
     await asyncio.sleep(0.02)
@@ -79,7 +79,7 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
 ) -> None:
     claimer = EpisodeClaimer(client, watcher)
     async with claimer.ends.lock.alone():
-        waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "waits")
+        waiting = tasks.spawn(claimer.claim_one("train", 60, nothing), "waits")
         await asyncio.sleep(0)
         closing = tasks.spawn(claimer.refuse_claims(), "close")
         await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
         await waiting
     with pytest.raises(SwarmError, match="closed"):
-        await claimer.claim_one("train", 60, None, nothing)
+        await claimer.claim_one("train", 60, nothing)
     await claimer.ends.close()
     failures = [one.getMessage() for one in caplog.records if "claims:" in one.getMessage()]
     assert not failures
