@@ -12,29 +12,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import one_line
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
-
-__all__ = [
-    "HttpTransport",
-    "Request",
-    "Response",
-    "Streamed",
-    "TimedOut",
-    "TooLarge",
-    "Transport",
-    "TransportError",
-    "Unreachable",
-]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
@@ -146,7 +133,7 @@ class HttpTransport:
         connector = aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=KEEP_ALIVE,
-            resolver=_ThreadResolver(),
+            resolver=aiohttp.ThreadedResolver(loop=cast(Any, _Threads())),
             use_dns_cache=False,
         )
         loop = asyncio.get_running_loop()
@@ -277,32 +264,16 @@ class _Response(aiohttp.ClientResponse):
         return response
 
 
-class _ThreadResolver(AbstractResolver):
-    """Resolves names in threads of its own, without the event loop's executor; see `in_thread`."""
+class _Threads:
+    """What a resolver calls of an event loop, on own threads instead of the loop's executor; see
+    `in_thread`."""
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        read = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
-        return [_result(host, *found) for found in await in_thread(read)]
+    async def getaddrinfo(self, host: str, port: int, **hints: Any) -> Any:
+        find = partial(socket.getaddrinfo, host, port, hints["family"], hints["type"])
+        return await in_thread(find)
 
-    async def close(self) -> None:
-        """Nothing to release."""
-
-
-def _result(
-    name: str, family: int, kind: int, protocol: int, canonical: str, address: tuple[Any, ...]
-) -> ResolveResult:
-    """Return what `socket.getaddrinfo` found, as aiohttp wants it."""
-    zone = f"%{address[3]}" if len(address) == 4 and address[3] else ""
-    return ResolveResult(
-        hostname=name,
-        host=f"{address[0]}{zone}",
-        port=address[1],
-        family=family,
-        proto=protocol,
-        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-    )
+    async def getnameinfo(self, address: Any, flags: int) -> Any:
+        return await in_thread(partial(socket.getnameinfo, address, flags))
 
 
 @dataclass(slots=True)
