@@ -21,8 +21,7 @@ from tests.support.proxy.world import world
 
 
 async def test_training_resumes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BUSY", "RETRY_BUSY"):
-        monkeypatch.setattr(core.journal.storage, name, 0.02)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     async with world(tmp_path) as w:

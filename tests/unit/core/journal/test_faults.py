@@ -34,12 +34,11 @@ class Small(Journal):
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
     monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
-    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(Small, "pages", FULL)
     connect = JournalStorage.connect
 
-    def small(storage: JournalStorage) -> sqlite3.Connection:
-        db = connect(storage)
+    def small(storage: JournalStorage, *, writes: bool = False) -> sqlite3.Connection:
+        db = connect(storage, writes=writes)
         db.execute(f"pragma max_page_count={Small.pages}")
         return db
 
@@ -291,10 +290,10 @@ class Disk:
         self.full = True
         connect = JournalStorage.connect
 
-        def connected(storage: JournalStorage) -> sqlite3.Connection:
-            if self.full and not storage._without_index:
+        def connected(storage: JournalStorage, *, writes: bool = False) -> sqlite3.Connection:
+            if self.full and (writes or not storage._without_index):
                 raise no_room()
-            return connect(storage)
+            return connect(storage, writes=writes)
 
         monkeypatch.setattr(JournalStorage, "connect", connected)
 
@@ -344,7 +343,7 @@ def disk_is_tried(journal: Journal) -> None:
 def test_another_fault_at_the_start_is_an_error(
     journal_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_: JournalStorage) -> sqlite3.Connection:
+    def refused(_: JournalStorage, *, writes: bool = False) -> sqlite3.Connection:
         raise sqlite3.OperationalError("unable to open database file")
 
     monkeypatch.setattr(JournalStorage, "connect", refused)
