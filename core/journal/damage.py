@@ -134,10 +134,8 @@ def find_damage(path: Path) -> str:
     Raises:
         sqlite3.Error: The file cannot be opened or is locked.
     """
-    at_rest = not any(Path(f"{path}{end}").exists() for end in journal_file.SIBLINGS)
-    uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
+        with contextlib.closing(journal_file.connect(path, 5)) as db:
             result = str(db.execute("pragma quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if is_damage(error):
@@ -211,17 +209,17 @@ def _salvage(path: Path, damage: str) -> OpenedJournal:
 def _first_rows(aside: Path, journal: Journal) -> State | None:
     """Copy what a start needs; return the state, or None if it cannot be read."""
     try:
-        with JournalFile(aside) as old:
-            state = old.load_state()
-            ids = [group.group_id for group in state.open_groups()]
-            of = "from groups where group_id in (select value from json_each(?))"
-            with old.reading() as db:
-                groups = db.execute(f"select * {of}", (_json(list(state.groups)),)).fetchall()
-                sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
-                events = db.execute(sql, (state.seq - NEWEST, _json(ids))).fetchall()
-                meta = db.execute("select * from meta").fetchall()
-                sql = "select * from messages order by id desc limit 1"  # new ids begin after it
-                messages = db.execute(sql).fetchall()
+        old = JournalFile(aside)
+        state = old.load_state()
+        ids = [group.group_id for group in state.open_groups()]
+        of = "from groups where group_id in (select value from json_each(?))"
+        with old.reading() as db:
+            groups = db.execute(f"select * {of}", (_json(list(state.groups)),)).fetchall()
+            sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
+            events = db.execute(sql, (state.seq - NEWEST, _json(ids))).fetchall()
+            meta = db.execute("select * from meta").fetchall()
+            sql = "select * from messages order by id desc limit 1"  # new ids begin after it
+            messages = db.execute(sql).fetchall()
     except (AjetError, sqlite3.Error) as error:
         log.warning("the state is not readable before all rows are copied: %s", error)
         return None

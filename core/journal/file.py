@@ -202,13 +202,16 @@ def _readable(data: bytes, size: int) -> bytes:
         return b"damaged"
 
 
-def connect(uri: str, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
     """Return a connection for any thread that reads `events`, as SQLite's shell does.
 
     Args:
-        uri: `file:` URI of the journal.
+        path: The journal, which exists.
         timeout: Seconds to wait for a lock.
+        mode: `rw` to write; `ro` writes nothing, not even beside the file of a closed journal.
     """
+    closed = mode == "ro" and not any(Path(f"{path}{end}").exists() for end in SIBLINGS)
+    uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' * closed}"
     db = sqlite3.connect(uri, uri=True, timeout=timeout, check_same_thread=False)
     db.create_function("sqlar_uncompress", 2, _readable, deterministic=True)
     return db

@@ -120,8 +120,7 @@ class JournalStorage:
 
     def connect(self, *, writes: bool = False) -> sqlite3.Connection:
         """Return a new connection, usable in any thread."""
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # does not create a missing file
-        db = journal_file.connect(uri, BUSY)
+        db = journal_file.connect(self.path, BUSY, "rw")
         db.isolation_level = None
         if self._without_index and not writes:
             db.execute("pragma locking_mode=exclusive")

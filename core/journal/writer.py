@@ -21,9 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from core.journal.file import JournalError, create, mark
+from core.journal.file import JournalError, connect, create, mark
 from core.journal.reader import JournalReader
 from core.journal.storage import (
+    BUSY,
     Backlog,
     Job,
     JournalStorage,
@@ -207,8 +208,7 @@ class SyncThread:
 
     def _copy_log(self, mode: str) -> None:
         """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
-        uri = f"{self._path.as_uri()}?mode=rw"  # does not create a missing file
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+        with contextlib.closing(connect(self._path, BUSY, "rw")) as db:
             db.execute("pragma synchronous=full")
             busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
         if busy and mode == "truncate":
