@@ -24,7 +24,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
-from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy, unpacked
+from core.journal.file import PAGE, JournalError, OlderJournal, as_json, export_remedy, unpacked
 from core.journal.read_only import JournalFile
 from core.journal.reader import STATE_VERSION
 from core.journal.storage import TaskFailed, is_damage
@@ -161,7 +161,11 @@ def check_in_background(path: Path, then: Callable[[str], None]) -> threading.Th
         else:
             then(damage)
 
-    thread = threading.Thread(target=check, name="journal-check", daemon=True)
+    return _in_background(check, "journal-check")
+
+
+def _in_background(work: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     return thread
 
@@ -214,9 +218,9 @@ def _first_rows(aside: Path, journal: Journal) -> State | None:
         ids = [group.group_id for group in state.open_groups()]
         of = "from groups where group_id in (select value from json_each(?))"
         with old.reading() as db:
-            groups = db.execute(f"select * {of}", (_json(list(state.groups)),)).fetchall()
+            groups = db.execute(f"select * {of}", (as_json(list(state.groups)),)).fetchall()
             sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
-            events = db.execute(sql, (state.seq - NEWEST, _json(ids))).fetchall()
+            events = db.execute(sql, (state.seq - NEWEST, as_json(ids))).fetchall()
             meta = db.execute("select * from meta").fetchall()
             sql = "select * from messages order by id desc limit 1"  # new ids begin after it
             messages = db.execute(sql).fetchall()
@@ -250,12 +254,9 @@ def continue_salvage(journal: Journal) -> threading.Thread | None:
             what = f"its rows are not copied, the next start tries again: {error}"
         notice = f"the journal was damaged: {what}; the damaged file is {name}"
         log.error("%s", notice)
-        if journal.on_notice is not None:
-            journal.on_notice(notice)
+        journal.on_notice(notice)
 
-    thread = threading.Thread(target=copy, name="journal-salvage", daemon=True)
-    thread.start()
-    return thread
+    return _in_background(copy, "journal-salvage")
 
 
 def _copy_rows(aside: Path, journal: Journal) -> str:
@@ -273,10 +274,6 @@ def _copy_rows(aside: Path, journal: Journal) -> str:
         kept = int(db.execute(sql, (first, last)).fetchone()[0])
     total = max(0, last - first)
     return f"{kept} of {total} events are kept, {total - kept} are missing"
-
-
-def _json(ids: list[str]) -> str:
-    return msgspec.json.encode(ids).decode()
 
 
 def _insert(rows: list[tuple[str, Row]], db: sqlite3.Connection) -> None:

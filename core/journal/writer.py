@@ -240,6 +240,10 @@ POLL = 0.5
 DISK_REMEDY = "Check the disk: the proxy retries by itself"
 
 
+def _ignore(_: object) -> None:
+    """Take no report."""
+
+
 class Journal(JournalReader):
     """One journal file, open for writing. Appending never blocks; each read opens a connection."""
 
@@ -272,11 +276,11 @@ class Journal(JournalReader):
         self._urgent = threading.Event()
         """Set while a caller waits for a commit."""
         self._closing = threading.Event()
-        self.on_error: Callable[[JournalError], None] | None = None
+        self.on_error: Callable[[JournalError], object] = _ignore
         """Called by the writer's thread when writing begins to fail, or fails in another way."""
-        self.on_recovered: Callable[[float], None] | None = None
+        self.on_recovered: Callable[[float], object] = _ignore
         """Called by the writer's thread once the backlog is written, with the seconds it took."""
-        self.on_notice: Callable[[str], None] | None = None
+        self.on_notice: Callable[[str], object] = _ignore
         """Called by a thread with a message for the operator about the file."""
         self._open_at_start()
         self._commits = Waits(self._written)
@@ -408,12 +412,10 @@ class Journal(JournalReader):
     def _notify(self, seconds: float) -> None:
         """Report the present error; or the recovery, with the seconds that the error lasted."""
         if self.error:
-            if self.on_error is not None:
-                self.on_error(self.failure())
+            self.on_error(self.failure())
             return
         log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
-        if self.on_recovered is not None:
-            self.on_recovered(seconds)
+        self.on_recovered(seconds)
 
     # --- the writer's thread --------------------------------------------------------------------
 
@@ -456,8 +458,7 @@ class Journal(JournalReader):
             self._written = storage.reopen(self._written, self._backlog)
         if notice := storage.restore_path():
             log.error("%s", notice)
-            if self.on_notice is not None:
-                self.on_notice(notice)
+            self.on_notice(notice)
         self._take()
         while some := self._backlog[:BATCH]:
             self.disk.writing = time.monotonic()
