@@ -206,9 +206,12 @@ def connect(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
         timeout: Seconds to wait for a lock.
         mode: `rw` to write; `ro` writes nothing, not even beside the file of a closed journal.
     """
+    path = path.resolve()  # the log of a linked file is beside the file
     closed = mode == "ro" and not any(Path(f"{path}{end}").exists() for end in SIBLINGS)
-    uri = f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' * closed}"
-    db = sqlite3.connect(uri, uri=True, timeout=timeout, check_same_thread=False)
+    uri = f"{path.as_uri()}?mode={mode}{'&immutable=1' * closed}"
+    db = sqlite3.connect(
+        uri, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None
+    )
     db.create_function("sqlar_uncompress", 2, _readable, deterministic=True)
     return db
 

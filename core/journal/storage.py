@@ -95,7 +95,7 @@ class Backlog(list[Job]):
 class JournalStorage:
     """One journal file, written by one thread of this process.
 
-    Other threads use only `connect`, `is_open` and `changes`.
+    Other threads use only `is_open` and `changes`.
 
     Args:
         path: The file.
@@ -107,9 +107,6 @@ class JournalStorage:
         """Whether the file is open for writing, so that it has a log."""
         self.changes = 0
         """Number of rows that were changed since the file was opened."""
-        self._without_index = False
-        """Whether SQLite's index beside the file cannot be written because the disk is full: each
-        connection then builds its own in memory, and no two can be open at once."""
         self._db: sqlite3.Connection | None = None
         self._rows: RowWriter
         self._identity: journal_file.Identity | None = None
@@ -117,14 +114,6 @@ class JournalStorage:
         self._detached = False
         """Whether the path names another file than `_db` has open, or none: only `_db` has the
         rows."""
-
-    def connect(self, *, writes: bool = False) -> sqlite3.Connection:
-        """Return a new connection, usable in any thread."""
-        db = journal_file.connect(self.path, BUSY, "rw")
-        db.isolation_level = None
-        if self._without_index and not writes:
-            db.execute("pragma locking_mode=exclusive")
-        return db
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -136,7 +125,7 @@ class JournalStorage:
             sqlite3.Error: It cannot be opened.
         """
         with contextlib.ExitStack() as on_error:
-            db = self.connect(writes=True)
+            db = journal_file.connect(self.path, BUSY, "rw")
             on_error.callback(db.close)
             journal_file.prepare(db, self.path)
             db.execute("pragma synchronous=normal")
@@ -157,9 +146,8 @@ class JournalStorage:
         Raises:
             JournalError: It is of another version.
         """
-        self._without_index = True
         try:
-            with contextlib.closing(self.connect()) as db:
+            with contextlib.closing(journal_file.connect(self.path, BUSY)) as db:
                 check_version(db, self.path)
                 return last_seq(db)
         except sqlite3.Error as error:
@@ -180,7 +168,6 @@ class JournalStorage:
         if not self.path.exists():
             raise JournalReplaced("the file is gone")
         last = self.open()
-        self._without_index = False
         held = (job.seq for job in backlog if isinstance(job, Event))
         if last != written and last not in held:  # a failed commit may be in the file
             self.close()

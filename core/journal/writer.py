@@ -310,7 +310,7 @@ class Journal(JournalReader):
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield a new connection, usable in any thread."""
-        with contextlib.closing(self.storage.connect()) as db:
+        with contextlib.closing(connect(self.path, BUSY)) as db:
             yield db
 
     # --- callers --------------------------------------------------------------------------------
