@@ -130,8 +130,10 @@ async def test_texts_that_are_not_in_memory_are_read_and_missing_ones_are_named(
 
 async def test_a_group_is_leased_while_it_is_read_and_skipped_while_another_reads_it() -> None:
     def lease(number: int) -> GroupLeased:
-        group = {"server": "embedded", "group_id": f"g{number:04}"}
-        return GroupLeased(**group, holder="x", rater="bob", until=NOW + 20)
+        name = f"g{number:04}"
+        return GroupLeased(
+            server="embedded", group_id=name, holder="x", rater="bob", until=NOW + 20
+        )
 
     state = inbox(ConsoleAttached(consoles=2), lease(3))
     async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
