@@ -132,9 +132,8 @@ def vote_fate(
         if group.rating is None:
             return "on its way", "$muted"
         return held_words(group, now, read_only=not key), "$winner"
-    late = group.unrated or group.group_id in state.inbox
-    if late and (group.rating is not None or group.votes):
-        return "recorded as a late vote, trains nothing", "$winner"
+    if group.votes and group.closed_at is not None and group.votes[-1].at >= group.closed_at:
+        return "recorded as a late vote, not sent: it trains nothing", "bold $warning"
     if group.phase == "ABORTED":
         return "aborted, nothing sent", "$muted"
     if group.lost:

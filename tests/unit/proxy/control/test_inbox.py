@@ -82,6 +82,25 @@ async def test_a_vote_of_another_rater_is_refused_until_he_overrides_it(tmp_path
         assert (group.rating.rater, group.rating.order) == ("bob", (1,))
 
 
+async def test_a_lease_of_the_inbox_refuses_the_vote_of_another_rater(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, world(tmp_path, swarm, configured()) as w:
+        group = await missed(w)
+        name, before = group.group_id, list(w.swarm.reward_log)
+        await order(w, "group.lease", group_id=name, holder="c1", rater="ada")
+        for left in (False, True):  # in the state, and only in the journal
+            if left:
+                await w.context.journal.committed(w.state.seq)
+                w.state.groups.clear()
+            with pytest.raises(NotNow, match=f"ada is rating group {name}"):
+                await order(w, "group.lease", group_id=name, holder="c2", rater="bob")
+            with pytest.raises(NotNow, match=f"ada is rating group {name}, for .* s more"):
+                await vote(w, group, "bob", 1, holder="c2")
+        await order(w, "group.lease", group_id=name, holder="c1", rater="ada")
+        assert "late vote" in await vote(w, group, "ada", 2, holder="c1")
+        await vote(w, group, "bob", 1, holder="c2", override=True)
+        assert w.swarm.reward_log == before
+
+
 async def test_two_raters_complete_a_group_as_an_open_one(tmp_path: Path) -> None:
     async with world(tmp_path, configured=configured(overlap=2)) as w:
         group = await missed(w)

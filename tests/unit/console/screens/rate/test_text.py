@@ -309,8 +309,7 @@ LOST = GroupLost(server="embedded", group_id="g0001", cause="an engine stop", at
         ([*sent(1), UPDATE], "trained by update 1: answer 2 gained 0.93  “Why"),
         ([*sent(1), NEXT], "sent, step 1 is over"),
         ([*sent(1), LOST], "sent, then lost by an engine stop"),
-        ([*missed(1), *late(1, 2, "anna")], "recorded as a late vote, trains nothing"),
-        ([*missed(1, sent=False), *late(1, 2, "anna")], "recorded as a late vote, trains nothing"),
+        ([*missed(1, at=NOW - 60), *late(1, 2, "anna")], "late vote, not sent: it trains nothing"),
     ],
 )
 def test_what_a_vote_did(events: Sequence[Event], words: str) -> None:
@@ -389,6 +388,15 @@ def test_the_keys_of_reasons_are_those_of_nothing_else_on_rate() -> None:
     bindings = (known for node in nodes for known in Binding.make_bindings(node.BINDINGS))
     keys = [binding.key for binding in bindings]
     assert {letter: keys.count(letter) for letter in TAG_LETTERS} == dict.fromkeys(TAG_LETTERS, 1)
+
+
+@pytest.mark.parametrize(("sent", "overlap"), [(True, 1), (False, 1), (True, 2)])
+def test_a_vote_after_the_end_of_its_group_is_shown_as_late(sent: bool, overlap: int) -> None:
+    votes = [replace(vote, at=NOW) for vote in late(1, 0, overlap=overlap)]
+    state = state_of(*missed(1, sent=sent, overlap=overlap, at=NOW - 60), *votes)
+    line = last_vote_line(state, state.groups["g0001"], "best 2 = #4", NOW, 80)
+    assert "best 2 = #4 · recorded as a late vote, not sent" in text_of([line])
+    assert "warning" in line[0][1]
 
 
 def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
