@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -151,13 +152,26 @@ class AnswerKeys(RateArea):
 
     def action_tag(self, key: str) -> None:
         """Give a reason, or clear it: of the typed vote, else of the last one while it is held."""
-        name, ballot = tag_keys(self.session)[key], self.queue.ballot
+        name, queue = tag_keys(self.session)[key], self.queue
+        ballot, last = queue.ballot, queue.last
         if ballot is not None and not ballot.empty:
             ballot.tags = flipped(ballot.tags, name)
             self.changed()
-        elif not self._voting.give_reason(name):
+        # of a late vote the proxy keeps no reasons that come after it
+        elif last is None or queue.late is not None or self._voting.obstacle("undo") is not None:
             message = f"{key} is the reason {name} of a vote that is typed or held; w gives others"
-            show_hint(self, self.queue, message)
+            show_hint(self, queue, message)
+        else:
+            args = {**last.args, "tags": flipped(last.args.get("tags", ()), name)}
+            queue.sent[last.group_id] = replace(last, args=args)
+            self._vote_again(args)
+
+    @work(group="votes", exit_on_error=False)
+    async def _vote_again(self, args: dict[str, Any]) -> None:
+        outcome = await self.session.command("group.rate", **args)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
+        self.changed()
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_edit(self) -> None:

@@ -1,6 +1,5 @@
 """Voting by keys: typing, sending and undoing votes."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from console.screens.group.actions import digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
-from console.screens.rate.model import IGNORED, RateQueue, flipped
+from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
@@ -261,24 +260,6 @@ class Voting(RateArea):
         if outcome.ok:
             self.queue.set_message(second_words(outcome.message, stats))
         else:
-            self.host.say(outcome.message, "error")
-        self.changed()
-
-    def give_reason(self, name: str) -> bool:
-        """Add a reason to the last vote or remove it; return whether the vote is still held."""
-        last, group = self.queue.last, self.queue.last_voted
-        late = self.queue.late is not None  # the vote of an ended group is final
-        if last is None or group is None or late or self._undo_obstacle() is not None:
-            return False
-        args = {**last.args, "tags": flipped(last.args.get("tags", ()), name)}
-        self.queue.sent[group.group_id] = replace(last, args=args)
-        self._deliver_reasons(args)
-        return True
-
-    @work(group="votes", exit_on_error=False)
-    async def _deliver_reasons(self, args: dict[str, Any]) -> None:
-        outcome = await self.session.command("group.rate", **args)
-        if not outcome.ok:
             self.host.say(outcome.message, "error")
         self.changed()
 
