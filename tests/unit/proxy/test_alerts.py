@@ -18,7 +18,7 @@ from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Checkpoint, Event, GroupLost
 from core.events.alerts import KINDS, AlertParams, params_of
 from core.journal.writer import Journal
-from core.state import Group, State
+from core.state import Group, Rating, State
 from proxy.alerts import GROUPS, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
 from proxy.servers.losses import ABSENT_FOR, RestartLoss
@@ -207,6 +207,25 @@ async def test_a_restart_names_what_it_lost_at_once(w: World) -> None:
     assert marks == [("done", "an engine restart")]
     assert w.state.groups["done"].lost == "an engine restart"
     assert not w.state.groups["before"].lost
+
+
+@pytest.mark.parametrize(("source", "votes"), [("human", " (1 human-rated)"), ("auto", "")])
+async def test_a_restart_loses_a_vote_that_was_sent_and_none_that_came_late(
+    tmp_path: Path, source: str, votes: str
+) -> None:
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
+        waiter = await w.ask("hello")
+        await w.reply(waiter)
+        await w.closed()
+        group, server = w.group(waiter), w.state.servers["s"]
+        group.source, group.rating = source, Rating(rating="best", rewards=(0, 1, 0, 0))
+        server.state, server.step = "ROLLING", group.step
+        watch = RestartLoss(w.context, w.server, keeps_tokens=False)
+        watch.on_status(ServerStatus(state=EngineState.ROLLING, trouble="gone"))
+        back = ServerStatus(state=EngineState.OFFLINE, reachable=True, trouble="restarted")
+        watch.on_status(back)
+        cause = cause_of(w.state.alerts["tokens:s"])
+        assert cause.endswith(f"1 finished group of this update{votes}")
 
 
 @pytest.mark.parametrize(
