@@ -1,13 +1,21 @@
-"""Commands that run as processes: the console, `engine` and `proxy`."""
+"""Commands that run as processes: the console, `engine` and `proxy`; their restart."""
 
+import asyncio
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ajet_swarm.common.errors import UsageError
-from ajet_swarm.common.urls import web_address
-from console.cli.common import existing_home, open_home, say, settings_of
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli.commands import EXIT
+from console.cli.common import (
+    NotRunning,
+    base_url,
+    cert_of,
+    existing_home,
+    open_home,
+    settings_of,
+)
 from console.cli.engine.backend import (
     TORCH,
     check_backend,
@@ -18,11 +26,13 @@ from console.cli.engine.backend import (
     model_flags,
     torch_model,
 )
-from console.cli.options import BACKEND, SERVING, Args, flag, given, option, takes
-from console.cli.output import output
-from core.runtime.home import Home, missing_home
+from console.cli.options import BACKEND, SERVING, YES, Args, flag, given, option, takes
+from console.cli.output import agree, say_result, would
+from core.commands import COMMANDS
+from core.runtime.home import Home, missing_home, running
 from core.runtime.tls import absolute_path
 from core.settings import SMOLLM2, EngineSettings, Settings
+from core.state import State
 
 ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
 """Exit codes of a setup that was ended by a signal from outside."""
@@ -46,8 +56,7 @@ def console(args: Args) -> int:
         from console.cli.keys import show_keys
 
         return show_keys(settings.console.keys)
-    attach: str | None = args.attach
-    _check_attach(args, set_flags)
+    attach = _attach(args, set_flags)
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
         _check_watchable(settings)
@@ -66,7 +75,7 @@ def console(args: Args) -> int:
         ConsoleOptions(
             home=home,
             settings=settings,
-            attach=attach.rstrip("/").removesuffix("/v1") if attach else None,
+            attach=attach,
             token_file=args.token_file,
             next_port=args.port is None,
             start_engine=start_engine,
@@ -143,8 +152,8 @@ def engine(args: Args) -> int:
     check_device_present(own, args.device or "")
     if not _have_model(home, own, args.yes):
         return 1
-    if args.dry_run:
-        return _would_run("the embedded engine", own.host, own.port, home)
+    if _would_run("the embedded engine", own.host, own.port, home):
+        return 0
     from core.runtime.log_format import setup
     from engine.main import EngineOptions, run
     from engine.torch.options import TorchOptions
@@ -213,8 +222,8 @@ def proxy(args: Args) -> int:
     )
     if settings.proxy.watch_only:
         _check_watchable(settings)
-    if args.dry_run:
-        return _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home)
+    if _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home):
+        return 0
     from core.runtime.log_format import setup
     from proxy.main import ProxyOptions, run
 
@@ -237,11 +246,10 @@ def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
     return have_own_model(torch_model(home, own), yes)
 
 
-def _would_run(process: str, host: str, port: int, home: Home) -> int:
-    """Say what would be started."""
+def _would_run(process: str, host: str, port: int, home: Home) -> bool:
+    """In a dry run, say what would be started and return True."""
     where = f"{host}:{port}" if port else f"a free port of {host}"
-    say(output().plan(f"would start {process} on {where} in the home {home.root}"))
-    return 0
+    return would(f"start {process} on {where} in the home {home.root}")
 
 
 def _check_watchable(settings: Settings) -> None:
@@ -257,38 +265,32 @@ def _check_watchable(settings: Settings) -> None:
         )
 
 
-def _check_attach(args: Args, set_flags: Sequence[str]) -> None:
-    """Check the address to attach to, and that each option has an effect with it or without it.
+def _attach(args: Args, set_flags: Sequence[str]) -> str | None:
+    """Return the address to attach to; check that each option has an effect with it or without it.
 
     Raises:
         UsageError: it is no address, or an option is excluded or has no effect.
     """
-    attach: str | None = args.attach
-    if attach and web_address(attach) is None:
-        raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
-    if attach and args.watch_only:
-        raise UsageError(
-            "--attach and --watch-only exclude each other",
-            todo="Attach with --read-only to watch a running proxy",
-        )
-    if attach is None:
+    if args.attach is None:
         if args.token_file is not None:
             raise UsageError(
                 "--token-file applies only with --attach",
                 todo="Leave it out: a proxy of this home has its own token",
             )
-        return
-    unused = [flag for flag in set_flags if flag != "--tls-cert"]
-    if unused:
+        return None
+    attach = base_url(args.attach, "--attach")
+    if args.watch_only:
+        raise UsageError(
+            "--attach and --watch-only exclude each other",
+            todo="Attach with --read-only to watch a running proxy",
+        )
+    if unused := [flag for flag in set_flags if flag != "--tls-cert"]:
         verb = "applies" if len(unused) == 1 else "apply"
         raise UsageError(
             f"{', '.join(unused)} {verb} to a proxy that is started here, and --attach starts none",
             todo="Give them to that proxy when it is started",
         )
-
-
-def _url(url: str | None) -> str | None:
-    return url.rstrip("/") if url else None
+    return attach
 
 
 def _file(path: str | None) -> str | None:
@@ -310,10 +312,69 @@ def _proxy_settings(home: Home, args: Args, **more: Any) -> Settings:
         "proxy__tls_cert": _file(args.tls_cert),
         "proxy__tls_key": _file(args.tls_key),
         "proxy__watch_only": args.watch_only or None,
-        "upstream__url": _url(args.upstream),
+        "upstream__url": args.upstream.rstrip("/") if args.upstream else None,
         "upstream__model": args.upstream_model,
         "upstream__key_file": _file(args.upstream_key_file),
         "rewards__hooks": _file(args.hooks),
         "rewards__file": _file(args.rewards),
     }
     return settings_of(home, args.swarm_url, **{**own, **more})
+
+
+# --- restart -------------------------------------------------------------------------------------
+
+
+@takes(YES, notes=(EXIT,))
+def restart(args: Args) -> int:
+    """Stop a process of this home and start it again with the same command line.
+
+    Raises:
+        NotRunning: the process does not run.
+    """
+    role = "proxy" if args.order_name == "proxy.restart" else "engine"
+    home = existing_home(args)
+    info = running(home, role)
+    if info is None:
+        todo = f"Start it: `ajet-console run {role}`"
+        raise NotRunning(f"no {role} runs in this home", str(home.root), todo)
+    lost = [] if args.yes else asyncio.run(losses(role, home))
+    agree(f"Restart the {role} (pid {info.pid})", lost, args.yes)
+    if would(f"restart the {role} (pid {info.pid})"):
+        return 0
+    pid, url = asyncio.run(_restart(home, role, args.order_name))
+    message = f"The {role} runs again, pid {pid}, {url}"
+    data = {"command": args.order_name, "ok": True, "message": message, "pid": pid, "url": url}
+    return say_result(args, data, (message,))
+
+
+async def losses(role: str, home: Home) -> list[str]:
+    """Return what a restart of the proxy or of the engine loses; also when the proxy hangs."""
+    from core.commands.plan_engines import restart_loss
+    from proxy.control.client import ControlClient
+
+    info = running(home, "proxy")
+    if info is None:
+        return restart_loss(State(), role)
+    try:
+        async with (
+            asyncio.timeout(5),
+            ControlClient(info.url, home.token(), cert=cert_of(home)) as client,
+        ):
+            return restart_loss(await client.snapshot(), role)
+    except (AjetError, TimeoutError):
+        return ["The proxy does not answer, so the groups that wait for a rating are unknown."]
+
+
+async def _restart(home: Home, role: str, command: str) -> tuple[int, str]:
+    from console.backend.supervisor import Supervisor
+
+    supervisor = Supervisor(home, settings_of(home))
+    try:
+        await supervisor.restart(role)
+        info = await supervisor.wait_ready(role)
+    except AjetError as error:
+        what = f"{COMMANDS[command].title}: {error.what}"
+        raise AjetError(what, error.where, error.todo) from error
+    finally:
+        supervisor.release()
+    return info.pid, info.url

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import existing_home, say_result
+from console.cli.common import existing_home
 from console.cli.options import THEME, Args, Range, argument, flag, option, takes
+from console.cli.output import say_result
 from console.models.screen_registry import SCREENS
 from core.runtime.home import Home
 from core.settings import load

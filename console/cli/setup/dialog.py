@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.cli.common import say
+from console.cli.output import say
 from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
 from console.cli.setup.questions import asked
 

@@ -12,8 +12,8 @@ from ajet_swarm.common.text import did_you_mean, known_names, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from ajet_swarm.job.server import MODEL_VARIABLE
 from ajet_swarm.job.tree import dump_job
-from console.cli.engine.direct import answers_as_embedded
-from console.cli.folders.scaffold import MODEL, known
+from console.cli.engine.target import answers_as_embedded
+from console.cli.folders import MODEL, known
 from console.cli.setup.question import (
     AnswerRefused,
     Answers,

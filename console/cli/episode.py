@@ -17,10 +17,9 @@ import msgspec
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses
-from console.cli.common import open_home, say, say_json, settings_of
-from console.cli.effective import effective
+from console.cli.common import effective, open_home, settings_of
 from console.cli.options import Args, Range, argument, flag, option, takes
-from console.cli.output import output
+from console.cli.output import output, say, say_json, would
 from core.runtime.home import Home, running
 from core.settings import Settings
 
@@ -58,8 +57,7 @@ def debug(args: Args) -> int:
     folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("there is no such folder", str(folder))
-    if args.dry_run:
-        say(output().plan(f"would run item {args.item} of {folder}, and start an engine if needed"))
+    if would(f"run item {args.item} of {folder}, and start an engine if needed"):
         return 0
     if args.watch:
         output().stream = True  # one trace after the other
@@ -126,7 +124,7 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 
 def _environment() -> Mapping[str, str]:
     """Return an environment in which the child imports the same packages as this program."""
-    ours = str(Path(__file__).resolve().parents[3])
+    ours = str(Path(__file__).resolve().parents[2])
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 

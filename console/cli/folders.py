@@ -1,20 +1,26 @@
-"""`init`: write a folder that trains an agent or an application, from templates."""
+"""`init` and `skills`: write folders for agents, applications, AgentJet scripts, coding agents."""
 
+import json
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import server_root, web_address
-from console.cli.common import say, say_json
+from ajet_swarm.compat_paths import MODULES
+from console.cli.common import write_file
 from console.cli.options import Args, argument, flag, option, takes
-from console.cli.output import output
+from console.cli.output import output, say, say_json, would
 
-TEMPLATES = Path(__file__).parents[2] / "templates"
+# --- init blackbox, init passive -----------------------------------------------------------------
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
 SUFFIX = ".tmpl"
 SERVER = "http://localhost:10086"
 """The default port of AgentJet and of `ajet-console run engine`."""
@@ -87,9 +93,11 @@ def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> 
         AjetError: a file cannot be written.
     """
     name = one_line(folder.resolve().name, 60) or kind
-    values = {"title": name, "name": _literal(name)}
+    values = {"title": name, "name": json.dumps(name, ensure_ascii=False)}
     for key, value in asdict(choices).items():
-        values[key] = _literal(value) if isinstance(value, str) else str(value)
+        values[key] = (
+            json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
+        )
         values[f"{key}_shown"] = str(value)
     done: dict[str, bool] = {}
     for source in sorted((TEMPLATES / kind).iterdir()):
@@ -102,34 +110,15 @@ def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> 
         if not target.endswith(".jsonl"):
             text = Template(text).substitute(values)
         done[target] = force or not (folder / target).exists()
-        if done[target]:
-            _write(folder / target, text)
+        if done[target] and not output().dry_run:
+            write_file(folder / target, text)
+        elif done[target]:
+            output().plan(f"would write {folder / target}")
     return done
-
-
-def _write(path: Path, text: str) -> None:
-    if output().dry_run:
-        output().plan(f"would write {path}")
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AjetError(f"cannot be written: {error.strerror or error}", str(path)) from error
-
-
-def _literal(text: str) -> str:
-    """Return the text as a Python string literal in double quotes."""
-    import json
-
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _readme(kind: str) -> str:
     return "README.md" if kind == "blackbox" else "readme.md"
-
-
-# --- the choices ---------------------------------------------------------------------------------
 
 
 def _choices(args: Args, folder: Path) -> Choices:
@@ -190,3 +179,137 @@ def _whole_number(flag: int | None, ask: bool, what: str, default: int, least: i
 def known(kind: str) -> Mapping[str, Path]:
     """Return the templates of a kind by the name of the file they become."""
     return {path.name.removesuffix(SUFFIX): path for path in (TEMPLATES / kind).glob(f"*{SUFFIX}")}
+
+
+# --- init compat ---------------------------------------------------------------------------------
+
+MARK = "# Written by `ajet-console init compat`: AgentJet itself is not installed here."
+"""A line in every file this command writes; a file without it was written by something else."""
+
+
+@takes(
+    argument("folder", "the package goes into DIR/ajet; created when missing", metavar="DIR"),
+    notes=(
+        "Run the script with the Python that ajet-console is installed in. The command never "
+        "replaces a package `ajet` that it did not write, and refuses where AgentJet is installed.",
+    ),
+)
+def compat(args: Args) -> int:
+    """Write the package, and print how to run a script with it."""
+    if not args.folder.strip():
+        raise UsageError(
+            "no folder is named", "init compat", "Give one, such as `init compat ./shim`"
+        )
+    folder = Path(args.folder).expanduser().resolve()
+    _refuse_installed()
+    package = folder / "ajet"
+    _refuse_foreign(package)
+    wrote = f"{package}: {len(MODULES)} modules with AgentJet's names"
+    if would(f"write {wrote}"):
+        return 0
+    for path, text in _files(MODULES):
+        write_file(folder / path, text)
+    command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
+    if args.json:
+        modules = {name: list(names) for name, names in sorted(MODULES.items())}
+        say_json({"package": str(package), "modules": modules, "run": " ".join(command)})
+        return 0
+    say(f"wrote {wrote}")
+    say(f"run a script with: {' '.join(command)}")
+    pip = f"{shlex.quote(sys.executable)} -m pip install loguru beast-logger requests"
+    say(f"scripts for AgentJet often need other packages, too: {pip}")
+    return 0
+
+
+def _files(modules: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Path, str]]:
+    """Yield each file of the package with its text."""
+    packages = {
+        ".".join(parts[:end])
+        for parts in (name.split(".") for name in modules)
+        for end in range(1, len(parts))
+    }
+    for name in sorted(packages | set(modules)):
+        path = Path(*name.split("."))
+        is_package = name in packages
+        yield (
+            path / "__init__.py" if is_package else path.with_suffix(".py"),
+            _text(name, modules.get(name, ())),
+        )
+
+
+def _text(module: str, names: tuple[str, ...]) -> str:
+    guard = ("report_missing",) if module == "ajet" else ()
+    imports = "".join(f"    {name},\n" for name in (*names, *guard, "submodule"))
+    exported = "".join(f'    "{name}",\n' for name in names)
+    return (
+        f'"""`{module}`, from the client library of ajet-console."""\n\n{MARK}\n'
+        f"from ajet_swarm.compat import (\n{imports})\n\n__all__ = [\n{exported}]\n"
+        + ("\nreport_missing()\n" if guard else "")
+        + "\n\ndef __getattr__(name: str) -> object:\n    return submodule(__name__, name)\n"
+    )
+
+
+def _ours(path: Path) -> bool:
+    try:
+        return MARK in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+
+
+def _refuse_foreign(package: Path) -> None:
+    """Refuse to replace a package `ajet` that this command did not write."""
+    if not (package.exists() or package.is_symlink()):
+        return
+    files = [
+        path for path in sorted(package.rglob("*")) if path.suffix != ".pyc" and not path.is_dir()
+    ]
+    foreign = package if not package.is_dir() else next((p for p in files if not _ours(p)), None)
+    if foreign is not None:
+        raise UsageError(
+            "was not written by `ajet-console init compat` and is not replaced",
+            str(foreign),
+            "Name another folder",
+        )
+
+
+def _refuse_installed() -> None:
+    """Refuse while AgentJet can be imported, because the package would hide it."""
+    spec = find_spec("ajet")
+    if spec is None or spec.origin is None or _ours(Path(spec.origin)):
+        return
+    raise AjetError(
+        "AgentJet is installed, so scripts can import it",
+        spec.origin,
+        "Nothing was written: the package would hide AgentJet",
+    )
+
+
+# --- skills --------------------------------------------------------------------------------------
+
+SKILLS = Path(__file__).parents[1] / "skills"
+"""A folder for each skill, with the file `SKILL.md`."""
+
+
+@takes(
+    argument(
+        "folder", "the agent's folder of skills; created when missing", type=Path, metavar="DIR"
+    ),
+    flag("--force", "replace existing files"),
+    notes=("Existing files are not replaced, unless --force is given.",),
+)
+def skills(args: Args) -> int:
+    """Write all skills, or none if a file exists already."""
+    folder: Path = args.folder.expanduser()
+    sources = {
+        folder / source.relative_to(SKILLS): source for source in sorted(SKILLS.glob("*/SKILL.md"))
+    }
+    existing = [target for target in sources if target.exists()]
+    if existing and not args.force:
+        raise UsageError("exists already", str(existing[0]), "Give --force to replace it")
+    for target, source in sources.items():
+        if not would(f"write {target}"):
+            write_file(target, source.read_bytes())
+            say(f"wrote {target}")
+    if args.json:
+        say_json({"files": [str(target) for target in sources]})
+    return 0
