@@ -15,7 +15,7 @@ from core.commands import COMMANDS
 from core.commands.spec import Arg
 from core.commands.table import ABORT_REASONS
 
-ABORT_REASON = option("--reason", "TEXT", f"such as: {', '.join(ABORT_REASONS)}")
+ABORT_REASON = option("--reason TEXT", f"such as: {', '.join(ABORT_REASONS)}")
 EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
 
 

@@ -22,14 +22,13 @@ _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 @takes(
     option(
-        "--swarm-url",
-        "[NAME=]URL",
+        "--swarm-url [NAME=]URL",
         "check this swarm server instead of those in the settings",
         multiple=True,
     ),
-    option("--hooks", "DIR", "check this reward function", type=Path),
-    option("--host", "ADDRESS", "address for the fake vLLM to listen on"),
-    option("--port", "N", "port for the fake vLLM", type=int),
+    option("--hooks DIR", "check this reward function", type=Path),
+    option("--host ADDRESS", "address for the fake vLLM to listen on"),
+    option("--port N", "port for the fake vLLM", type=int),
     PROXY,
     notes=(
         "Exit code: 0 no check fails (warnings do not count), 1 a check fails, 2 wrong use. "

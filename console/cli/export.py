@@ -24,15 +24,14 @@ QUIET = 1.0
     argument("out", "file or folder to write", required=False),
     WHERE,
     option(
-        "--split",
-        "SHARES",
+        "--split SHARES",
         "several files by a hash of the prompt: 0.9/0.1 (train, test) or 0.8/0.1/0.1",
     ),
-    option("--only", None, "only what a person rated or corrected", choices=("human",)),
+    option("--only", "only what a person rated or corrected", choices=("human",)),
     flag("--names", "name raters; else pseudonyms"),
     flag("--no-redact", "keep keys, tokens, passwords and e-mail addresses"),
     flag("--force", "replace existing files"),
-    option("--journal", "FILE", "journal to read; else the home's own", type=Path),
+    option("--journal FILE", "journal to read; else the home's own", type=Path),
     flag("--list", "list the formats"),
     notes=(
         "OUT is a file, beside which a dataset card is written, or a folder for the file and its",

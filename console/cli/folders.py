@@ -44,12 +44,12 @@ class Choices:
 
 @takes(
     argument("folder", "the folder; created when missing", type=Path, metavar="DIR"),
-    option("--server", "URL", "swarm server (else AJET_SWARM_URL)"),
-    option("--model", None, "model to train (else REMOTE_MODEL_PATH)"),
-    option("--repeats", "N", "episodes per task (4)", type=int),
-    option("--batch", "N", "tasks per policy update (8)", type=int),
-    option("--gpus", "N", "GPUs of each node of the server (8)", type=int),
-    option("--dataset", "FILE", "JSONL, Parquet or Hugging Face folder"),
+    option("--server URL", "swarm server (else AJET_SWARM_URL)"),
+    option("--model", "model to train (else REMOTE_MODEL_PATH)"),
+    option("--repeats N", "episodes per task (4)", type=int),
+    option("--batch N", "tasks per policy update (8)", type=int),
+    option("--gpus N", "GPUs of each node of the server (8)", type=int),
+    option("--dataset FILE", "JSONL, Parquet or Hugging Face folder"),
     flag("--yes", "do not ask, take the defaults"),
     flag("--force", "replace existing files"),
     notes=(

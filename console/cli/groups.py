@@ -49,7 +49,7 @@ _SHOWN = 5
 
 # --- one group: votes, leases, corrections ------------------------------------------------------
 
-HOLDER = option("--holder", "NAME", "holder of the lease; else this user and host")
+HOLDER = option("--holder NAME", "holder of the lease; else this user and host")
 
 
 def group_id(command: str) -> click.Parameter:
@@ -63,21 +63,21 @@ def vote(*more: click.Parameter) -> Parts:
         group_id,
         argument("order", "the best, or all, best first", nargs=-1, type=int, metavar="N"),
         one_of(
-            option("--scores", "X...", "one score per candidate", type=float, multiple=True),
+            option("--scores X...", "one score per candidate", type=float, multiple=True),
             flag("--tie", "all are equal: trains nothing"),
             flag("--bad", "all are bad: trains nothing"),
             flag("--skip", "send no reward: abort the group"),
             *more,
         ),
         RATER,
-        option("--note", "TEXT", "note stored with the rating"),
+        option("--note TEXT", "note stored with the rating"),
     )
 
 
 @takes(
     vote(flag("--undo", COMMANDS["group.unrate"].help)),
     flag("--override", "replace another rater's vote, or ignore a lease"),
-    option("--tag", "REASON", "a reason for the rating; repeatable", multiple=True),
+    option("--tag REASON", "a reason for the rating; repeatable", multiple=True),
     HOLDER,
     PROXY,
     notes=(
@@ -145,7 +145,7 @@ def _holder(args: Args) -> str:
     HOLDER,
     RATER,
     PROXY,
-    option("--seconds", "S", "duration of the lease; 0 releases it", type=float),
+    option("--seconds S", "duration of the lease; 0 releases it", type=float),
     notes=(EXIT,),
 )
 def lease(args: Args) -> int:
@@ -159,12 +159,12 @@ def lease(args: Args) -> int:
     PROXY,
     argument("candidate", "candidate to correct, from 1", type=int, metavar="N"),
     one_of(
-        option("--text", "TEXT", "the complete corrected text"),
-        option("--file", "FILE", "file with that text; - is standard input"),
+        option("--text TEXT", "the complete corrected text"),
+        option("--file FILE", "file with that text; - is standard input"),
         flag("--clear", "remove the correction"),
         required=True,
     ),
-    option("--rater", "NAME", "author of the correction"),
+    option("--rater NAME", "author of the correction"),
     notes=(EXIT,),
 )
 def edit(args: Args) -> int:
@@ -184,7 +184,7 @@ def edit(args: Args) -> int:
 
 # --- all groups that wait -----------------------------------------------------------------------
 
-SERVER = option("--server", "NAME", about("rating.accept_all", "server"))
+SERVER = option("--server NAME", about("rating.accept_all", "server"))
 
 
 @takes(SERVER, flag("--yes", "do not ask on a terminal"), PROXY, notes=(EXIT,))
@@ -230,8 +230,7 @@ def _groups(command: str) -> Parts:
     return (
         argument("groups", about(command, "group_id"), nargs=-1, metavar="GROUP"),
         option(
-            "--where",
-            "FILTER",
+            "--where FILTER",
             "all groups in memory that match this filter and that the command applies to; the "
             "syntax is that of the console's filter line",
         ),
@@ -282,7 +281,7 @@ def mark(args: Args) -> int:
 
 @takes(
     _groups,
-    one_of(option("--text", "TEXT", "the note"), flag("--clear", "remove the note"), required=True),
+    one_of(option("--text TEXT", "the note"), flag("--clear", "remove the note"), required=True),
     notes=(EXIT,),
 )
 def note(args: Args) -> int:

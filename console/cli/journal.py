@@ -84,10 +84,9 @@ def _stats_lines(
 
 
 @takes(
-    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=Range(0)),
+    option("--days N", "delete groups older than N days; else journal.keep_days", type=Range(0)),
     option(
-        "--bytes",
-        "N",
+        "--bytes N",
         "delete the oldest groups until N bytes are in use; else journal.keep_bytes",
         type=IntRange(0),
     ),

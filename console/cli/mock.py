@@ -48,57 +48,52 @@ _ROWS = (
         required=False,
     ),
     COLUMNS,
-    option("--passes", "N", "number of passes over the dataset", type=IntRange(1, 1_000_000)),
-    option("--seed", "N", "shuffle each pass with this seed", type=int),
-    option("--split", None, "ask only this part of the dataset", choices=("train", "held-out")),
+    option("--passes N", "number of passes over the dataset", type=IntRange(1, 1_000_000)),
+    option("--seed N", "shuffle each pass with this seed", type=int),
+    option("--split", "ask only this part of the dataset", choices=("train", "held-out")),
     option(
-        "--held-out",
-        "SHARE",
+        "--held-out SHARE",
         "share of the rows held out, by a hash of the query (0.1)",
         type=Range(0, 1),
     ),
     option(
-        "--target",
-        "FILE",
+        "--target FILE",
         "application to ask: a target file, or the name of a shipped target (see "
         "docs/guide/mock-user.md)",
         dest="target_file",
     ),
     flag("--dry", "only test the target with one row, which is not trained on"),
-    option("--base-url", "URL", "any OpenAI-compatible URL; else the proxy that runs in the home"),
-    option("--api-key", "KEY", "API key for that URL"),
-    option("--model", "NAME", "model to request", default="ajet"),
+    option("--base-url URL", "any OpenAI-compatible URL; else the proxy that runs in the home"),
+    option("--api-key KEY", "API key for that URL"),
+    option("--model NAME", "model to request", default="ajet"),
 )
 
 
 _USERS = (
-    option("--user-url", "URL", "its OpenAI-compatible URL"),
-    option("--user-model", "NAME", "its model name"),
-    option("--user-key-env", "NAME", "environment variable with its API key"),
+    option("--user-url URL", "its OpenAI-compatible URL"),
+    option("--user-model NAME", "its model name"),
+    option("--user-key-env NAME", "environment variable with its API key"),
 )
 
 
 _PACE = (
-    option("--concurrency", "N", "number of requests in flight (3)", type=IntRange(1, 10_000)),
-    option("--pace", "SECONDS", "pause of each worker between two requests", type=Range(0, 86_400)),
+    option("--concurrency N", "number of requests in flight (3)", type=IntRange(1, 10_000)),
+    option("--pace SECONDS", "pause of each worker between two requests", type=Range(0, 86_400)),
     option(
-        "--rate",
-        "R",
+        "--rate R",
         "open loop: R requests per second at random times, however many are in flight",
         type=Range(0.001, 1_000),
     ),
-    option("--timeout", "SECONDS", "time limit of an answer", type=Range(0.1, 86_400)),
+    option("--timeout SECONDS", "time limit of an answer", type=Range(0.1, 86_400)),
     flag("--pause-sync", "pause while no engine accepts episodes"),
-    option("--updates", "N", "stop after N policy updates", type=IntRange(1, 1_000_000)),
+    option("--updates N", "stop after N policy updates", type=IntRange(1, 1_000_000)),
     option(
-        "--results",
-        "FILE",
+        "--results FILE",
         "append one JSON line per row: answer, group, reward, seconds, error",
         type=Path,
     ),
     option(
-        "--results-wait",
-        "SECONDS",
+        "--results-wait SECONDS",
         "time to wait for a row's reward before its line is written (60)",
         type=Range(0, 86_400),
         default=60.0,

@@ -117,15 +117,14 @@ def _setup_and_console(args: Args, home: Home) -> int:
 
 
 @takes(
-    option("--host", "ADDRESS", "address to listen on"),
-    option("--port", "N", "port; 0 takes any free one", type=int),
+    option("--host ADDRESS", "address to listen on"),
+    option("--port N", "port; 0 takes any free one", type=int),
     BACKEND,
     TORCH,
     flag("--yes", "download the model without asking; required without a terminal"),
     flag("--reset", "start from the base weights"),
     option(
-        "--from",
-        "NAME",
+        "--from NAME",
         "continue from this checkpoint; see `ajet-console checkpoints`",
         dest="start_from",
     ),
@@ -188,20 +187,17 @@ def engine(args: Args) -> int:
 @takes(
     SERVING,
     option(
-        "--api-key",
-        "KEY",
+        "--api-key KEY",
         "the key itself; other users of this machine can read it, prefer --api-key-file",
     ),
     option(
-        "--cors-origin",
-        "URL",
+        "--cors-origin URL",
         "web page that may use /v1 from a browser; repeatable, `*` for any",
         multiple=True,
     ),
     flag("--next-port", "take the next free port when the port is taken"),
     option(
-        "--engine-starts-by",
-        "UNIX_SECONDS",
+        "--engine-starts-by UNIX_SECONDS",
         "until then, requests are told that the embedded engine starts: the console starts it",
         type=float,
         default=0.0,

@@ -146,7 +146,7 @@ def _against_best(look: LookEnded | None) -> dict[str, Any] | None:
 # --- blind pairs ---------------------------------------------------------------------------------
 
 _CHOICES = next(arg.choices for arg in COMMANDS["progress.vote"].args if arg.name == "choice")
-_RATER = option("--rater", "NAME", "name of the rater; else that of the home")
+_RATER = option("--rater NAME", "name of the rater; else that of the home")
 
 
 @takes(
@@ -221,10 +221,10 @@ _SHARE, _COUNT = Range(0, 1, min_open=True), IntRange(1)
 
 @takes(
     argument("dataset", "file or folder", type=Path),
-    option("--out", "FILE", "file to write", type=Path, required=True),
+    option("--out FILE", "file to write", type=Path, required=True),
     COLUMNS,
-    option("--held-out", "SHARE", f"share ({HELD_OUT:g})", type=_SHARE, default=HELD_OUT),
-    option("--most", "N", f"maximum number of prompts ({MOST})", type=_COUNT, default=MOST),
+    option("--held-out SHARE", f"share ({HELD_OUT:g})", type=_SHARE, default=HELD_OUT),
+    option("--most N", f"maximum number of prompts ({MOST})", type=_COUNT, default=MOST),
     notes=(
         "The held-out side is that of `run mock --split`: train with `run mock DATASET --split "
         "train`, and set `probe.file` to the file. Rows with several user messages, a persona, "

@@ -160,9 +160,7 @@ def raters(args: Args) -> int:
 # --- rewards -------------------------------------------------------------------------------------
 
 
-@takes(
-    option("--last", "N", "number of the last groups to use (100)", type=int, default=100), PROXY
-)
+@takes(option("--last N", "number of the last groups to use (100)", type=int, default=100), PROXY)
 def rewards(args: Args) -> int:
     """Print the reward source and its figures.
 

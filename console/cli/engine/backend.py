@@ -15,16 +15,13 @@ from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
 _COUNT, _GIGABYTES = IntRange(1), Range(0, min_open=True)
 TORCH = (
-    option("--device", "NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
-    option("--dtype", None, "torch: number format of the weights", choices=("bfloat16", "float32")),
-    option("--lora", "RANK", "torch: rank of LoRA; else the job's, else 16", type=_COUNT),
+    option("--device NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
+    option("--dtype", "torch: number format of the weights", choices=("bfloat16", "float32")),
+    option("--lora RANK", "torch: rank of LoRA; else the job's, else 16", type=_COUNT),
     flag("--full", "torch: train all weights instead of LoRA"),
-    option("--context", "N", "torch: window in tokens; else the job's, else 4096", type=_COUNT),
+    option("--context N", "torch: window in tokens; else the job's, else 4096", type=_COUNT),
     option(
-        "--max-memory",
-        "GB",
-        "torch: device memory to use at most; else what is free",
-        type=_GIGABYTES,
+        "--max-memory GB", "torch: device memory to use at most; else what is free", type=_GIGABYTES
     ),
 )
 """Options of the torch backend, for `engine` alone."""

@@ -68,12 +68,7 @@ def restore(args: Args) -> int:
     return _each(args, act, f"restore {_checked(args)}", asks={"name": args.name})
 
 
-@takes(
-    argument("keep", "number of checkpoints to keep", type=IntRange(0)),
-    EVERY,
-    YES,
-    SWARM_URL,
-)
+@takes(argument("keep", "number of checkpoints to keep", type=IntRange(0)), EVERY, YES, SWARM_URL)
 def prune(args: Args) -> int:
     """Delete checkpoints after a question."""
 

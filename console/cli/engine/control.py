@@ -112,11 +112,7 @@ _TEXT = 1000
 
 
 @takes(
-    option("--path", "PATH", about(COMMAND, "path"), default=""),
-    SERVER,
-    YES,
-    PROXY,
-    notes=(RESULT,),
+    option("--path PATH", about(COMMAND, "path"), default=""), SERVER, YES, PROXY, notes=(RESULT,)
 )
 def rewind(args: Args) -> int:
     """Show what the rewind restores and loses, ask, and rewind."""
@@ -171,13 +167,9 @@ def try_stop(args: Args) -> int:
 @takes(
     argument("prompt", "the prompt; - reads standard input"),
     SERVER,
-    option("--last", "N", f"show N earlier answers ({LAST})", type=IntRange(0), default=LAST),
+    option("--last N", f"show N earlier answers ({LAST})", type=IntRange(0), default=LAST),
     option(
-        "--timeout",
-        "S",
-        "cancel after S seconds (600)",
-        type=Range(0, min_open=True),
-        default=600.0,
+        "--timeout S", "cancel after S seconds (600)", type=Range(0, min_open=True), default=600.0
     ),
     PROXY,
 )

@@ -39,12 +39,11 @@ from core.control_payloads import JobInfo
 NO_WAIT = flag("--no-wait", "do not wait until the engine rolls")
 JOB_SOURCE = (
     one_of(
-        option("--file", "FILE", "the job as YAML; - is standard input", type=Path),
-        option("--preset", None, "a shipped job, or the one last sent", choices=PRESETS),
+        option("--file FILE", "the job as YAML; - is standard input", type=Path),
+        option("--preset", "a shipped job, or the one last sent", choices=PRESETS),
     ),
     option(
-        "--set",
-        "FIELD=VALUE",
+        "--set FIELD=VALUE",
         "change one field: model, gpus, nodes, batch, repeats, lr, epochs, kl, temperature, rule, "
         "prompt, response, turn, window",
         multiple=True,

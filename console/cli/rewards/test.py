@@ -35,20 +35,19 @@ _NO_ABSTENTION = {"part": "", "traceback": "", "file": "", "line": 0}
 
 @takes(
     one_of(
-        option("--last", "K", "the newest K groups of the journal (100)", type=IntRange(1)),
-        option("--one", "GROUP", "one group; show each answer with its parts"),
+        option("--last K", "the newest K groups of the journal (100)", type=IntRange(1)),
+        option("--one GROUP", "one group; show each answer with its parts"),
         option(
-            "--file",
-            "FILE",
+            "--file FILE",
             "JSON lines with query, answers and optionally reference, messages, rewards",
             type=Path,
         ),
     ),
     one_of(
-        option("--rewards", "FILE", "rewards file to test", type=Path),
-        option("--hooks", "DIR", "folder of hooks to test", type=Path),
+        option("--rewards FILE", "rewards file to test", type=Path),
+        option("--hooks DIR", "folder of hooks to test", type=Path),
     ),
-    option("--weight", "PART=W", "change the weight of a part; repeatable", multiple=True),
+    option("--weight PART=W", "change the weight of a part; repeatable", multiple=True),
     flag("--pdb", "with --one: score in this process, under the debugger"),
     flag("--yes", "do not ask before judges are called; required without a terminal"),
     flag("--all", "print a line for every group"),

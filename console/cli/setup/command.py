@@ -42,7 +42,7 @@ QUERY = "Why is the sky blue?"
 
 @takes(
     argument("answer", "the answer to a question", nargs=-1, metavar="KEY=VALUE"),
-    option("--answers", "FILE", "file with answers, a line `KEY: VALUE` each", type=Path),
+    option("--answers FILE", "file with answers, a line `KEY: VALUE` each", type=Path),
     flag("--no-request", "write the settings only"),
     flag("--no-check", "do not ask servers and judges whether they answer"),
     flag("--start", "start an AgentJet server that is OFFLINE with its job"),

@@ -47,13 +47,12 @@ def revoke(args: Args) -> int:
     NAME,
     option(
         "--role",
-        None,
         "viewer sees all, rater also votes, operator may do everything",
         choices=ROLES,
         required=True,
     ),
-    option("--expires", "TIME", "end of its validity: 30m, 8h, 7d"),
-    option("--out", "FILE", "write it to a new file", type=Path),
+    option("--expires TIME", "end of its validity: 30m, 8h, 7d"),
+    option("--out FILE", "write it to a new file", type=Path),
 )
 def add(args: Args) -> int:
     """Create a token.

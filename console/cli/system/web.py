@@ -35,18 +35,18 @@ _SAFE_PATH = re.compile(f"/?({_PART}(/{_PART})*/?)?")
 
 
 @takes(
-    option("--host", None, "address to listen on", default="127.0.0.1"),
-    option("--port", "PORT", f"{PORT}, or the next free one", type=int),
-    option("--link", None, "print a link for this role", choices=_LINK_ROLES),
-    option("--name", "NAME", "name of the link's user, as votes show it"),
-    option("--expires", "TIME", "end of the link: 30m, 8h, 7d", default="8h"),
+    option("--host", "address to listen on", default="127.0.0.1"),
+    option("--port PORT", f"{PORT}, or the next free one", type=int),
+    option("--link", "print a link for this role", choices=_LINK_ROLES),
+    option("--name NAME", "name of the link's user, as votes show it"),
+    option("--expires TIME", "end of the link: 30m, 8h, 7d", default="8h"),
     flag("--renew", "replace the link of that name"),
     flag("--list", "list the open consoles"),
-    option("--most", "N", "most consoles at once", type=IntRange(1), default=10),
-    option("--base-path", "PATH", "serve it at /PATH/", default=""),
-    option("--public-url", "URL", "its address elsewhere", default=""),
-    option("--tls-cert", "FILE", "certificate chain (PEM)", default=""),
-    option("--tls-key", "FILE", "its private key (PEM)", default=""),
+    option("--most N", "most consoles at once", type=IntRange(1), default=10),
+    option("--base-path PATH", "serve it at /PATH/", default=""),
+    option("--public-url URL", "its address elsewhere", default=""),
+    option("--tls-cert FILE", "certificate chain (PEM)", default=""),
+    option("--tls-key FILE", "its private key (PEM)", default=""),
     flag("--plain-http", "listen elsewhere without TLS: links are readable"),
 )
 def web(args: Args) -> int:
