@@ -34,7 +34,7 @@ def _param(arg: Arg) -> click.Parameter:
     if arg.kind == "texts":
         return argument(arg.name, arg.help, nargs=-1, metavar="PART=W")
     if not arg.required:
-        return option(f"--{arg.name}", "X", arg.help, type=kinds.get(arg.kind))
+        return option(f"--{arg.name} X", arg.help, type=kinds.get(arg.kind))
     if choices := ("on", "off") if arg.kind == "flag" else arg.choices:
         return argument(arg.name, arg.help, choices=choices)
     return argument(arg.name, arg.help, type=kinds.get(arg.kind), metavar=arg.name.upper())

@@ -188,7 +188,12 @@ SERVING = (
 """Options of the fake vLLM, for the console and `proxy`."""
 
 
-def given(args: Args, params: Sequence[click.Parameter]) -> list[str]:
+def given(args: Args, parts: Parts) -> list[str]:
     """Return those of some options that have a value: `--swarm-url`."""
+    params = [
+        param
+        for part in flat(parts, "")
+        for param in (part.params if isinstance(part, OneOf) else (part,))
+    ]
     values = {param.opts[0]: getattr(args, param.name or "") for param in params}
     return [name for name, value in values.items() if value not in (None, False, ())]

@@ -20,7 +20,6 @@ from console.cli.engine.backend import (
     TORCH,
     check_backend,
     check_device_present,
-    engine_flags,
     have_own_model,
     have_smollm2,
     model_flags,
@@ -28,6 +27,7 @@ from console.cli.engine.backend import (
 )
 from console.cli.options import BACKEND, SERVING, YES, Args, flag, given, option, takes
 from console.cli.output import agree, say_result, would
+from console.text.values import fields_of
 from core.commands import COMMANDS
 from core.runtime.home import Home, missing_home, running
 from core.runtime.tls import absolute_path
@@ -44,10 +44,8 @@ def console(args: Args) -> int:
     Raises:
         HomeError: with `--read-only` the home must exist, because it is not created.
     """
-    home = existing_home(args)
-    if not args.read_only or args.attach:
-        home = open_home(args)
-    elif not home.exists:
+    home = (existing_home if args.read_only and not args.attach else open_home)(args)
+    if not home.exists:
         raise missing_home(home)
     set_flags = given(args, SERVING)
     flags = model_flags(args.backend, args.model)
@@ -58,8 +56,7 @@ def console(args: Args) -> int:
         return show_keys(settings.console.keys)
     attach = _attach(args, set_flags)
     watch_only = settings.proxy.watch_only and not attach
-    if watch_only:
-        _check_watchable(settings)
+    _check_watchable(settings, watch_only=watch_only)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "the console needs a terminal",
@@ -76,11 +73,10 @@ def console(args: Args) -> int:
             home=home,
             settings=settings,
             attach=attach,
-            token_file=args.token_file,
             next_port=args.port is None,
             start_engine=start_engine,
-            read_only=args.read_only,
             proxy_flags=frozenset(set_flags),
+            **fields_of(args, "token_file read_only"),
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
@@ -144,7 +140,7 @@ def _setup_and_console(args: Args, home: Home) -> int:
 def engine(args: Args) -> int:
     """Run the embedded engine."""
     home = open_home(args)
-    flags = engine_flags(args)
+    flags = model_flags(args.backend, args.model)
     settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
     own = settings.engine
     check_backend(own, model=args.model, device=args.device or "", only_torch=given(args, TORCH))
@@ -158,30 +154,18 @@ def engine(args: Args) -> int:
     from engine.torch.options import TorchOptions
 
     setup()
-    return run(
-        EngineOptions(
-            home=home,
-            model=own.model,
-            torch=TorchOptions(
-                model=torch_model(home, own),
-                device=args.device or "",
-                dtype=args.dtype or "",
-                lora_rank=args.lora,
-                full=args.full,
-                context=args.context,
-                max_memory=args.max_memory,
-            )
-            if own.backend == "torch"
-            else None,
-            host=own.host,
-            port=own.port,
-            reset=args.reset,
-            start_from=args.start_from,
-            faithful=args.faithful,
-            strict_context=args.strict_context,
-            allow_unauthenticated=args.allow_unauthenticated,
+    torch = None
+    if own.backend == "torch":
+        torch = TorchOptions(
+            model=torch_model(home, own),
+            device=args.device or "",
+            dtype=args.dtype or "",
+            lora_rank=args.lora,
+            **fields_of(args, "full context max_memory"),
         )
-    )
+    more = fields_of(args, "reset start_from faithful strict_context allow_unauthenticated")
+    more |= fields_of(own, "model host port")
+    return run(EngineOptions(home=home, torch=torch, **more))
 
 
 @takes(
@@ -216,21 +200,14 @@ def proxy(args: Args) -> int:
         proxy__cors_origins=",".join(args.cors_origin) if args.cors_origin else None,
         **more,
     )
-    if settings.proxy.watch_only:
-        _check_watchable(settings)
+    _check_watchable(settings, watch_only=settings.proxy.watch_only)
     if _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home):
         return 0
     from core.runtime.log_format import setup
     from proxy.main import ProxyOptions, run
 
     setup()
-    options = ProxyOptions(
-        home=home,
-        settings=settings,
-        allow_next_port=args.next_port,
-        engine_starts_by=args.engine_starts_by,
-    )
-    return run(options)
+    return run(ProxyOptions(home, settings, args.next_port, args.engine_starts_by))
 
 
 def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
@@ -248,13 +225,13 @@ def _would_run(process: str, host: str, port: int, home: Home) -> bool:
     return would(f"start {process} on {where} in the home {home.root}")
 
 
-def _check_watchable(settings: Settings) -> None:
-    """Check that there is a swarm server to watch.
+def _check_watchable(settings: Settings, *, watch_only: bool) -> None:
+    """Check that a watch-only proxy has a swarm server to watch.
 
     Raises:
         UsageError: there is only an upstream.
     """
-    if settings.upstream.url:
+    if watch_only and settings.upstream.url:
         raise UsageError(
             "--watch-only and --upstream exclude each other: an upstream has no engine to watch",
             todo="Name swarm servers with --swarm-url NAME=URL",

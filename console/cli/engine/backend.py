@@ -8,37 +8,26 @@ from typing import Any
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.options import Args, Range, flag, option
+from console.cli.options import Range, flag, one_of, option
 from console.cli.output import confirm, output, say, would
 from core.runtime.home import Home
 from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
-_COUNT, _GIGABYTES = IntRange(1), Range(0, min_open=True)
 TORCH = (
     option("--device NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
     option("--dtype", "torch: number format of the weights", choices=("bfloat16", "float32")),
-    option("--lora RANK", "torch: rank of LoRA; else the job's, else 16", type=_COUNT),
-    flag("--full", "torch: train all weights instead of LoRA"),
-    option("--context N", "torch: window in tokens; else the job's, else 4096", type=_COUNT),
+    one_of(
+        flag("--full", "torch: train all weights instead of LoRA"),
+        option("--lora RANK", "torch: rank of LoRA; else the job's, else 16", type=IntRange(1)),
+    ),
+    option("--context N", "torch: window in tokens; else the job's, else 4096", type=IntRange(1)),
     option(
-        "--max-memory GB", "torch: device memory to use at most; else what is free", type=_GIGABYTES
+        "--max-memory GB",
+        "torch: device memory to use at most; else what is free",
+        type=Range(0, min_open=True),
     ),
 )
 """Options of the torch backend, for `engine` alone."""
-
-
-def engine_flags(args: Args) -> dict[str, Any]:
-    """Return the settings that the options of `engine` set; None where one is absent.
-
-    Raises:
-        UsageError: `--full` with `--lora`.
-    """
-    if args.full and args.lora is not None:
-        raise UsageError(
-            "--full and --lora exclude each other",
-            todo="LoRA trains an addition to the weights, --full all weights: give one",
-        )
-    return model_flags(args.backend, args.model)
 
 
 def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:

@@ -2,15 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from ajet_swarm.job.server import MODEL_VARIABLE
 from console.cli.common import connected, read_text, settings_of, snapshot
 from console.cli.engine.target import (
     RESULT,
@@ -54,11 +51,6 @@ JOB_SOURCE = (
 # --- which job -----------------------------------------------------------------------------------
 
 
-def remote_model() -> str:
-    """Return the model that an AgentJet server trains, from the environment; may be empty."""
-    return os.environ.get(MODEL_VARIABLE, "")
-
-
 async def requested_job(aim: Aim, target: Target) -> str:
     """Return the job that the flags choose for one server, as YAML.
 
@@ -68,6 +60,7 @@ async def requested_job(aim: Aim, target: Target) -> str:
         JobError: the job is invalid; the error contains file and line.
     """
     from console.models.job_form import check_job, parse_set, values, with_values
+    from proxy.control.job_commands import remote_model
     from proxy.control.job_store import JobStore
 
     file = aim.args.file
@@ -86,50 +79,57 @@ async def requested_job(aim: Aim, target: Target) -> str:
 
 async def base_job(aim: Aim, target: Target) -> tuple[str, str]:
     """Return the job before single fields are changed, and where it comes from."""
-    preset = aim.args.preset
+    info, preset = await job_info(aim, target), aim.args.preset
+    if preset:
+        text = getattr(info, "sent" if preset == "last" else preset)
+        if not text:
+            todo = "Use `--preset default`"
+            raise UsageError("no job was sent from here", info.server, todo)
+        return text, preset
+    if info.saved:
+        return info.saved, info.path
+    if info.last:
+        note = "default; a start keeps the server's job, which another client sent"
+        return info.default, note
+    return info.next, "the job last sent" if info.sent else "default"
+
+
+async def job_info(aim: Aim, target: Target) -> JobInfo:
+    """Return what the proxy, or without one the home, has of the jobs of a server."""
     if aim.proxy:
-        info = await job_info(aim, target)
-        if preset:
-            text = getattr(info, "sent" if preset == "last" else preset)
-            return text or _none_sent(target), preset
-        if info.saved:
-            return info.saved, info.path
-        if info.last:
-            return info.default, (
-                "default; a start keeps the server's job, which another client sent"
-            )
-        return info.next, "the job last sent" if info.sent else "default"
+        async with connected(aim.args, aim.proxy) as client:
+            name = target.name or next(iter((await client.snapshot()).servers), "")
+            return await client.job(name)
     from ajet_swarm.job.tree import dump_job, load_job
     from core.jobs import preset_job
-    from proxy.control.job_commands import engine_of
+    from proxy.control.job_commands import engine_of, remote_model
     from proxy.control.job_store import JobStore
 
-    store = JobStore.beside(aim.home.journal)
+    settings = settings_of(aim.home, aim.args.swarm_url)
+    store, engine, sent, like = JobStore.beside(aim.home.journal), None, "", None
     saved, _ = store.load(target.name) or ("", 0.0)
-    if saved and not preset:
-        return saved, str(store.path(target.name))
-    embedded = await _is_embedded(aim, target)
-    sent = _last_sent(aim, target) if preset == "last" or not embedded else ""
-    if preset == "last" or (sent and not preset):
-        return sent or _none_sent(target), "the job last sent"
-    engine = settings_of(aim.home, aim.args.swarm_url).engine if embedded else None
-    if engine is not None and target.url:
+    own = settings.servers().get(target.name) == "embedded"
+    if own or await answers_as_embedded(*target):
+        engine = settings.engine
         with contextlib.suppress(AjetError):  # nothing answers there: as of the settings
             async with reached(target) as client:
                 engine = await engine_of(client, engine)
-    earlier = saved or sent
-    like = load_job(earlier) if earlier else None
-    chosen = preset or "default"
-    return dump_job(preset_job(chosen, engine, remote_model(), like)), chosen
-
-
-async def _is_embedded(aim: Aim, target: Target) -> bool:
-    own = settings_of(aim.home, aim.args.swarm_url).servers().get(target.name) == "embedded"
-    return own or await answers_as_embedded(*target)
-
-
-def _none_sent(target: Target) -> NoReturn:
-    raise UsageError("no job was sent from here", target.name, "Use `--preset default`")
+    else:
+        sent = _last_sent(aim, target)
+        like = load_job(saved or sent) if saved or sent else None
+    default, hand = (
+        dump_job(preset_job(name, engine, remote_model(), like)) for name in ("default", "hand")
+    )
+    return JobInfo(
+        server=target.name,
+        saved=saved,
+        path=str(store.path(target.name)),
+        default=default,
+        hand=hand,
+        embedded=engine is not None,
+        model=remote_model(),
+        sent=sent,
+    )
 
 
 def _last_sent(aim: Aim, target: Target) -> str:
@@ -140,13 +140,6 @@ def _last_sent(aim: Aim, target: Target) -> str:
         server = file.load_state().servers.get(target.name)
         return server.job.yaml if server is not None and server.job is not None else ""
     return ""  # there is no journal, or it cannot be read
-
-
-async def job_info(aim: Aim, target: Target) -> JobInfo:
-    """Return the proxy's information about the jobs of a server."""
-    async with connected(aim.args, aim.proxy) as client:
-        name = target.name or next(iter((await client.snapshot()).servers), "")
-        return await client.job(name)
 
 
 # --- start and apply -----------------------------------------------------------------------------
@@ -175,6 +168,8 @@ def apply(args: Args) -> int:
 
 
 def _send_job(aim: Aim, *, stops: bool) -> int:
+    from proxy.control.job_commands import remote_model
+
     args = aim.args
 
     async def act(target: Target) -> str:
@@ -225,17 +220,15 @@ async def _first_job(aim: Aim, target: Target, keeps: bool) -> tuple[str, str] |
 
     args = aim.args
     if not aim.proxy:
-        text = await requested_job(aim, target)
-        async with reached(target) as client:
-            return (
-                None if await client.is_embedded() else (target.name, await client.prepared(text))
-            )
+        async with reached(target):  # raises if nothing answers there
+            pass
     info = await job_info(aim, target)
     if info.embedded or (keeps and info.last and not (args.preset or args.file or args.set)):
         return None
-    state = aim.state or await snapshot(args, aim.proxy)
-    if state.servers[info.server].job is not None:
-        return None
+    if aim.proxy:
+        state = aim.state or await snapshot(args, aim.proxy)
+        if state.servers[info.server].job is not None:
+            return None
     return info.server, for_server(await requested_job(aim, target), info.model).text
 
 
@@ -287,16 +280,12 @@ async def _check_for_server(aim: Aim, target: Target, text: str) -> str:
     """
     from console.models.job_form import check_job, for_server, needs_text
 
-    if aim.proxy:
-        info = await job_info(aim, target)
-        embedded, model = info.embedded, info.model
-    else:
-        embedded, model = await _is_embedded(aim, target), remote_model()
-    notices = map(str, check_job(text).notices_for(embedded=embedded))
+    info = await job_info(aim, target)
+    notices = map(str, check_job(text).notices_for(embedded=info.embedded))
     result = "; ".join([f"{target.name or 'the job'}: it can be sent", *notices])
-    if embedded:
+    if info.embedded:
         return result
-    made = for_server(text, model, str(aim.args.file or "job"))
+    made = for_server(text, info.model, str(aim.args.file or "job"))
     added = f"; {len(made.added)} keys that an AgentJet server needs are added"
     return f"{result}; it trains {needs_text(made.text)}{added if made.added else ''}"
 
