@@ -66,17 +66,16 @@ def clients(args: Args) -> int:
         with contextlib.suppress(UsageError):  # without the key, the context window is unknown
             own = client_key(settings, home) if requires_key and not args.url else ""
         context = window_of(base, own, cert_of(home))
-    filled = {
-        match.name: [
-            fill(line, base, key, model, context or DEFAULT_CONTEXT) for line in lines(match)
-        ]
-        for match in matches
-    }
+    values = (base, key, model, context or DEFAULT_CONTEXT)
     rows = [
-        {"name": match.name, "title": match.title, "settings": "\n".join(filled[match.name])}
+        {
+            "name": match.name,
+            "title": match.title,
+            "settings": "\n".join(fill(line, *values) for line in lines(match)),
+        }
         for match in matches
     ]
-    shown = [line for settings_lines in filled.values() for line in settings_lines]
+    shown = [line for row in rows for line in row["settings"].split("\n")]
     is_agent = any(match.agent for match in matches)
     if is_agent and context is not None and context < AGENT_PROMPT:
         shown.append(f"# {SMALL.format(context=context)}")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mock.users.persona import UserOptions
 
 
+_COUNT = IntRange(1, 1_000_000)
 _ROWS = (
     argument(
         "dataset",
@@ -48,7 +49,7 @@ _ROWS = (
         required=False,
     ),
     COLUMNS,
-    option("--passes N", "number of passes over the dataset", type=IntRange(1, 1_000_000)),
+    option("--passes N", "number of passes over the dataset", type=_COUNT, default=1),
     option("--seed N", "shuffle each pass with this seed", type=int),
     option("--split", "ask only this part of the dataset", choices=("train", "held-out")),
     option(
@@ -86,7 +87,7 @@ _PACE = (
     ),
     option("--timeout SECONDS", "time limit of an answer", type=Range(0.1, 86_400)),
     flag("--pause-sync", "pause while no engine accepts episodes"),
-    option("--updates N", "stop after N policy updates", type=IntRange(1, 1_000_000)),
+    option("--updates N", "stop after N policy updates", type=_COUNT),
     option(
         "--results FILE",
         "append one JSON line per row: answer, group, reward, seconds, error",
@@ -188,7 +189,6 @@ def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptio
         ),
         target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
-        dry=args.dry,
         user=_user(args, spec),
         timeout=args.timeout or 300.0,
         columns=read_columns(args.columns or ""),
@@ -200,14 +200,13 @@ def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptio
             pause_sync=args.pause_sync,
         ),
         choice=RowSelection(
-            passes=args.passes or 1,
+            passes=args.passes,
             seed=args.seed,
             split=args.split or ("train" if args.held_out is not None else None),
             held_out=0.1 if args.held_out is None else args.held_out,
         ),
-        restart=args.restart,
         results=args.results.expanduser() if args.results is not None else None,
-        results_wait=args.results_wait,
+        **fields_of(args, "dry restart results_wait"),
     )
 
 
