@@ -293,8 +293,7 @@ def state_now(args: Args, home: Home) -> tuple[State, bool]:
         return asyncio.run(snapshot(args, url)), True
     from core.journal.read_only import JournalFile
 
-    with JournalFile(home.journal) as file:
-        return file.load_state(), False
+    return JournalFile(home.journal).load_state(), False
 
 
 def filter_of(text: str, where: str = "--where") -> "Filter":
