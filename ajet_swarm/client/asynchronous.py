@@ -467,8 +467,9 @@ class AsyncSwarm:
         The call is made when the engine begins to update its weights. An update that ends between
         two polls is detected by the global step, and `callback` is called for it afterwards.
         """
-        calls = UpdateCalls(callback, self._link.completion.ended, self.watcher.current)
-        self.watcher.add_listener(calls.note)
+        link = self._link
+        calls = UpdateCalls(callback, link.completion.ended, link.watcher.current, link.tasks)
+        link.watcher.add_listener(calls.note)
 
 
 def rollout_line(pool: PoolInfo) -> str:

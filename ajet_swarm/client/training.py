@@ -5,12 +5,12 @@
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from typing import Final
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks, in_thread
 from ajet_swarm.job.tree import get, load_job
 from ajet_swarm.protocol.schemas import EngineState
 
@@ -99,12 +99,13 @@ class UpdateCalls:
     It counts by the global step, so that no update is missed between two polls.
 
     A call is due when the engine is in WEIGHT_SYNCING, at the latest when it is in a later step.
-    Calls are made one after the other, on a thread that runs while some are due.
+    Calls are made one after the other, each on a thread of its own.
 
     Args:
         callback: Called without arguments.
         ended: Returns how training ended, as `Completion.ended`; empty while it is not complete.
         seen: Current status; no call is made for an update that has already begun.
+        tasks: Owner of the task that makes the calls.
     """
 
     def __init__(
@@ -112,16 +113,17 @@ class UpdateCalls:
         callback: Callable[[], object],
         ended: Callable[[ServerStatus], str],
         seen: ServerStatus,
+        tasks: Tasks,
     ) -> None:
         self._callback = callback
         self._ended = ended
+        self._tasks = tasks
         self._next: int | None = None
         """Step of the next update to call for; None while the step is unknown."""
         self._sync_since = 0.0
         """`since` of the last WEIGHT_SYNCING for which a call was made."""
         self._due = 0
         self._calling = False
-        self._lock = threading.Lock()
         if seen.reachable and seen.step:
             syncing = seen.state is EngineState.WEIGHT_SYNCING
             self._next = seen.step + syncing
@@ -152,24 +154,19 @@ class UpdateCalls:
             self._next = step
 
     def _call(self, count: int) -> None:
-        with self._lock:
-            self._due += count
-            if self._calling:
-                return
+        self._due += count
+        if not self._calling:
             self._calling = True
-        threading.Thread(target=self._run, name="weight sync", daemon=True).start()
+            self._tasks.spawn(self._run(), "weight sync")
 
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._due:
-                    self._calling = False
-                    return
-                self._due -= 1
+    async def _run(self) -> None:
+        while self._due:
+            self._due -= 1
             try:
-                self._callback()
+                await in_thread(self._callback)
             except Exception:  # from the script; later updates are still called for
                 log.exception("a callback of a weight sync failed")
+        self._calling = False
 
 
 def _last(ended: str) -> int:

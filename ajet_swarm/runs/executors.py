@@ -63,10 +63,6 @@ class Retry:
         return self.tries is not None and tried >= self.tries
 
 
-ONCE = Retry(tries=1)
-FOREVER = Retry(tries=None)
-
-
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T, R]):
     """Result of all tries of one episode, or of another job.
@@ -198,7 +194,7 @@ class _Pool:
     def __init__(self, threads: int, retry: Retry | None = None, auto_retry: bool = False) -> None:
         if threads < 1:
             raise SwarmError(f"{threads} threads", type(self).__name__, "At least one")
-        self._retry = retry or (FOREVER if auto_retry else ONCE)
+        self._retry = retry or Retry(tries=None if auto_retry else 1)
         self._stop = threading.Event()
         self._finished: TrainingFinished | None = None
         """Error of a job that failed because training is complete; the next submit raises it."""
