@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from ajet_swarm.api.wire import encode
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
@@ -26,20 +27,11 @@ MOST_SECONDS: Final = 1e9
 """Largest number of seconds accepted; a larger one is most likely a mistake."""
 
 
-R = TypeVar("R")
-Ended = Coroutine[Any, Any, EndOutcome]
-"""An end that is awaited."""
-
-
 @dataclass(slots=True)
-class _ClaimedEpisode(Generic[R]):
-    """An episode of either client; they differ in what runs its end."""
-
+class _ClaimedEpisode:
     task: Task | str
     uuid: str
     api: OpenaiBaseUrlAndApiKey
-    _send: Callable[[Task | str, WorkflowOutput], Awaitable[EndOutcome]] = field(repr=False)
-    _run: Callable[[Ended], R] = field(repr=False)
     outcome: EndOutcome | None = field(default=None, init=False)
     """Outcome of the end; None before it is ended."""
 
@@ -53,45 +45,54 @@ class _ClaimedEpisode(Generic[R]):
         """API key for that URL."""
         return self.api.api_key
 
-    def end(self, output: WorkflowOutput | float) -> R:
-        """End the episode with its output, or just a reward. See `AsyncSwarm.end_episode`."""
-        return self._run(self._end(as_output(output)))
-
-    async def _end(self, output: WorkflowOutput) -> EndOutcome:
-        """End it; if the end may not have been sent, it is not marked as ended."""
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Mark the episode as being ended; if the end may not have been sent, it is not."""
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
         try:
-            self.outcome = await self._send(self.task, output)
+            yield
         except SwarmError:
             raise
         except BaseException:  # the context of the episode gives it back
             self.outcome = None
             raise
-        return self.outcome
-
-
-class Episode(_ClaimedEpisode[EndOutcome]):
-    """An episode that a blocking client holds."""
-
-
-def _itself(work: Ended) -> Ended:
-    return work
 
 
 @dataclass(slots=True)
-class AsyncEpisode(_ClaimedEpisode[Ended]):
+class Episode(_ClaimedEpisode):
+    """An episode that a blocking client holds."""
+
+    _end: Callable[[Task | str, WorkflowOutput], EndOutcome] = field(repr=False)
+
+    def end(self, output: WorkflowOutput | float) -> EndOutcome:
+        """End the episode with its output, or just a reward. See `SwarmClient.end_episode`."""
+        workflow_output = as_output(output)
+        with self._ending():
+            self.outcome = self._end(self.task, workflow_output)
+        return self.outcome
+
+
+@dataclass(slots=True)
+class AsyncEpisode(_ClaimedEpisode):
     """An episode that an asyncio client holds."""
 
-    _run: Callable[[Ended], Ended] = field(default=_itself, repr=False)
+    _end: Callable[[Task | str, WorkflowOutput], Awaitable[EndOutcome]] = field(repr=False)
 
-    def blocking(self, run: Callable[[Ended], EndOutcome]) -> Episode:
+    async def end(self, output: WorkflowOutput | float) -> EndOutcome:
+        """End the episode with its output, or just a reward. See `AsyncSwarm.end_episode`."""
+        workflow_output = as_output(output)
+        with self._ending():
+            self.outcome = await self._end(self.task, workflow_output)
+        return self.outcome
+
+    def blocking(self, run: Callable[[Coroutine[Any, Any, EndOutcome]], EndOutcome]) -> Episode:
         """Return the same episode for threads; `run` runs its end."""
 
-        async def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
+        def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
             self.task = task
-            return await self.end(output)
+            return run(self.end(output))
 
-        return Episode(self.task, self.uuid, self.api, end, run)
+        return Episode(self.task, self.uuid, self.api, end)
 
 
 def as_output(output: WorkflowOutput | float) -> WorkflowOutput:
