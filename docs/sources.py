@@ -120,6 +120,7 @@ class Library:
                     if match[2] == "holding":
                         returned = ast.unparse(parts["returns"]).replace("Async", "")
                         parts["returns"] = ast.parse(returned, mode="eval").body
+                        parts["decorator_list"] = [ast.Name("contextmanager")]
                     return ast.copy_location(ast.FunctionDef(**parts), method)
         raise LookupError(match[0])
 
