@@ -129,12 +129,9 @@ def check_claim(
         ("timeout", timeout, True),
         ("lifetime", lifetime, True),
     ):
-        if not (_above_0(value) or (value is None and optional)):
+        above_0 = isinstance(value, int | float) and 0 < value <= MOST_SECONDS
+        if not (above_0 or (value is None and optional)):
             raise WrongUse(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
-
-
-def _above_0(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 < value <= MOST_SECONDS
 
 
 def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from ajet_swarm.api.wire import CLAIM
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.engine_control import AnyJob
 from ajet_swarm.client.link import PATIENCE
@@ -209,7 +210,6 @@ class LoopThread:
 
 TIMEOUT = 30.0
 """Timeout of a request in seconds, as in AgentJet's client."""
-CLAIM = "/claim_episode"
 
 
 def _http_client(client: "SwarmClient") -> "httpx.Client":
@@ -217,7 +217,7 @@ def _http_client(client: "SwarmClient") -> "httpx.Client":
 
     def remember(response: httpx.Response) -> None:
         request = response.request
-        if request.method != "POST" or not request.url.path.endswith(CLAIM):
+        if request.method != "POST" or not request.url.path.endswith(CLAIM.path):
             return
         response.read()
         try:

@@ -343,9 +343,7 @@ class EpisodeEnds:
         )
         return True
 
-    async def give_back(
-        self, uuids: Collection[str], cause: str = "", *, active: bool = False
-    ) -> list[str]:
+    async def give_back(self, uuids: Collection[str], cause: str = "") -> list[str]:
         """Abort episodes without a check; whoever is cancelled, they are aborted.
 
         Those whose end or abort is in flight are left out.
@@ -353,7 +351,7 @@ class EpisodeEnds:
         Returns:
             Those that the server has not confirmed within `timeout` seconds.
         """
-        work = self._send_aborts(self.holdings.leave_all(uuids), cause, active)
+        work = self._send_aborts(self.holdings.leave_all(uuids), cause)
         failed = await self._to_its_end(work, "give back")
         return [uuid for uuid in uuids if self.holdings.in_flight(uuid) or uuid in failed]
 

@@ -254,19 +254,6 @@ class ClaimQueue:
         """Whether an entry waits because no episode is free."""
         return bool(self._starving)
 
-    def widen(self, granted: int) -> None:
-        """Record that episodes were granted: more may be claimed at a time.
-
-        Not the first `START` ones after a refusal: on a full server they become free one by one.
-        """
-        self._to_grant -= granted
-        if self._to_grant < 0:
-            self._width = min(self._width + granted, WIDEST)
-
-    def narrow(self) -> None:
-        """Record a refusal: one entry at a time may claim."""
-        self._width, self._to_grant = 1, START
-
     def reopen(self) -> None:
         """Record that the engine begins to roll, when many episodes are free."""
         self._width, self._to_grant = max(self._width, START), 0
@@ -339,15 +326,6 @@ class ClaimQueue:
                 self._admit()
             raise
 
-    def _set_starved(self, entry: "QueueEntry", starved: bool) -> None:
-        begins = starved and not self._starving
-        if starved:
-            self._starving.add(entry)
-        else:
-            self._starving.discard(entry)
-        if begins and self.on_starved is not None:
-            self.on_starved()
-
 
 class QueueEntry:
     """One group in the queue, or a single episode; it does not claim yet.
@@ -418,13 +396,19 @@ class QueueEntry:
         await self._queue._wait(self)
 
     def refused(self, none_free: bool) -> None:
-        """Record a refusal of one of its claims.
+        """Record a refusal of one of its claims: one entry at a time may claim now.
 
         Args:
             none_free: Whether no episode was free; False if the engine does not roll, for example.
         """
-        self._queue.narrow()
-        self._queue._set_starved(self, none_free)
+        queue = self._queue
+        queue._width, queue._to_grant = 1, START
+        begins = none_free and not queue._starving
+        queue._starving.discard(self)
+        if none_free:
+            queue._starving.add(self)
+        if begins and queue.on_starved is not None:
+            queue.on_starved()
 
     def must_not_hold_parts(self) -> bool:
         """Return whether a smaller entry waits, and this one never let another one go first."""
@@ -460,9 +444,16 @@ class QueueEntry:
         return yields
 
     def claimed(self) -> None:
-        """Let the next entry claim: this one has all its episodes."""
+        """Let the next entry claim: this one has all its episodes, so more may claim at a time.
+
+        Not after the first `START` ones since a refusal: on a full server they become free one by
+        one.
+        """
         if self.claims:
-            self._queue.widen(self.size)
+            queue = self._queue
+            queue._to_grant -= self.size
+            if queue._to_grant < 0:
+                queue._width = min(queue._width + self.size, WIDEST)
             self.end_claims()
 
     def end_claims(self) -> None:
