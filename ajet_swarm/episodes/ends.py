@@ -156,12 +156,10 @@ class EpisodeEnds:
                 return TAKEN_BACK
             text = f"more than {holding.lifetime:g} s after its claim: given back"
             return EndOutcome(EndKind.EXPIRED, text)
-        if may_be_taken(holding, age):
-            if await self._client.can_continue(holding.uuid) is False:
-                return TAKEN_BACK
-            if await self._is_superseded(holding):
-                return GRANTED_AGAIN
-        outcome = await self._send_when_reachable(holding, end)
+        doubtful = may_be_taken(holding, age)
+        if doubtful and await self._client.can_continue(holding.uuid) is False:
+            return TAKEN_BACK
+        outcome = await self._send_when_reachable(holding, end, doubtful)
         if outcome.kind is EndKind.ERROR and holding.counts and await self._holds(holding):
             # The server failed before it accepted the reward.
             outcome = await self._send_again(holding, end)
@@ -175,11 +173,11 @@ class EpisodeEnds:
                 return GRANTED_AGAIN
         return outcome
 
-    async def _send_when_reachable(self, holding: Holding, end: _End) -> EndOutcome:
+    async def _send_when_reachable(self, holding: Holding, end: _End, doubtful: bool) -> EndOutcome:
         """Send an end; if it certainly was not sent, wait for the server and try again."""
         until = 0.0
         while True:
-            outcome = await self._send(holding, end)
+            outcome = await self._send(holding, end, doubtful)
             if outcome.kind is not EndKind.UNREACHABLE or self.holdings.is_expired(holding):
                 return outcome
             until = until or asyncio.get_running_loop().time() + BACK
@@ -189,10 +187,19 @@ class EpisodeEnds:
                     await self._watcher.wait_for(lambda seen: seen.reachable)
             except TimeoutError:
                 return outcome
-            if await self._is_superseded(holding):
-                return GRANTED_AGAIN
+            doubtful = True
 
-    async def _send(self, holding: Holding, end: _End) -> EndOutcome:
+    async def _send(self, holding: Holding, end: _End, doubtful: bool) -> EndOutcome:
+        """Send an end, unless the server has granted the episode to this client again.
+
+        Args:
+            holding: The claim.
+            end: The end.
+            doubtful: The server may have taken it back, so that a claim in flight may be for it.
+        """
+        if doubtful:
+            async with self.lock.alone():
+                pass
         if holding.superseded:
             return GRANTED_AGAIN
         loop = asyncio.get_running_loop()
@@ -213,9 +220,7 @@ class EpisodeEnds:
 
     async def _send_again(self, holding: Holding, end: _End) -> EndOutcome:
         """Send an end once more, though the first request may still arrive."""
-        if await self._is_superseded(holding):
-            return GRANTED_AGAIN
-        return _of_repeated(await self._send(holding, end))
+        return _of_repeated(await self._send(holding, end, doubtful=True))
 
     async def _resolve(self, holding: Holding, end: _End, outcome: EndOutcome) -> EndOutcome:
         """Find the outcome of an end without an answer.
@@ -241,11 +246,6 @@ class EpisodeEnds:
             return _unknown("the server may still process it")
         await self._abort_if_held(holding, "its end got no answer")
         return _unknown("it was given back")
-
-    async def _is_superseded(self, holding: Holding) -> bool:
-        """Return whether a later claim of ours got the episode; wait for the claims in flight."""
-        async with self.lock.alone():
-            return holding.superseded
 
     async def _holds(self, holding: Holding) -> bool | None:
         """Return whether this claim still holds its episode; None if the server does not say."""
