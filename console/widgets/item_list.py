@@ -204,7 +204,8 @@ class ItemList(TextPane, can_focus=True):
         span = self._spans[self.place]
         if at not in span:
             return line, extra
-        return line, "on $band bold" if self.has_focus and at == span.start else "on $band"
+        bold = " bold" if self.has_focus and at == span.start else ""
+        return line, self.cursor_tone + bold
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is an item."""

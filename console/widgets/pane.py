@@ -18,6 +18,8 @@ from console.widgets.relaid import FramedWidget
 Builder = Callable[[int], Sequence[Line]]
 """Builds the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
+REVERSED = "reverse"
+"""Background style in which all text has one colour."""
 
 
 class TextPane(FramedWidget, ScrollView, can_focus=False):
@@ -191,7 +193,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
             full = self.visual_style
             if extra:
                 full = full + Style.parse(extra, variables)
-            if tone:
+            if tone and not extra.startswith(REVERSED):  # colours would be patches of background
                 full = full + Style.parse(tone, variables)
             style = self._tones[key] = full.rich_style
         return style
@@ -225,7 +227,12 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     @property
     def head_tone(self) -> str:
         """Background style of the head."""
-        return "on $band" if self.has_class("-selected") else "on $panel"
+        return self.cursor_tone if self.has_class("-selected") else "on $panel"
+
+    @property
+    def cursor_tone(self) -> str:
+        """Style of the row under the cursor; the theme of the terminal's colours has no band."""
+        return REVERSED if self.app.current_theme.ansi else "on $band"
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the text selected with the mouse."""

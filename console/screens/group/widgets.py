@@ -38,8 +38,9 @@ class Candidates(Container):
     Candidates { height: 1fr; layout: horizontal; }
     Candidates > TextPane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
     Candidates > TextPane.-framed {
-        margin: 0; border: round $faint; border-title-color: $foreground;
+        border: round $faint; border-title-color: $foreground;
     }
+    Candidates > TextPane.-framed:last-child { margin: 0; }
     Candidates > TextPane.-framed.-selected { border: round $accent; }
     """
     pane_type: ClassVar[type[TextPane]] = TextPane

@@ -256,16 +256,17 @@ def no_runs(session: Session, room: Room) -> Content:
 
 
 class CompareRunsScreen(ConsoleScreen):
-    """Curves of two runs over each other, their figures, the differences of job and rewards."""
+    """Which of two runs is better, their figures and differences side by side, their curves."""
 
     area: ClassVar[str] = "Compare"
     shows_texts: ClassVar[bool] = False
     shows_curves: ClassVar[bool] = True
     help_text: ClassVar[str] = (
-        "The mean automatic reward of two runs by the number of updates since their start: the "
-        "first run as a whole line, the second one dashed. Where the rewards differ, the levels of "
-        "the curves cannot be compared. Below: figures of both, then the settings that differ in "
-        "their jobs, and the parts that differ in the rewards that each used last."
+        "First, which run is better: the mean automatic reward of the newest steps of each, where "
+        "both had the same rewards all the time. Below: figures of both, then the settings that "
+        "differ in their jobs, and the parts that differ in the rewards that each used last; at "
+        "the end the mean reward by the number of updates since the start, the first run as a "
+        "whole line, the second one dashed."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ScrolledPane"
     BINDINGS: ClassVar[list[BindingType]] = keys(
@@ -278,7 +279,6 @@ class CompareRunsScreen(ConsoleScreen):
         self._numbers = left, right
 
     def compose_body(self) -> Iterable[Widget]:
-        yield TextPane(id="compare-head")
         yield ScrolledPane(id="compare-body", fill=True)
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -290,12 +290,6 @@ class CompareRunsScreen(ConsoleScreen):
         if left is None or right is None:
             body.show_lines([(("One of the runs is not in the history any more.", "$muted"),)])
             return
-        head: Line = (
-            (title(left), "bold $curve"),
-            (" and ", "$muted"),
-            (title(right), "bold $winner"),
-        )
-        self.query_one("#compare-head", TextPane).show_lines([head])
         compared = compare(runs, left, right)
         source = _source(left, now), _source(right, now)
         body.show(source, lambda width: comparison(compared, now, width, body.size.height))

@@ -1,7 +1,6 @@
 """Log screen: the logs of the processes."""
 
 from collections.abc import Iterable
-from itertools import takewhile
 from typing import ClassVar
 
 from textual import events, on
@@ -31,11 +30,11 @@ class LogScreen(ConsoleScreen):
     shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
-        "the messages of this console. A traceback is folded to the exception: Enter or a click "
-        "unfolds it, t unfolds all. Up and Down move a cursor; the line under it is shown in full "
-        "below. Search marks its matches, from the newest line back; n goes to the next older "
-        "match, N to the newer one; x shows only lines that match. c copies the lines on screen, "
-        "with folded tracebacks in full."
+        "the messages of this console, in order of time. A traceback is folded to the exception, "
+        "state changes in a row to the newest one: Enter or a click unfolds them, t unfolds all. "
+        "Up and Down move a cursor; the line under it is shown in full below. Search marks its "
+        "matches, from the newest line back; n goes to the next older match, N to the newer one; x "
+        "shows only lines that match. c copies the lines on screen, with folded ones in full."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy",)
@@ -79,9 +78,11 @@ class LogScreen(ConsoleScreen):
         if "*" in dirty:
             self._view.replace(self._fitting(self.session.logs(self.source)))
         elif "log" in dirty:
-            logs = reversed(self.session.logs(self.source))
-            new = list(takewhile(lambda line: line.number >= self._next, logs))
-            if fitting := self._fitting(reversed(new)):
+            logs = [*self.session.logs(self.source)]
+            new = [line for line in logs if line.number >= self._next]
+            if new != logs[len(logs) - len(new) :]:  # older than a line on screen
+                self._view.replace(self._fitting(logs))
+            elif fitting := self._fitting(new):
                 self._view.extend(fitting)
         self._next = self.session.log_store.total
         if not dirty.isdisjoint({"*", "log"}):

@@ -13,14 +13,14 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.screens.log.model import LogBook, Traceback
+from console.screens.log.model import Fold, LogBook
 from console.session.logs import LogLine
 from console.text.format import clock
 
 _SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 _HEAD = 18
 _FOLD = 16
-"""Cells before the text, and the extra cells of a folded traceback."""
+"""Cells before the text, and the extra cells of a fold."""
 
 
 class LogView(ScrollView, can_focus=True):
@@ -56,7 +56,7 @@ class LogView(ScrollView, can_focus=True):
             "Fold",
             show=False,
             id="log.fold",
-            tooltip="Fold or unfold the tracebacks",
+            tooltip="Fold or unfold tracebacks and state changes",
         ),
         Binding(
             "enter",
@@ -64,7 +64,7 @@ class LogView(ScrollView, can_focus=True):
             "Unfold",
             show=False,
             id="log.fold_one",
-            tooltip="The traceback under the cursor, else the newest visible one",
+            tooltip="The fold under the cursor, else the newest visible one",
         ),
     ]
 
@@ -80,9 +80,11 @@ class LogView(ScrollView, can_focus=True):
 
     def replace(self, lines: Iterable[LogLine]) -> None:
         """Show these lines and no others."""
+        at = None if self.book.at is None else self.book.lines[self.book.at]
         self.book.replace(())
         self._widest = 0
         self.extend(lines)
+        self.book.at = self.book.lines.index(at) if at in self.book.lines else None
 
     def extend(self, lines: Iterable[LogLine]) -> None:
         """Add lines at the end."""
@@ -206,40 +208,40 @@ class LogView(ScrollView, can_focus=True):
         """Offer keys that have an effect now."""
         if action == "follow":
             return not self.follow or self.book.at is not None
-        return bool(self.book.tracebacks) if action in ("fold_all", "fold_one") else True
+        return bool(self.book.folds) if action in ("fold_all", "fold_one") else True
 
     def action_fold_all(self) -> None:
-        """Fold or unfold all tracebacks."""
+        """Fold or unfold everything."""
         seen = self.rows_in_sight()
         keep = None if self.follow or not seen else seen[len(seen) // 2]
         self.book.fold_all(not self.book.folded)
         self._show_folded(keep)
 
     def action_fold_one(self) -> None:
-        """Fold or unfold the traceback under the cursor, else the newest visible one."""
+        """Fold or unfold the lines under the cursor, else the newest visible one."""
         at = self.book.at
         places = [*self.rows_in_sight(), *([] if at is None else [at])]
-        found = (self.book.traceback(place) for place in reversed(places))
-        traceback = next((known for known in found if known is not None), None)
-        if traceback is not None:
-            self._toggle(traceback)
+        found = (self.book.fold_of(place) for place in reversed(places))
+        fold = next((known for known in found if known is not None), None)
+        if fold is not None:
+            self._toggle(fold)
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the click; fold or unfold a traceback there."""
+        """Move the cursor to the click; fold or unfold there."""
         row = event.y + self.scroll_offset.y
         if row < len(self.book.rows):
             place = self.book.rows[row]
             self.set_cursor(place)
-            traceback = self.book.traceback(place)
-            if traceback is not None and place == traceback.head:
-                self._toggle(traceback)
+            fold = self.book.fold_of(place)
+            if fold is not None and place == fold.head:
+                self._toggle(fold)
 
-    def _toggle(self, traceback: Traceback) -> None:
-        self.book.fold(traceback, not traceback.folded)
-        fits = len(traceback.lines) < self.size.height
-        self._show_folded(None if self.follow and (fits or traceback.folded) else traceback.head)
-        if not traceback.folded and not fits:
-            self.scroll_to(y=self.book.row_of(traceback.head), animate=False, immediate=True)
+    def _toggle(self, fold: Fold) -> None:
+        self.book.fold(fold, not fold.folded)
+        fits = len(fold.lines) < self.size.height
+        self._show_folded(None if self.follow and (fits or fold.folded) else fold.head)
+        if not fold.folded and not fits:
+            self.scroll_to(y=self.book.row_of(fold.head), animate=False, immediate=True)
 
     def _show_folded(self, keep: int | None) -> None:
         """Paint the rows after a fold; `keep` is the line that stays in sight."""

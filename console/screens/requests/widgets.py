@@ -258,9 +258,9 @@ class GroupList(ItemList):
         group = self.model.at(place)
         if group is None:
             here = not self._cursor and self._listed() == place
-            return _UNREAD, "on $band" if here else ""
+            return _UNREAD, self.cursor_tone if here else ""
         here = group.group_id == self._cursor
-        extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
+        extra = self.cursor_tone + " bold" * self.has_focus if here else ""
         outcome = verdict_in(host(self).session.state, group)
         row = GroupRow(group, self._now, self.tones.get(group.server, "$muted"), outcome)
         return row_line(row, width, bool(self.tones)), extra

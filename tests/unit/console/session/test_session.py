@@ -85,6 +85,7 @@ def test_time_and_level_are_parsed_off_a_log_line() -> None:
     at, level, text = parse_line("2026-11-21 03:29:28,612 WARNING engine: slow", 5.0)
     assert (level, text) == ("warning", "engine: slow")
     assert time.strftime("%H:%M:%S", time.localtime(at)) == "03:29:28"
+    assert at % 1 == pytest.approx(0.612)
     assert parse_line("  File x", 5.0) == (5.0, "", "  File x")
     assert parse_line("2026-99-99 99:99:99 INFO x", 5.0) == (5.0, "", "2026-99-99 99:99:99 INFO x")
 
