@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Resize, ScreenResume
 from textual.geometry import Size
 from textual.screen import Screen
@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from console.models.app_host import AppHost
 from console.session.app_state import EVERYTHING, Session
+from console.ui.keys import keys
 from console.widgets.key_bar import KeyBar
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
@@ -73,16 +74,16 @@ class ConsoleScreen(Screen[None]):
     as after the terminal had lost the focus."""
     _painted_for: Size | None = None
     _styled_for: tuple[object, ...] = ()
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        (
             "ctrl+t",
             "try_prompt",
             "Try a prompt",
-            show=False,
-            id="engine.try",
-            tooltip="Send one prompt to the policy; it is not trained on",
+            "engine.try",
+            "Send one prompt, train nothing",
         ),
-    ]
+        shown=False,
+    )
 
     @property
     def takes_digits(self) -> bool:

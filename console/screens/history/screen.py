@@ -27,6 +27,7 @@ from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import EngineRun, EngineRuns
 
+_SCROLL = "The details of the run; K scrolls back"
 _OF_A_RUN = frozenset({"ask", "pin", "mark", "compare"})
 _KEYS = frozenset({"*", "runs", "servers", "clock", "link", "starting", "children"})
 
@@ -50,27 +51,15 @@ class HistoryScreen(ConsoleScreen):
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     first_keys: tuple[str, ...] = ("open", "mark", "compare")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space",
-            "mark",
-            "Mark",
-            priority=True,  # the list scrolls by this key
-            id="history.mark",
-            tooltip="Mark two to compare",
-        ),
+        # the list scrolls by this key
+        Binding("space", "mark", "Mark", True, None, True, "Mark two to compare", "history.mark"),
         *keys(
             ("c", "compare", "Compare", "history.compare", "Two marked runs: curves, differences"),
             ("r", "ask('name')", "Name", "run.name", "Name the run; empty removes it"),
             ("n", "ask('note')", "Note", "run.note", "Write a note on the run"),
             ("p", "pin", "Pin", "run.pin", "Keep its requests when the journal is pruned"),
         ),
-        Binding(
-            "J,shift+down",
-            "scroll_detail(1)",
-            "Scroll",
-            key_display="J",
-            tooltip="The details of the run; K scrolls back",
-        ),
+        Binding("J,shift+down", "scroll_detail(1)", "Scroll", True, "J", False, _SCROLL),
         *keys(("K,shift+up", "scroll_detail(-1)", "Scroll back")),
     ]
 

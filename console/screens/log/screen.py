@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import events, on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -16,6 +16,7 @@ from console.session.app_state import EVERYTHING
 from console.session.logs import LEVELS, SOURCES, LogLine
 from console.text.lines import Line
 from console.text.sections import HEADING
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
 from console.widgets.section import TALL
 
@@ -39,21 +40,19 @@ class LogScreen(ConsoleScreen):
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "source", "Source", id="log.source", tooltip="All, or one process"),
-        Binding("l", "level", "Level", id="log.level", tooltip="From which level on"),
-        Binding("slash", "search", "Search", key_display="/", id="log.search"),
-        Binding("n", "next(False)", "Older", id="log.next", tooltip="The match before this one"),
-        Binding("N", "next(True)", "Newer", show=False, id="log.previous"),
-        Binding("x", "only", "Only", id="log.only", tooltip="Hide all other lines"),
-        Binding(
-            "c,y",
-            "copy",
-            "Copy",
-            show=False,
-            id="log.copy",
-            tooltip="Copy the lines on screen",
+        *keys(
+            ("s", "source", "Source", "log.source", "All, or one process"),
+            ("l", "level", "Level", "log.level", "From which level on"),
+            ("slash", "search", "Search", "log.search", "", "/"),
+            ("n", "next(False)", "Older", "log.next", "The match before this one"),
+            ("x", "only", "Only", "log.only", "Hide all other lines"),
         ),
-        Binding("escape", "clear", "Clear", show=False, id="log.clear"),
+        *keys(
+            ("N", "next(True)", "Newer", "log.previous"),
+            ("c,y", "copy", "Copy", "log.copy", "Copy the lines on screen"),
+            ("escape", "clear", "Clear", "log.clear"),
+            shown=False,
+        ),
     ]
 
     source: str | None = None

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -16,6 +16,7 @@ from textual.strip import Strip
 from console.screens.log.model import Fold, LogBook
 from console.session.logs import LogLine
 from console.text.format import clock
+from console.ui.keys import keys
 
 _SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 _HEAD = 18
@@ -46,25 +47,16 @@ class LogView(ScrollView, can_focus=True):
     LogView > .log--match { color: $pill-text; background: $winner; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
-        Binding("home", "scroll_home", "First line", show=False),
-        Binding("up", "step(-1)", "Line", id="log.up", tooltip="The line above, in full below"),
-        Binding("down", "step(1)", "Next line", show=False, id="log.down"),
-        Binding(
-            "t",
-            "fold_all",
-            "Fold",
-            show=False,
-            id="log.fold",
-            tooltip="Fold or unfold tracebacks and state changes",
+        *keys(
+            ("end", "follow", "Follow", "log.follow", "Stay at the newest line"),
+            ("home", "scroll_home", "First line"),
+            ("up", "step(-1)", "Line", "log.up", "The line above, in full below"),
         ),
-        Binding(
-            "enter",
-            "fold_one",
-            "Unfold",
-            show=False,
-            id="log.fold_one",
-            tooltip="The fold under the cursor, else the newest visible one",
+        *keys(
+            ("down", "step(1)", "Next line", "log.down"),
+            ("t", "fold_all", "Fold", "log.fold", "All tracebacks and state changes"),
+            ("enter", "fold_one", "Unfold", "log.fold_one", "At the cursor, else the newest"),
+            shown=False,
         ),
     ]
 

@@ -24,11 +24,13 @@ from console.screens.progress.model import has_progress
 from console.screens.progress.summary import overview_line
 from console.session.app_state import EVERYTHING
 from console.text.sections import HEADING
+from console.ui.keys import keys
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.section import TALL, Section
 from core.events import AlertRaised
 
+_OPEN = "The group under the cursor; the groups of the alert, or its screen"
 _NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
 """Screens that stay empty when the proxy answers no requests."""
 
@@ -64,30 +66,17 @@ class OverviewScreen(ConsoleScreen):
             )
             for place in SCREENS[1:]
         ),
-        Binding(
-            "a",
-            "act",
-            "Act",
-            id="overview.act",
-            tooltip="Open the screen that handles the first alert; its keys are beside it",
+        *keys(
+            (
+                "a",
+                "act",
+                "Act",
+                "overview.act",
+                "The screen of the first alert, with its keys",
+            )
         ),
-        Binding(
-            "enter",
-            "open_chosen",
-            "Open",
-            show=False,
-            id="list.open",
-            tooltip="The group under the cursor; the groups of the alert, or its screen",
-            priority=True,
-        ),
-        Binding(
-            "d",
-            "hide_alert",
-            "Dismiss",
-            show=False,
-            id="overview.dismiss",
-            tooltip="Hide that alert",
-        ),
+        *keys(("d", "hide_alert", "Dismiss", "overview.dismiss", "Hide that alert"), shown=False),
+        Binding("enter", "open_chosen", "Open", False, None, True, _OPEN, id="list.open"),
     ]
 
     AUTO_FOCUS = ""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.message import Message
@@ -22,6 +22,7 @@ from console.session.group_facts import verdict_in
 from console.session.history import PAGE, Search
 from console.text.lines import Line
 from console.text.server_color import server_colors
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane, centred
 from console.widgets.section import host
@@ -123,13 +124,11 @@ class GroupList(ItemList):
     DEFAULT_CSS = """
     GroupList { height: 1fr; scrollbar-gutter: stable; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("home,g", "edge(0)", "Newest", show=False),
-        Binding("end,G", "edge(-1)", "Oldest", show=False),
-        Binding("enter", "open", "Open", id="requests.open", tooltip="Its candidates in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("home,g", "edge(0)", "Newest"),
+        ("end,G", "edge(-1)", "Oldest"),
+        ("enter", "open", "Open", "requests.open", "Its candidates in full"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,10 +310,9 @@ class FilterLine(Vertical):
     FilterLine #filter-prompt { width: 2; height: 1; }
     FilterLine Input { width: 1fr; background: $panel; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "complete(1)", "Complete", show=False),
-        Binding("shift+tab", "complete(-1)", "Complete", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("tab", "complete(1)", "Complete"), ("shift+tab", "complete(-1)", "Complete")
+    )
 
     class Changed(Message):
         """The text was parsed."""
