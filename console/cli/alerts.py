@@ -12,7 +12,7 @@ from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.json_view import alert_view
 from console.models.advice import advice_context
-from console.session.open_ratings import current_alerts
+from console.models.alerts import current_alerts
 
 
 @takes(PROXY)

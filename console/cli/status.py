@@ -10,7 +10,7 @@ from console.backend.swarm_report import ServerReport, addresses, report
 from console.cli.common import existing_home, proxy_url, say_result, settings_of, snapshot
 from console.cli.options import PROXY, SWARM_URL, Args, takes
 from console.json_view import group_view, json_view
-from console.text.contact import address_of
+from console.text.format import address_of
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings

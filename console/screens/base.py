@@ -11,11 +11,10 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.models.app_host import AppHost
+from console.models.app_host import AppHost, host
 from console.session.app_state import EVERYTHING, Session
 from console.ui.keys import keys
 from console.widgets.key_bar import KeyBar
-from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
 
 ROOMY = Size(120, 36)

@@ -1,25 +1,62 @@
-"""Pane of styled lines; only visible lines are painted."""
+"""Panes of styled lines; only visible lines are painted."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar, Self
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
+from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
+from textual.widget import Widget
 
 from console.text.lines import Line, line_text
-from console.widgets.relaid import FramedWidget
+from console.ui.keys import keys
 
 Builder = Callable[[int], Sequence[Line]]
 """Builds the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
 REVERSED = "reverse"
 """Background style in which all text has one colour."""
+
+
+class FramedWidget(Widget):
+    """Measures its size in every layout that it requests.
+
+    Textual caches the box of a layout that runs while the widget is still changing. A layout
+    requested meanwhile would reuse that box, and the widget would keep a wrong height.
+    """
+
+    _in_border: Content | None = None
+
+    @property
+    def framed(self) -> bool:
+        """Whether it has a border whose upper edge has room for a title."""
+        return bool(self.styles.border_top[0])
+
+    def put_in_border(self, title: Content) -> None:
+        """Show `title` in the border, unless it is there already."""
+        before = self._in_border
+        if before is None or before.plain != title.plain or before.spans != title.spans:
+            self._in_border = title
+            self.border_title = title
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Refresh; a layout that was requested before is discarded."""
+        if layout:
+            self._layout_required = False
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
 
 class TextPane(FramedWidget, ScrollView, can_focus=False):
@@ -263,3 +300,20 @@ def _selected(line: Line, start: int, end: int) -> Line:
 def centred(text: str, width: int, tone: str = "$muted") -> Line:
     """Return `text` in the middle of `width` cells."""
     return ((" " * max(0, (width - cell_len(text)) // 2) + text, tone),)
+
+
+class ScrolledPane(TextPane, can_focus=True):
+    """A text that is the whole screen: its keys scroll it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("up,k", "scroll_rows(-1)", "Up"),
+        ("down,j", "scroll_rows(1)", "Down"),
+        ("pageup", "scroll_rows(-10)", "Page up"),
+        ("pagedown,space", "scroll_rows(10)", "Page down"),
+        ("home,g", "scroll_rows(-1000000)", "Top"),
+        ("end,G", "scroll_rows(1000000)", "Bottom"),
+    )
+
+    def action_scroll_rows(self, rows: int) -> None:
+        """Scroll."""
+        self.scroll_relative(y=rows, animate=False, immediate=True)

@@ -25,9 +25,8 @@ from console.screens.engine.text import (
 from console.screens.run_command import loss_of
 from console.session.command_plans import may_send
 from console.session.server_facts import as_ended
-from console.text.format import state_word
+from console.text.format import server_color, state_word
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.text.wrap import wrapped
 from console.ui.keys import keys
 from console.widgets.editor import EditorError, edit_text

@@ -8,12 +8,13 @@ from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
 from console.models.job_fields import PRESETS, Field
-from console.text.contact import address_of, is_starting
 from console.text.format import (
     UNKNOWN,
+    address_of,
     clock,
     duration,
     elapsed,
+    is_starting,
     numbers,
     progress,
     rule,

@@ -11,12 +11,11 @@ from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group.conversation import ConversationScreen
-from console.screens.group.model import abort_question, copy_text
+from console.screens.group.model import abort_question, copy_text, curl_of
 from console.screens.group.rater import rater_args
 from console.screens.group.request import Entry, context_words, conversation
 from console.screens.group.text import abort_extra
 from console.session.command_plans import obstacle
-from console.text.curl import curl_of
 from console.ui.keys import keys
 from console.widgets.key_area import KeyArea
 from core.commands.plan_groups import missing_votes

@@ -9,8 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from console.screens.base import ConsoleScreen
-from console.screens.log.model import matches
-from console.screens.log.text import head_lines, whole_lines
+from console.screens.log.model import head_lines, matches, whole_lines
 from console.screens.log.widgets import LogView
 from console.session.app_state import EVERYTHING
 from console.session.logs import LEVELS, SOURCES, LogLine

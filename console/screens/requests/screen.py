@@ -15,8 +15,8 @@ from console.screens.group.actions import GroupKeys, GroupTarget
 from console.screens.group.screen import GroupScreen
 from console.screens.group.widgets import GroupDetail
 from console.screens.requests.export import export, export_obstacle
-from console.screens.requests.marked import act_on_marked, marked_groups
-from console.screens.requests.model import ORDERS
+from console.screens.requests.marked import act_on_marked
+from console.screens.requests.model import ORDERS, marked_groups
 from console.screens.requests.text import columns_line, empty_lines, title_line
 from console.screens.requests.widgets import FilterLine, GroupList
 from console.ui.keys import keys

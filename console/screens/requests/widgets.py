@@ -14,18 +14,18 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from ajet_swarm.common.errors import AjetError
+from console.models.app_host import host
 from console.screens.requests.model import Completion, RowModel, SortOrder, complete
 from console.screens.requests.text import PROMPT, GroupRow, error_lines, hint_line, row_line
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
 from console.session.group_facts import verdict_in
 from console.session.history import PAGE, Search
+from console.text.format import server_colors
 from console.text.lines import Line
-from console.text.server_color import server_colors
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane, centred
-from console.widgets.section import host
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)

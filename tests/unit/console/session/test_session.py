@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError
+from console.models.alerts import current_alerts
 from console.session.app_state import Session
 from console.session.filters import parse
+from console.session.history import TEXT_PAGE, Unread, read_texts
 from console.session.logs import LogStore, LogTail
 from console.session.logs import parse as parse_line
-from console.session.open_ratings import current_alerts
-from console.session.unread import TEXT_PAGE, Unread, read_texts
 from core.events import (
     AlertRaised,
     GroupClosed,
@@ -218,7 +218,7 @@ async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
 async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     from console.session.app_state import Session
 
-    monkeypatch.setattr("console.session.unread.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("console.session.history.RETRY_SECONDS", 0.0)
     link = FakeLink(many())
     session = Session(link=link, clock=Clock())
     session.state = decoded(link.state, 0)
