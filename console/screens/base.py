@@ -74,13 +74,7 @@ class ConsoleScreen(Screen[None]):
     _painted_for: Size | None = None
     _styled_for: tuple[object, ...] = ()
     BINDINGS: ClassVar[list[BindingType]] = keys(
-        (
-            "ctrl+t",
-            "try_prompt",
-            "Try a prompt",
-            "engine.try",
-            "Send one prompt, train nothing",
-        ),
+        ("ctrl+t", "try_prompt", "Try a prompt", "engine.try", "Send one prompt, train nothing"),
         shown=False,
     )
 

@@ -262,7 +262,7 @@ class GroupScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = keys(
         ("left_square_bracket", "other(1)", "Newer group", "", "", "["),
         ("right_square_bracket", "other(-1)", "Older group", "", "", "]"),
-        ("escape", "leave", "Back", "group.leave"),
+        ("escape", "dismiss", "Back", "group.leave"),
     )
 
     def __init__(
@@ -324,7 +324,3 @@ class GroupScreen(ConsoleScreen):
         if self.target.step(by):
             self.votes.disarm()
             self.update_view(EVERYTHING)
-
-    def action_leave(self) -> None:
-        """Go back to the list."""
-        self.dismiss()

@@ -66,15 +66,7 @@ class OverviewScreen(ConsoleScreen):
             )
             for place in SCREENS[1:]
         ),
-        *keys(
-            (
-                "a",
-                "act",
-                "Act",
-                "overview.act",
-                "The screen of the first alert, with its keys",
-            )
-        ),
+        *keys(("a", "act", "Act", "overview.act", "The screen of the first alert, with its keys")),
         *keys(("d", "hide_alert", "Dismiss", "overview.dismiss", "Hide that alert"), shown=False),
         Binding("enter", "open_chosen", "Open", False, None, True, _OPEN, id="list.open"),
     ]

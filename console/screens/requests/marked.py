@@ -121,7 +121,7 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(verb.key, f"choose({verb.key!r})", verb.title, show=False) for verb in BULK),
-        Binding("escape", "leave", "Leave", id="bulk.leave"),
+        Binding("escape", "dismiss", "Leave", id="bulk.leave"),
     ]
 
     def __init__(self, groups: Sequence[Group], session: Session) -> None:
@@ -171,10 +171,6 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
             self.dismiss(verb)
         elif verb is not None:
             self.app.notify(f"{verb.title} applies to none of them", severity="warning")
-
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)
 
 
 async def act_on_marked(app: AppHost) -> None:
