@@ -251,7 +251,8 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
 HOOK = "on_compute_relative_reward.py"
 HEAD = "async def on_compute_relative_reward(valid_results, all_answers):\n"
 GOOD = f"{HEAD}    return [float(i) for i, _ in enumerate(all_answers)]\n"
-HOOK_SECONDS = 3
+HOOK_SECONDS = 15
+"""Limit of a call: a hook that answers at once stays below it on a busy machine."""
 
 
 class Hooks:
@@ -314,7 +315,7 @@ def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, result: str) 
             model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
         )
     assert answer.choices[0].message.content
-    group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained], 30)[0]
+    group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained], 90)[0]
     assert result in group.abstained.lower() + group.traceback.lower()
     settled(stack)
     group = stack.state().groups[group.group_id]
@@ -343,6 +344,7 @@ def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(hook
         )
     settled(stack)
     group = new_groups(stack, before)[0]
+    assert not group.abstained
     assert [candidate.reward for candidate in group.candidates] == [0.0, 1.0, 2.0, 3.0]
     hooked.file.write_text(GOOD)
     until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 60)
