@@ -19,9 +19,10 @@ from console.screens.group.screen import GroupScreen
 from console.screens.mock.form import MockFieldError, MockForm
 from console.screens.mock.picker import DatasetPicker
 from console.screens.mock.preview import DatasetPreview
-from console.screens.mock.text import progress_line, result_line, rows_done, summary_lines
+from console.screens.mock.text import progress_line, result_line, summary_lines
 from console.screens.progress.model import mock_start_args, pause_text
 from console.session.command_plans import may_send
+from console.session.mock_facts import rows_done
 from console.text.lines import EMPTY
 from console.text.wrap import wrapped
 from console.ui.keys import keys

@@ -10,10 +10,10 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of, press_words
-from console.screens.mock.text import rate, rows_done, seconds_left, share
 from console.screens.progress.model import Standing, progress_server, standing
 from console.screens.progress.text import SIGNS, running_time
 from console.session.app_state import Session
+from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.format import (
     UNKNOWN,

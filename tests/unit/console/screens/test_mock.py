@@ -4,7 +4,8 @@ import pytest
 
 from console.models.preview import read_preview
 from console.screens.mock.form import FIELDS, MockFieldError, read_fields
-from console.screens.mock.text import rate, seconds_left, summary_lines
+from console.screens.mock.text import summary_lines
+from console.session.mock_facts import rate, seconds_left
 from core.events import MockRowDone
 from core.state import Mock
 from tests.support.checks import missing
