@@ -1,12 +1,11 @@
 """Panes of styled lines; only visible lines are painted."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, Self
+from typing import Self
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
-from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
@@ -16,7 +15,6 @@ from textual.style import Style
 from textual.widget import Widget
 
 from console.text.lines import Line, line_text
-from console.ui.keys import keys
 
 Builder = Callable[[int], Sequence[Line]]
 """Builds the lines for a width in cells."""
@@ -300,20 +298,3 @@ def _selected(line: Line, start: int, end: int) -> Line:
 def centred(text: str, width: int, tone: str = "$muted") -> Line:
     """Return `text` in the middle of `width` cells."""
     return ((" " * max(0, (width - cell_len(text)) // 2) + text, tone),)
-
-
-class ScrolledPane(TextPane, can_focus=True):
-    """A text that is the whole screen: its keys scroll it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = keys(
-        ("up,k", "scroll_rows(-1)", "Up"),
-        ("down,j", "scroll_rows(1)", "Down"),
-        ("pageup", "scroll_rows(-10)", "Page up"),
-        ("pagedown,space", "scroll_rows(10)", "Page down"),
-        ("home,g", "scroll_rows(-1000000)", "Top"),
-        ("end,G", "scroll_rows(1000000)", "Bottom"),
-    )
-
-    def action_scroll_rows(self, rows: int) -> None:
-        """Scroll."""
-        self.scroll_relative(y=rows, animate=False, immediate=True)

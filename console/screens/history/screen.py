@@ -22,7 +22,8 @@ from console.text.wrap import wrapped
 from console.ui.keys import keys
 from console.widgets.editor import run_program
 from console.widgets.item_list import ItemList
-from console.widgets.pane import ScrolledPane, TextPane
+from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import EngineRun, EngineRuns
 

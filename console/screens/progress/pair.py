@@ -15,7 +15,8 @@ from console.screens.progress.text import blind_answers, blind_title
 from console.session.command_plans import may_send
 from console.text.wrap import wrapped
 from console.ui.keys import keys
-from console.widgets.pane import ScrolledPane, TextPane
+from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from core.commands import COMMANDS
 from core.state import Progress
 

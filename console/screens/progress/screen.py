@@ -40,7 +40,8 @@ from console.text.lines import Line
 from console.text.sections import Room, lines
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
-from console.widgets.pane import ScrolledPane, TextPane
+from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import Progress
 

@@ -10,7 +10,8 @@ from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.tokens.text import head_line, refusal_lines, title_line, token_lines
 from console.ui.keys import keys
-from console.widgets.pane import ScrolledPane, TextPane
+from console.widgets.pane import TextPane
+from console.widgets.scrolled_pane import ScrolledPane
 from core.control_payloads import EpisodeTokens
 from core.state import Candidate, Group
 
