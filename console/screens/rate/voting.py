@@ -60,23 +60,30 @@ class Voting(RateArea):
         group = self.queue.group
         if action == "undo":
             return self._undo_obstacle()
+        ballot = self.queue.ballot
         if action == "clear" and self.queue.late is not None:  # without typed keys it leads back
-            ballot = self.queue.ballot
             is_open = ballot is not None and (ballot.ranking or ballot.scoring or not ballot.empty)
             return None if is_open else ""
         if action not in self.WRITING or (action == "commit" and not group and self.queue.held()):
             return None
         if group is None:
             return NO_GROUP
-        if action == "commit" and not _enter_sends(self.queue):
-            return "A digit votes, without Enter"
+        if action == "commit" and ballot is not None and not _enter_sends(self.queue):
+            return ballot.lacking()
         return None if self.queue.second else obstacle("vote", group, self.session)
 
     def _undo_obstacle(self) -> str | None:
-        """Return why the last vote cannot be undone; independent of the group on screen."""
-        group = self.queue.last_voted
-        if group is None:
-            return "You have no vote to undo"
+        """Return why no vote can be undone; independent of the group on screen."""
+        group = self._undoable()
+        return self._keeps_vote(group) if group is not None else "You have no vote to undo"
+
+    def _undoable(self) -> Group | None:
+        """Return the group of the newest vote that can be undone, else of the newest vote."""
+        last, held = self.queue.last_voted, self.queue.held()
+        return held[0] if held and (last is None or self._keeps_vote(last)) else last
+
+    def _keeps_vote(self, group: Group) -> str | None:
+        """Return why the vote on a group cannot be undone."""
         args = arguments("group.unrate", group, self.session)
         why = refusal(self.session, "group.unrate", group, **args)
         # without a vote in its state the proxy may not have reported it yet
@@ -155,8 +162,8 @@ class Voting(RateArea):
                 self._group_keys.send("group.accept", group_id=held[0].group_id)
 
     def action_undo(self) -> None:
-        """Undo the last vote."""
-        group = self.queue.last_voted
+        """Undo the newest vote that can be undone."""
+        group = self._undoable()
         if group is not None and self._undo_obstacle() is None:
             self.undo_vote(group)
 
