@@ -277,7 +277,7 @@ def _lease(state: State, group: Group, args: Args, now: float) -> None:
     if not args.get("take") and not group.is_free(holder, now):
         others = group.leases_of_others(holder, now)
         raise NotNow(_rating(others, group), todo=f"{_NEXT}, or take it over with `take`")
-    if takes and group.phase != "AWAITING_RATING":
+    if takes and group.phase != "AWAITING_RATING" and group.group_id not in state.inbox:
         raise NotNow(f"{name} does not wait for a rating")
     if not takes and group.lease is None:
         raise NoChange(f"{name} was free")

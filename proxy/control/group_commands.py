@@ -83,7 +83,8 @@ class GroupCommands(RatingCommands):
         idle: float = 0.0,
         shared: bool = False,
     ) -> str:
-        """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
+        """Take, renew or (0 seconds) return the lease of a group that waits for a rating, or of one
+        of the inbox.
 
         With `rating.overlap` above 1 as many consoles may have one as votes are missing.
 
@@ -96,11 +97,11 @@ class GroupCommands(RatingCommands):
             idle: Seconds since the rater's last key.
             shared: Whether others may vote on the group all the same.
         """
-        group, now = self.context.bus.state.groups[group_id], self.context.clock()
+        group, now = await self.find_any(group_id), self.context.clock()
         until = 0.0
         if seconds > 0:
             until = now + min(seconds, LEASE_CAP)
-            until = until if group.until is None else min(until, group.until)
+            until = min(until, group.until) if group.open and group.until is not None else until
         self.context.bus.publish(
             GroupLeased(
                 server=group.server,

@@ -265,7 +265,7 @@ class RestartLoss:
             claimed=self._claimed,
             open=len(self._generating),
             finished=len(self._untrained),
-            rated=sum(group.rating is not None for group in self._untrained),
+            rated=sum(group.source == "human" for group in self._untrained),
             tokens=self._keeps_tokens and ended,
         )
         if lost != params_of("tokens", server=self._name):

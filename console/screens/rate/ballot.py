@@ -311,18 +311,18 @@ class Ballot:
             last = f"{len(self.shown) - 1} digits complete it, Enter sends"
             return f"ranking: the best one's digit, then the next ones; {last}, Esc closes"
         if self.one_key:
-            return f"{self._one_key_teaches(many)} · > ranking, s scores, t tie, b all bad, k skip"
+            return f"{self._one_key_teaches(many)} · > rank, s score, t tie, b bad, k skip"
         keys = f"1-{many} best, more digits a ranking, s scores, t tie, b all bad, k skip"
         return f"shuffled: {keys}" if many > 1 else keys
 
     def _one_key_teaches(self, many: int) -> str:
-        """Return what a digit alone does: `1-4 votes: 1 for that answer, 0 for the others`."""
+        """Return what a digit alone does: `1-4 votes: reward 1, others 0`."""
         digits = f"1-{many}" if many > 1 else "1"
-        verb = "votes" if self.trains else "is recorded"
+        verb = "votes" if self.trains else "records"
         if len(set(self._same)) < 2:
-            return f"{digits} {verb}: the same reward for all, a dead group, no signal"
-        equal = " and equal ones" if len(set(self._same)) < len(self._same) else ""
-        return f"{digits} {verb}: reward 1 for that answer{equal}, 0 for the others"
+            return f"{digits} {verb}: equal rewards, no signal"
+        first = "1, equal ones 1" if len(set(self._same)) < len(self._same) else "reward 1"
+        return f"{digits} {verb}: {first}, others 0"
 
     def lacking(self) -> str:
         """Return why Enter sends nothing."""

@@ -108,12 +108,12 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
         if group.rating is None:
             return "on its way", "$muted"
         return held_words(group, now), "$winner"
+    if group.votes and group.closed_at is not None and group.votes[-1].at >= group.closed_at:
+        return "recorded as a late vote, not sent", "bold $warning"
     if group.phase == "ABORTED":
         return "aborted, nothing sent", "$muted"
     if group.lost:
         return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
-    if group.unrated and group.rating is not None:
-        return "recorded as a late vote", "$winner"
     if group.source == "human" or (group.sealed_at is None and group.rating is not None):
         return "sent", "$reward-up"
     return "came too late: the automatic reward was sent", "$reward-down"

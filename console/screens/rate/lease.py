@@ -42,8 +42,8 @@ class LeaseKeeper:
         while keys are pressed."""
         session, queue, now = self._session, self._queue, self._session.now()
         several = session.state.consoles > 1 or session.rating.overlap > 1
-        leases = (several or session.state.rating_mode == "answer_first") and queue.late is None
-        leases = leases and session.lost_at is None and not session.read_only
+        keeps = session.state.rating_mode == "answer_first" and queue.late is None
+        leases = (several or keeps) and session.lost_at is None and not session.read_only
         leases = leases and self._in_front and now - session.input_at < IDLE_SECONDS
         target = queue.current if leases and not queue.second else None
         requested = now - self._requested_at < RETRY_SECONDS
@@ -51,9 +51,10 @@ class LeaseKeeper:
             return  # taken over: the event of its lease puts it on screen
         if self._leased is not None and self._leased != target:
             self._release(self._leased)
-        group = session.state.groups.get(target) if target is not None else None
+        group = session.group(target) if target is not None else None
         if group is None:
             return
+        group = session.state.groups.get(group.group_id, group)  # one read for its texts has none
         own = next((lease for lease in group.leases if lease.holder == session.holder), None)
         fresh = own is not None and own.until - now > RENEW_SECONDS
         fresh = fresh and session.input_at <= self._reported_key

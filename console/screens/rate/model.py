@@ -144,7 +144,7 @@ class RateQueue:
 
         With `only_unsure`, groups without an automatic reward come first.
         """
-        groups = [group for group in self.open() if _is_free(self.session, group)]
+        groups = [group for group in self.open() if is_free(self.session, group)]
         groups.sort(key=lambda group: self._put_back.get(group.group_id, 0))
         if not self.only_unsure:
             return groups
@@ -164,7 +164,7 @@ class RateQueue:
 
     def leased_by_others(self) -> list[Group]:
         """Return groups that another console has leased."""
-        return [group for group in self.open() if not _is_free(self.session, group)]
+        return [group for group in self.open() if not is_free(self.session, group)]
 
     def held(self) -> list[Group]:
         """Return groups whose vote is this rater's and can still be undone, newest vote first."""
@@ -219,15 +219,15 @@ class RateQueue:
 
     def _leave(self, waiting: list[Group], now: float) -> None:
         """Show the next group, or one for a second vote, and say what became of this one."""
+        rated = self.current in self.sent
+        left = self.session.state.groups.get(self.current or "")
+        if left is not None and self._needs_vote(left) and not is_free(self.session, left):
+            self.set_message(f"{lease_name(left)} is rating the group that was here")
+        elif left is not None and left.unrated and self.late is None:
+            self.set_message("The group that was here was sent unrated")
         if self.late is not None:
             self.show(waiting[0] if waiting else None)
             return
-        rated = self.current in self.sent
-        left = self.session.state.groups.get(self.current or "")
-        if left is not None and self._needs_vote(left) and not _is_free(self.session, left):
-            self.set_message(f"{lease_name(left)} is rating the group that was here")
-        elif left is not None and left.unrated:
-            self.set_message("The group that was here was sent unrated")
         if self.current is not None and not rated and not self.second:
             self._replaced_at = now
         back = None
@@ -345,8 +345,9 @@ def lease_name(group: Group) -> str:
     return one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
 
 
-def _is_free(session: Session, group: Group) -> bool:
+def is_free(session: Session, group: Group) -> bool:
     """Return whether no other console has leased a group."""
+    group = session.state.groups.get(group.group_id, group)  # one read for its texts has no leases
     return group.is_free(session.holder, session.now())
 
 

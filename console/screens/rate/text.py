@@ -401,7 +401,9 @@ def empty_lines(queue: RateQueue) -> list[str]:
         them = "it" if unrated == 1 else "them"
         sure = f"The automatic rewards are sure about {plural(unrated, 'open group')}"
         return [*lines, f"{sure}; f shows {them}."]
-    if session.state.rating_mode != "off":
+    if session.state.rating_mode != "off" and queue.held():
+        lines.append("New groups wait until your votes are sent: Enter sends the last one.")
+    elif session.state.rating_mode != "off":
         lines.append("The next scored request appears here.")
     elif not session.allows("rating.mode"):
         lines.append("The rating mode is off: scored groups are sent automatically.")

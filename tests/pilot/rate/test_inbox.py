@@ -3,7 +3,7 @@
 from typing import Any
 
 from console.models.screen_registry import SCREENS
-from core.events import Event, VoteWithdrawn
+from core.events import ConsoleAttached, Event, GroupLeased, VoteWithdrawn
 from core.state import State
 from core.state.brief import brief_groups
 from tests.support.console import (
@@ -126,6 +126,26 @@ async def test_texts_that_are_not_in_memory_are_read_and_missing_ones_are_named(
         await console.settle()
         assert any("answers of group g0003 are no longer stored" in m for m in console.messages)
         assert whole["g0002"].query in console.text()
+
+
+async def test_a_group_is_leased_while_it_is_read_and_skipped_while_another_reads_it() -> None:
+    def lease(number: int) -> GroupLeased:
+        name = f"g{number:04}"
+        return GroupLeased(
+            server="embedded", group_id=name, holder="x", rater="bob", until=NOW + 20
+        )
+
+    state = inbox(ConsoleAttached(consoles=2), lease(3))
+    async with run_console(state, places=PLACES, at="rate", rating=BY_ENTER) as console:
+        await console.press("I", "enter")
+        assert "bob is rating this group" in console.messages[-1]
+        await console.press("down", "enter")
+        assert "What is a prime?" in console.text()
+        (args,) = [args for name, args in console.link.commands if name == "group.lease"]
+        assert (args["group_id"], args["seconds"], args["shared"]) == ("g0002", 20.0, False)
+        console.link.publish(lease(2))  # he took it over
+        await console.shows("bob is rating the group that was here")
+        assert "Why is the sky blue?" in console.text()
 
 
 async def test_the_key_says_that_the_inbox_is_empty() -> None:

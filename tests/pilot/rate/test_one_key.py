@@ -12,6 +12,7 @@ from tests.pilot.rate.test_screen import PLACES, order_of, sent_vote, votes, wai
 from tests.support.console import RunningConsole, run_console
 
 TIE_OR_BAD = "a dead group, no signal. Enter sends it, Esc closes"
+KEYS = " · > rank, s score, t tie, b bad, k skip"
 BEST = ("g0001", "best", (order_of(1)[1],))
 RANKING = ("g0001", "ranking", tuple(order_of(1)[place] for place in (2, 0, 3, 1)))
 SCORES = dict(zip(order_of(1), (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
@@ -27,7 +28,7 @@ async def read_and_press(console: RunningConsole, *keys: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "says", "sent"),
     [
-        ("", "1-4 votes: reward 1 for that answer, 0 for the others", []),
+        ("", f"1-4 votes: reward 1, others 0{KEYS}", []),
         ("2", "Question 2", [BEST]),
         ("2 enter", "Question 2", [BEST]),
         ("3 1", "✗ 1 is ignored: this group has only just appeared", [(*BEST[:2], RANKING[2][:1])]),
@@ -179,8 +180,8 @@ async def test_a_double_click_is_a_digit() -> None:
 
 async def test_equal_answers_say_that_a_digit_teaches_nothing() -> None:
     async with run_console(waiting(1, texts=["yes"] * 4), places=PLACES, at="rate") as console:
-        assert "the same reward for all, a dead group, no signal" in console.text()
+        assert f"1-4 votes: equal rewards, no signal{KEYS}" in console.text()
     async with run_console(
         waiting(1, texts=["yes", "yes", "no", "so"]), places=PLACES, at="rate"
     ) as console:
-        assert "reward 1 for that answer and equal ones" in " ".join(console.text().split())
+        assert f"1-4 votes: 1, equal ones 1, others 0{KEYS}" in console.text()

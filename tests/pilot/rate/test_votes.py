@@ -114,8 +114,9 @@ async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
 async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
     async with run_console(waiting(1), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("3", "1", "4", "2")
-        console.link.publish(sent_vote(1))
+        console.link.publish(RatingModeChanged(mode="answer_first"), sent_vote(1))
         await console.settle()
+        assert "New groups wait until your votes are sent: Enter sends the last" in console.text()
         await console.press("enter")
         assert console.link.commands[-1] == ("group.accept", {"group_id": "g0001"})
 

@@ -4,11 +4,14 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from core.commands import validate
 from core.events import LookEnded
 from core.state import Progress
+from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.service import Evaluation, MeasurementService
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
@@ -76,6 +79,30 @@ async def measured(
         finally:
             await evaluation.close()
             assert not w.server.claimer.ends.holdings.by_uuid
+
+
+@dataclass
+class Measured(World):
+    """Such a proxy, with its looks and its policy."""
+
+    service: MeasurementService = field(kw_only=True)
+    policy: Policy = field(kw_only=True)
+
+    async def look(
+        self, share: float | None = None, demand: Literal["look", "baseline"] = "look"
+    ) -> LookEnded:
+        """Demand a look at which the policy answers that share correctly; wait for its end."""
+        if share is not None:
+            self.policy.share = share
+        count = len(self.kinds(LookEnded))
+        self.service.demand(demand)
+        return await ended(self, count + 1)
+
+    async def command(self, name: str, **args: Any) -> str:
+        """Carry out a command as the control API does, with these looks; give its message."""
+        evaluation = Evaluation({"s": self.service})
+        dispatcher = CommandDispatcher(self.context, self.groups, evaluation=evaluation)
+        return (await dispatcher.execute(name, validate(name, args)))[0]
 
 
 async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:

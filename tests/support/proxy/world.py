@@ -8,6 +8,7 @@ async with world(tmp_path) as w:
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,15 +28,16 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
-from core.commands import COMMANDS
+from core.commands import COMMANDS, validate
 from core.events import AnyEvent, ConsoleAttached, Event, Part, ProxyStarted
 from core.journal.writer import Journal
+from core.roles import OWNER, Identity
 from core.settings import Settings
 from core.state import Group
 from proxy.admission.registry import Groups
 from proxy.admission.sessions import Limits
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.dispatch import CommandHandler
+from proxy.control.dispatch import CommandDispatcher, CommandHandler
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
@@ -53,6 +55,7 @@ from proxy.rewards.source import (
 from proxy.servers.watch import ServerWatch
 from tests.support.capped_clock import skip
 from tests.support.proxy.singles import singles
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 
 FAST = {
@@ -206,6 +209,83 @@ class World:
                 assert not ticket.left
         ticket.confirm_delivery()
         return result
+
+    async def complete(
+        self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
+    ) -> tuple[Group, FinalAnswer]:
+        """Ask, read the answer, and wait until no group is open."""
+        ticket = await self.ask(text, headers, **body)
+        reply = await self.reply(ticket)
+        await self.closed()
+        return self.group(ticket), reply
+
+    async def awaiting(self, text: str = "hello", **body: Any) -> Group:
+        """Ask and read the answer; give the group once it waits for a rating."""
+        ticket = await self.ask(text, **body)
+        await self.reply(ticket)
+        await self.until(lambda: self.group(ticket).phase == "AWAITING_RATING")
+        return self.group(ticket)
+
+    async def embedded(self, *missing: str) -> AjetcTransport:
+        """Let its server answer as an embedded engine, without the routes `missing`."""
+        client: Any = self.server.client
+        engine = AjetcTransport(client.transport, self.swarm)
+        engine.paths = tuple(path for path in engine.paths if path not in missing)
+        client.transport = engine
+        await client.features(again=True)
+        return engine
+
+    def hold(self, *places: int, then: Any = None) -> asyncio.Event:
+        """Let the answers to these claims, without places to all, wait for the event.
+
+        The held ones are `then` if it is given; all others are texts.
+        """
+        gate = asyncio.Event()
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            claims = dict(enumerate(self.swarm.claims))
+            if not places or any(name == claims.get(place) for place in places):
+                await gate.wait()
+                if then is not None:
+                    return then
+            return f"fine {name[:6]}"
+
+        self.swarm.answer = answer
+        return gate
+
+    def hold_piece(self, number: int) -> asyncio.Event:
+        """Let each stream wait for the event before this piece."""
+        gate = asyncio.Event()
+
+        async def on_token(name: str, index: int) -> None:
+            if index == number:
+                await gate.wait()
+
+        self.swarm.on_token = on_token
+        return gate
+
+    async def answered(self, ticket: AnswerWaiter, count: int) -> None:
+        """Wait until so many candidates of a group have answered."""
+        await self.until(lambda: sum(bool(c.text) for c in self.group(ticket).candidates) == count)
+
+    async def knows(self, state: str) -> None:
+        """Set the state of its server and wait until it was seen."""
+        self.swarm.set_state(state)
+        await self.until(lambda: self.server.watcher.current.state == state)
+
+    @functools.cached_property
+    def dispatcher(self) -> CommandDispatcher:
+        """Carries out all commands."""
+        return CommandDispatcher(self.context, self.groups)
+
+    async def order(self, name: str, /, identity: Identity = OWNER, **args: Any) -> str:
+        """Carry out a command as the control API does; give its message."""
+        return (await self.dispatcher.execute(name, validate(name, args), identity))[0]
+
+    async def vote(self, group: Group, rater: str, best: int, **more: Any) -> str:
+        """Vote for one answer."""
+        args = {"group_id": group.group_id, "rating": "best", "order": [best], "rater": rater}
+        return await self.order("group.rate", **{**args, **more})
 
     async def closed(self, seconds: float = 20.0) -> None:
         """Wait until no group is open."""

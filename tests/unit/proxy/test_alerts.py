@@ -18,7 +18,7 @@ from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Checkpoint, Event, GroupLost
 from core.events.alerts import KINDS, AlertParams, params_of
 from core.journal.writer import Journal
-from core.state import Group, State
+from core.state import Group, Rating, State
 from proxy.alerts import GROUPS, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
 from proxy.servers.losses import ABSENT_FOR, RestartLoss
@@ -118,106 +118,114 @@ def test_alerts_about_past_events_expire(kind: str, bus: Bus, clock: Clock) -> N
 
 
 @pytest.mark.slow
-async def test_more_candidates_than_room_is_no_alert_once_they_fit(tmp_path: Path) -> None:
-    many = settings(proxy={"repeats": 20})
-    async with ScriptedSwarm(batch=2, slots=20) as swarm, world(tmp_path, swarm, many) as w:
-        assert (await w.reply(await w.ask("hi"))).answers
-        await w.closed()
-        assert "room:s" in w.state.alerts
-        swarm.batch = 8
-        await w.server.watcher.poll_pool()
-        assert (await w.reply(await w.ask("once more"))).answers
-        await w.closed()
-        assert "room:s" not in w.state.alerts
+@pytest.mark.world(settings(proxy={"repeats": 20}), batch=2, slots=20)
+async def test_more_candidates_than_room_is_no_alert_once_they_fit(w: World) -> None:
+    assert (await w.reply(await w.ask("hi"))).answers
+    await w.closed()
+    assert "room:s" in w.state.alerts
+    w.swarm.batch = 8
+    await w.server.watcher.poll_pool()
+    assert (await w.reply(await w.ask("once more"))).answers
+    await w.closed()
+    assert "room:s" not in w.state.alerts
 
 
 @pytest.mark.slow
-async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: Path) -> None:
-    async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as w:
-        await w.until(lambda: w.state.servers["s"].state == "ROLLING")
-        swarm.set_state("OFFLINE")
-        await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
-        start = params_of("start", server="s", error="no job")
-        show_alert(w.context.bus, "start:s", start, level="error")
-        refused = params_of("refused", server="s", state="CANNOT_CONNECT")
-        show_alert(w.context.bus, "refused:s", refused)
-        await w.until(lambda: "is OFFLINE" in cause_of(w.state.alerts["refused:s"]))
-        swarm.set_state("ROLLING")
-        await w.until(lambda: not w.state.alerts)
+@pytest.mark.world(watched=True)
+async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(w: World) -> None:
+    await w.until(lambda: w.state.servers["s"].state == "ROLLING")
+    w.swarm.set_state("OFFLINE")
+    await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+    start = params_of("start", server="s", error="no job")
+    show_alert(w.context.bus, "start:s", start, level="error")
+    refused = params_of("refused", server="s", state="CANNOT_CONNECT")
+    show_alert(w.context.bus, "refused:s", refused)
+    await w.until(lambda: "is OFFLINE" in cause_of(w.state.alerts["refused:s"]))
+    w.swarm.set_state("ROLLING")
+    await w.until(lambda: not w.state.alerts)
 
 
 @pytest.mark.slow
+@pytest.mark.world(
+    settings(rating={"mode": "hold", "window": 30.0}), watched=True, batch=1, repeat=2
+)
 async def test_an_alert_about_open_ratings_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.05)
-    hold = settings(rating={"mode": "hold", "window": 30.0})
-    async with (
-        ScriptedSwarm(batch=1, repeat=2) as swarm,
-        world(tmp_path, swarm, hold, watched=True) as w,
-    ):
-        w.console()
-        await w.ask("hello")
-        group = await w.open("AWAITING_RATING")
-        swarm.set_state("ROLLING_POST")
-        await w.until(lambda: "hold:s" in w.state.alerts)
-        assert w.state.alerts["hold:s"].groups == (group.group_id,)
-        await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
-        await w.until(lambda: "hold:s" not in w.state.alerts)
-        assert group.phase == "AWAITING_RATING"  # the vote can be undone, and is not sent yet
+    settings(rating={"mode": "hold", "window": 30.0})
+    w.console()
+    await w.ask("hello")
+    group = await w.open("AWAITING_RATING")
+    w.swarm.set_state("ROLLING_POST")
+    await w.until(lambda: "hold:s" in w.state.alerts)
+    assert w.state.alerts["hold:s"].groups == (group.group_id,)
+    await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
+    await w.until(lambda: "hold:s" not in w.state.alerts)
+    assert group.phase == "AWAITING_RATING"  # the vote can be undone, and is not sent yet
 
 
-async def test_another_port_than_the_configured_one_raises_an_alert(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        await _announce(w.context, "http://127.0.0.1:8000", "")
-        assert not w.state.alerts
-        await _announce(w.context, "http://127.0.0.1:8001", "")
-        alert = w.state.alerts["port"]
-        assert cause_of(alert) == (
-            "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001"
-        )
-        assert "http://127.0.0.1:8001/v1" in todo_of(alert)
-        assert w.state.proxy_url == "http://127.0.0.1:8001"
+async def test_another_port_than_the_configured_one_raises_an_alert(w: World) -> None:
+    await _announce(w.context, "http://127.0.0.1:8000", "")
+    assert not w.state.alerts
+    await _announce(w.context, "http://127.0.0.1:8001", "")
+    alert = w.state.alerts["port"]
+    assert cause_of(alert) == ("port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001")
+    assert "http://127.0.0.1:8001/v1" in todo_of(alert)
+    assert w.state.proxy_url == "http://127.0.0.1:8001"
 
 
-async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
-    hold = settings(rating={"mode": "hold"})
-    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm, hold) as w:
-        w.console()
-        await w.ask("hello")
-        group = await w.open("AWAITING_RATING")
-        server = w.state.servers["s"]
-        server.step = 3
-        done = replace(
-            group,
-            group_id="done",
-            phase="SEALED",
-            sealed_at=1.0,
-            step=3,
-            engine_run=server.engine_run,
-        )
-        w.state.groups["done"] = done
-        w.state.groups["before"] = replace(done, group_id="before", step=2)
+@pytest.mark.world(settings(rating={"mode": "hold"}), batch=2, repeat=4)
+async def test_a_restart_names_what_it_lost_at_once(w: World) -> None:
+    w.console()
+    await w.ask("hello")
+    group = await w.open("AWAITING_RATING")
+    server = w.state.servers["s"]
+    server.step = 3
+    done = replace(
+        group, group_id="done", phase="SEALED", sealed_at=1.0, step=3, engine_run=server.engine_run
+    )
+    w.state.groups["done"] = done
+    w.state.groups["before"] = replace(done, group_id="before", step=2)
+    watch = RestartLoss(w.context, w.server, keeps_tokens=False)
+    up = ServerStatus(state=EngineState.ROLLING, reachable=True, error="", down=False)
+    unreachable = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
+    back = ServerStatus(
+        state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
+    )
+    for status in (up, unreachable, unreachable, back, back):
+        watch.on_status(status)
+    alert = w.state.alerts["tokens:s"]
+    assert cause_of(alert) == (
+        "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
+        "1 finished group of this update"
+    )
+    assert "A asks one again; open ones get new episodes" in todo_of(alert)
+    assert alert.groups == (group.group_id, "done")
+    assert len([one for one in w.kinds(AlertRaised) if one.key == "tokens:s"]) == 1
+    marks = [(one.group_id, one.cause) for one in w.kinds(GroupLost)]
+    assert marks == [("done", "an engine restart")]
+    assert w.state.groups["done"].lost == "an engine restart"
+    assert not w.state.groups["before"].lost
+
+
+@pytest.mark.parametrize(("source", "votes"), [("human", " (1 human-rated)"), ("auto", "")])
+async def test_a_restart_loses_a_vote_that_was_sent_and_none_that_came_late(
+    tmp_path: Path, source: str, votes: str
+) -> None:
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
+        waiter = await w.ask("hello")
+        await w.reply(waiter)
+        await w.closed()
+        group, server = w.group(waiter), w.state.servers["s"]
+        group.source, group.rating = source, Rating(rating="best", rewards=(0, 1, 0, 0))
+        server.state, server.step = "ROLLING", group.step
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        up = ServerStatus(state=EngineState.ROLLING, reachable=True, error="", down=False)
-        unreachable = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
-        back = ServerStatus(
-            state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
-        )
-        for status in (up, unreachable, unreachable, back, back):
-            watch.on_status(status)
-        alert = w.state.alerts["tokens:s"]
-        assert cause_of(alert) == (
-            "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
-            "1 finished group of this update"
-        )
-        assert "A asks one again; open ones get new episodes" in todo_of(alert)
-        assert alert.groups == (group.group_id, "done")
-        assert len([one for one in w.kinds(AlertRaised) if one.key == "tokens:s"]) == 1
-        marks = [(one.group_id, one.cause) for one in w.kinds(GroupLost)]
-        assert marks == [("done", "an engine restart")]
-        assert w.state.groups["done"].lost == "an engine restart"
-        assert not w.state.groups["before"].lost
+        watch.on_status(ServerStatus(state=EngineState.ROLLING, trouble="gone"))
+        back = ServerStatus(state=EngineState.OFFLINE, reachable=True, trouble="restarted")
+        watch.on_status(back)
+        cause = cause_of(w.state.alerts["tokens:s"])
+        assert cause.endswith(f"1 finished group of this update{votes}")
 
 
 @pytest.mark.parametrize(
@@ -231,19 +239,16 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         ("OFFLINE", "", EngineState.BOOTING, ""),
     ],
 )
+@pytest.mark.world(batch=2, repeat=4)
 async def test_a_stop_before_the_update_marks_the_finished_groups(
-    tmp_path: Path, before: str, lost: str, after: EngineState, cause: str
+    w: World, before: str, lost: str, after: EngineState, cause: str
 ) -> None:
-    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
-        ticket = await w.ask("hello")
-        await w.reply(ticket)
-        await w.closed()
-        server = w.state.servers["s"]
-        group = w.group(ticket)
-        server.state, server.step, server.lost = before, group.step, lost
-        watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        watch.on_status(ServerStatus(state=after, reachable=True, error="", down=False))
-        assert group.lost == cause
+    group, _ = await w.complete("hello")
+    server = w.state.servers["s"]
+    server.state, server.step, server.lost = before, group.step, lost
+    watch = RestartLoss(w.context, w.server, keeps_tokens=False)
+    watch.on_status(ServerStatus(state=after, reachable=True, error="", down=False))
+    assert group.lost == cause
 
 
 class _TwoProxies:
@@ -294,11 +299,9 @@ class _TwoProxies:
 @pytest.fixture
 async def two_proxies(tmp_path: Path, clock: Clock) -> AsyncIterator[_TwoProxies]:
     async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
-        ticket = await w.ask("hello")
-        await w.reply(ticket)
-        await w.closed()
-        w.group(ticket).step = 3
-        yield _TwoProxies(w, w.group(ticket), clock)
+        group, _ = await w.complete("hello")
+        group.step = 3
+        yield _TwoProxies(w, group, clock)
 
 
 @pytest.mark.parametrize(("saved", "is_lost"), [(2, True), (3, False), (None, True), (-1, False)])
@@ -397,11 +400,9 @@ async def test_a_proxy_started_after_both_were_stopped_marks_what_is_lost(
 ) -> None:
     async with ScriptedSwarm(batch=4, repeat=4) as swarm:
         async with world(tmp_path, swarm, watched=True) as w:
-            ticket = await w.ask("hello")
-            await w.reply(ticket)
-            await w.closed()
+            group, _ = await w.complete("hello")
             await w.until(lambda: w.state.servers["s"].state == "ROLLING")
-            group_id = w.group(ticket).group_id
+            group_id = group.group_id
         if stopped:
             swarm.set_state("OFFLINE", 0)
         async with world(tmp_path, swarm, watched=True) as w:

@@ -1,14 +1,10 @@
-"""What a request takes, in figures that do not depend on the machine.
+"""What a request costs: calls, commits, and nothing that stays."""
 
-Counted in our own code, the library included, over several requests one after the other: calls of
-functions (built-in ones that it calls included, coroutines not), events, and bytes of the journal.
-Each bar is a few per cent above the largest figure of several runs when it was set. Raise
-one only for a reason that the commit names; lower it when a request takes less.
-"""
-
+import gc
 import inspect
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,15 +15,22 @@ from typing import Any
 import pytest
 
 from proxy.rewards.model.source import ComposedSource
-from tests.support.proxy.front import fronted
+from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.observed import observed
-from tests.support.proxy.world import World
+from tests.support.proxy.world import World, settings
 
 pytestmark = pytest.mark.slow
 
+
 ROOT = Path(__file__).parents[3]
+
+
 OURS = tuple(f"{ROOT / name}/" for name in ("ajet_swarm", "core", "proxy"))
+
+
 COROUTINE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
 REQUESTS = 20
 
 
@@ -41,6 +44,8 @@ class Counts:
 
 
 FOUR_CANDIDATES = Counts(calls=2_370, events=10.1, bytes=1_500)
+
+
 OBSERVED = Counts(calls=1_160, events=8.4, bytes=1_280)
 
 
@@ -139,3 +144,50 @@ async def test_an_observed_request(tmp_path: Path) -> None:
             return (await front.client.post("/v1/chat/completions", json=body)).status_code
 
         compare(await count(front.world, ask, tmp_path / "j.db"), OBSERVED)
+
+
+PACKAGES = ("core", "proxy", "ajet_swarm", "uvicorn")
+
+
+def left() -> Counter[str]:
+    """By kind, the present garbage of our code and the web server."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        garbage, kinds = list(gc.garbage), Counter[str]()
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    for one in garbage:
+        named = one if hasattr(one, "__qualname__") else type(one)
+        module = str(getattr(named, "__module__", ""))
+        if module.split(".")[0] in PACKAGES:
+            kinds[f"{module}.{named.__qualname__}"] += 1
+    return kinds
+
+
+async def test_a_request_leaves_no_cycles(tmp_path: Path) -> None:
+    """Of each route, whole and streamed; one proxy, since a full collection takes longest."""
+    kinds = [(path, stream) for path in BODIES for stream in (False, True)]
+
+    def request_body(path: str, stream: bool, number: int) -> dict[str, Any]:
+        return {**BODIES[path], "stream": stream, "user": f"{number}"}
+
+    async with fronted(tmp_path, configured=settings(proxy={"replay": "off"})) as front:
+
+        async def ask(path: str, body: dict[str, Any]) -> None:
+            assert (await front.client.post(path, json=body)).status_code == 200
+
+        for path, stream in kinds:
+            for number in range(3):
+                await ask(path, request_body(path, stream, number))
+        gc.collect()
+        gc.freeze()  # present objects are no part of the collections below
+        gc.disable()
+        try:
+            for path, stream in kinds:
+                for number in range(3, 9):
+                    await ask(path, request_body(path, stream, number))
+                assert not left(), f"{path}, {'streamed' if stream else 'whole'}"
+        finally:
+            gc.enable()

@@ -11,6 +11,7 @@ from console.screens.group.screen import GroupScreen
 from console.screens.rate.inbox.keys import ask_again
 from console.screens.rate.inbox.model import InboxGroups, InboxView
 from console.screens.rate.inbox.text import empty_lines, table, title_line
+from console.screens.rate.model import is_free, lease_name
 from console.screens.rate.screen import RateScreen
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
@@ -89,12 +90,15 @@ class InboxScreen(ConsoleScreen):
         item = self.session.state.inbox.get(event.key)
         if item is None:
             return
-        if self.view.needs_vote(item):
+        group = self.view.group_of(item)
+        if not self.view.needs_vote(item):
+            self._open_detail(item.group_id)
+        elif not is_free(self.session, group):
+            self.host.say(f"{lease_name(group)} is rating this group", "warning")
+        else:
             rating = RateScreen(InboxGroups(self.view))
             rating.queue.next_id = item.group_id
             self.host.push_screen(rating)
-        else:
-            self._open_detail(item.group_id)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def _open_detail(self, group_id: str) -> None:

@@ -1,6 +1,7 @@
-"""Upstream's tokenizer and window: counted where it can be, refused before anything is claimed."""
+"""The window of the model and the tokens of a prompt."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import proxy.api.context_window
 from ajet_swarm.api.watcher import ServerStatus
@@ -16,6 +19,15 @@ from engine.app import MAX_BODY
 from engine.app import create_app as engine_app
 from engine.server.lifecycle import Engine
 from proxy.api.handler import RequestHandler
+from proxy.api.prompt_tokens import (
+    BYTES_PER_TOKEN,
+    IMAGE_TOKENS,
+    MAX_EXACT,
+    MAX_SAMPLES,
+    TokenEstimator,
+)
+from proxy.dialects.messages import read_count, read_messages
+from proxy.dialects.request import ChatRequest
 from proxy.endpoint import create_app
 from proxy.http.server import http_config
 from tests.support.engine.client import Driver
@@ -27,8 +39,13 @@ from tests.support.served import client, served
 
 pytestmark = pytest.mark.slow
 
+
 LONG = "word " * 5000
+
+
 MESSAGES = [{"role": "user", "content": LONG}]
+
+
 LONG_BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"model": "m", "messages": MESSAGES},
     "/v1/completions": {"model": "m", "prompt": LONG},
@@ -43,37 +60,35 @@ LONG_BODIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", LONG_BODIES)
 async def test_a_prompt_that_is_too_long_is_a_400_before_anything_is_asked(
-    tmp_path: Path, path: str, stream: bool
+    o: Observed, path: str, stream: bool
 ) -> None:
-    async with observed(tmp_path) as o:
-        answer = await o.client.post(path, json={**LONG_BODIES[path], "stream": stream})
-        assert answer.status_code == 400
-        assert answer.headers["content-type"] == "application/json"
-        assert "maximum context length is 4096 tokens" in answer.text
-        assert "5000 input tokens" in answer.text
-        assert not o.upstream.calls
-        assert not o.world.state.groups
+    answer = await o.client.post(path, json={**LONG_BODIES[path], "stream": stream})
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/json"
+    assert "maximum context length is 4096 tokens" in answer.text
+    assert "5000 input tokens" in answer.text
+    assert not o.upstream.calls
+    assert not o.world.state.groups
 
 
-async def test_the_error_text_equals_that_of_a_real_server(tmp_path: Path) -> None:
-    async with observed(tmp_path) as o:
-        plain = (await o.post(LONG)).json()["error"]
-        assert plain == {
-            "message": "This model's maximum context length is 4096 tokens. However, your prompt "
-            "contains 5000 input tokens. Please reduce the length of the input prompt. "
-            "(parameter=input_tokens, value=5000)",
-            "type": "BadRequestError",
-            "param": "input_tokens",
-            "code": 400,
-        }
-        message = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
-        assert (
-            "you requested 3000 output tokens and your prompt contains at least 2000 input tokens, "
-            "for a total of at least 5000 tokens. "
-        ) in message
-        full = (await o.post("word " * 2000, max_tokens=4096)).json()["error"]["message"]
-        assert "contains 10000 characters (more than 0 characters, which is the upper bound" in full
-        assert "or the number of requested output tokens" in message
+async def test_the_error_text_equals_that_of_a_real_server(o: Observed) -> None:
+    plain = (await o.post(LONG)).json()["error"]
+    assert plain == {
+        "message": "This model's maximum context length is 4096 tokens. However, your prompt "
+        "contains 5000 input tokens. Please reduce the length of the input prompt. "
+        "(parameter=input_tokens, value=5000)",
+        "type": "BadRequestError",
+        "param": "input_tokens",
+        "code": 400,
+    }
+    message = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
+    assert (
+        "you requested 3000 output tokens and your prompt contains at least 2000 input tokens, "
+        "for a total of at least 5000 tokens. "
+    ) in message
+    full = (await o.post("word " * 2000, max_tokens=4096)).json()["error"]["message"]
+    assert "contains 10000 characters (more than 0 characters, which is the upper bound" in full
+    assert "or the number of requested output tokens" in message
 
 
 @pytest.mark.parametrize(
@@ -88,12 +103,11 @@ async def test_the_error_text_equals_that_of_a_real_server(tmp_path: Path) -> No
     ],
 )
 async def test_the_upstream_counts_tokens_only_of_prompts_that_may_be_too_long(
-    tmp_path: Path, words: int, wanted: int | None, status: int, counted: int
+    o: Observed, words: int, wanted: int | None, status: int, counted: int
 ) -> None:
-    async with observed(tmp_path) as o:
-        more = {} if wanted is None else {"max_tokens": wanted}
-        assert (await o.post("w " * words, **more)).status_code == status
-        assert o.upstream.requests["/tokenize"] == counted
+    more = {} if wanted is None else {"max_tokens": wanted}
+    assert (await o.post("w " * words, **more)).status_code == status
+    assert o.upstream.requests["/tokenize"] == counted
 
 
 async def test_without_a_tokenizer_or_a_window_the_upstream_decides(tmp_path: Path) -> None:
@@ -113,11 +127,10 @@ async def models(o: Observed) -> Any:
     return (await o.client.get("/v1/models")).json()["data"][0]
 
 
-async def test_the_model_and_its_window_are_listed(tmp_path: Path) -> None:
-    async with observed(tmp_path) as o:
-        await o.world.until(lambda: o.world.server.watcher.pool)
-        card = await models(o)
-        assert (card["id"], card["max_model_len"]) == ("tiny", 4096)
+async def test_the_model_and_its_window_are_listed(o: Observed) -> None:
+    await o.world.until(lambda: o.world.server.watcher.pool)
+    card = await models(o)
+    assert (card["id"], card["max_model_len"]) == ("tiny", 4096)
 
 
 @pytest.mark.parametrize("openapi", [True, False])
@@ -185,18 +198,17 @@ async def test_too_many_characters_are_refused_without_a_tokenizer(tmp_path: Pat
 
 
 async def test_an_unreachable_server_is_not_asked_to_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    o: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with observed(tmp_path) as o:
-        watcher = SimpleNamespace(current=ServerStatus(), pool=None)
-        monkeypatch.setattr(o.world.server, "watcher", watcher)
-        response = await o.client.post("/tokenize", json={"prompt": "x"})
-        assert response.status_code == 503
-        assert response.headers["retry-after"]
-        body = {"messages": [{"role": "user", "content": "hello"}]}
-        counted = await o.client.post("/v1/messages/count_tokens", json=body)
-        assert counted.json()["input_tokens"] >= 1
-        assert not o.upstream.requests["/tokenize"]
+    watcher = SimpleNamespace(current=ServerStatus(), pool=None)
+    monkeypatch.setattr(o.world.server, "watcher", watcher)
+    response = await o.client.post("/tokenize", json={"prompt": "x"})
+    assert response.status_code == 503
+    assert response.headers["retry-after"]
+    body = {"messages": [{"role": "user", "content": "hello"}]}
+    counted = await o.client.post("/v1/messages/count_tokens", json=body)
+    assert counted.json()["input_tokens"] >= 1
+    assert not o.upstream.requests["/tokenize"]
 
 
 # --- the embedded engine ------------------------------------------------------------------------
@@ -286,3 +298,97 @@ async def test_engine_and_proxy_accept_the_same_prompts(tmp_path: Path) -> None:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * (17 << 20)}]}
         answer = await client.post("/v1/chat/completions", json={**body, "n": 1}, timeout=50)
         assert answer.status_code == 200
+
+
+JSON = {"content-type": "application/json"}
+
+
+def chat_request(*texts: str, **more: Any) -> ChatRequest:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
+    body = {"max_tokens": 5, "messages": messages, **more}
+    return read_messages(json.dumps(body).encode(), JSON)
+
+
+def counted(*texts: str, **more: Any) -> ChatRequest:
+    request = chat_request(*texts, **more)
+    body = {"messages": request.messages, **more}
+    return read_count(json.dumps(body).encode(), JSON)
+
+
+def test_a_recently_answered_prompt_is_counted_exactly() -> None:
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    gauge = TokenEstimator()
+    request = chat_request("Say hello.", tools=[tool], model="a", temperature=0.5)
+    assert not gauge.is_exact(counted("Say hello.", tools=[tool]))
+    gauge.learn(request, 17)
+    assert gauge.is_exact(counted("Say hello.", tools=[tool]))
+    assert gauge.estimate(counted("Say hello.", tools=[tool], model="b")) == 17
+    assert not gauge.is_exact(counted("Say hello."))
+    assert not gauge.is_exact(counted("Say hello!", tools=[tool]))
+    gauge.learn(request, 18)  # the server has another model now
+    assert gauge.estimate(request) == 18
+
+
+def test_a_continued_prompt_estimates_only_its_new_part() -> None:
+    gauge = TokenEstimator()
+    gauge.learn(chat_request("x" * 4000), 5000)
+    longer = chat_request("x" * 4000, "answer", "next")
+    added = gauge.estimate(longer) - 5000
+    assert 0 < added < 200
+    assert not gauge.is_exact(longer)
+
+
+def test_the_initial_ratio_applies_before_the_first_answer() -> None:
+    estimate = TokenEstimator().estimate(chat_request("x" * 35_000))
+    assert abs(estimate - 35_000 / BYTES_PER_TOKEN) < 100
+
+
+def test_the_ratio_is_learned_and_implausible_samples_are_ignored() -> None:
+    gauge = TokenEstimator()
+    for n in range(20):
+        gauge.learn(chat_request(f"{n}" + "x" * 10_000), 5_000)
+    gauge.learn(chat_request("cut to fit" * 5_000), 100)  # not plausible
+    gauge.learn(chat_request("y" * 9_000), 800)  # plausible, but alone
+    gauge.learn(chat_request("z" * 9_000), 0)  # without a count
+    estimate = gauge.estimate(chat_request("a" * 8_000))
+    assert 3_900 < estimate < 4_200
+
+
+def test_the_ratio_comes_from_prompts_of_similar_length() -> None:
+    """A template's fixed part weighs more in them."""
+    gauge = TokenEstimator()
+    for n in range(10):
+        gauge.learn(chat_request(f"{n:04}"), 40)
+        gauge.learn(chat_request(f"{n}" + "x" * 20_000), 5_000)
+    assert 35 <= gauge.estimate(chat_request("ping")) <= 45
+    assert 4_900 <= gauge.estimate(chat_request("y" * 20_000)) <= 5_100
+
+
+def test_images_count_apart() -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": [image]}]}
+    request = read_messages(json.dumps(body).encode(), JSON)
+    gauge = TokenEstimator()
+    assert IMAGE_TOKENS <= gauge.estimate(request) < IMAGE_TOKENS + 100
+    gauge.learn(request, 300)
+    assert gauge.estimate(request) == 300
+    assert abs(gauge.estimate(chat_request("x" * 3500)) - 1000) < 50  # nothing learned from it
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    gauge = TokenEstimator()
+    for n in range(MAX_EXACT + 5):
+        gauge.learn(chat_request(str(n)), 10)
+    assert not gauge.is_exact(chat_request("0"))
+    assert gauge.is_exact(chat_request(str(MAX_EXACT + 4)))
+    assert len(gauge._exact) == MAX_EXACT
+    assert len(gauge._samples) == MAX_SAMPLES
+
+
+@given(st.lists(st.tuples(st.text(max_size=50), st.integers(-5, 1000)), max_size=20), st.text())
+def test_an_estimate_is_always_at_least_one(pairs: list[tuple[str, int]], text: str) -> None:
+    gauge = TokenEstimator()
+    for value, tokens in pairs:
+        gauge.learn(chat_request(value), tokens)
+    assert gauge.estimate(chat_request(text)) >= 1

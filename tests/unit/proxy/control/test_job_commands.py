@@ -1,10 +1,8 @@
-"""Jobs: saved, started, replaced; each step is published, each failure names the state it left."""
+"""Jobs are saved, started and replaced; a start after a stop waits."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+import time
 from typing import Any
 
 import pytest
@@ -20,8 +18,7 @@ from proxy.control.dispatch import CommandHandler
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_commands import job_info
 from tests.support.alerts import todo_of
-from tests.support.proxy.world import World, world
-from tests.support.scripted.ajetc_transport import AjetcTransport
+from tests.support.proxy.world import World
 
 pytestmark = pytest.mark.slow
 
@@ -41,12 +38,12 @@ def job(**values: Any) -> str:
     return dump_job(made)
 
 
-@asynccontextmanager
-async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCommands]]:
-    async with world(home, **more) as made:
-        commands = EngineCommands(made.context)
-        commands.jobs.quiet = 0.15
-        yield made, commands
+@pytest.fixture
+def engine(w: World) -> EngineCommands:
+    """Its commands on the engine, with a short wait for a stable OFFLINE."""
+    commands = EngineCommands(w.context)
+    commands.jobs.quiet = 0.15
+    return commands
 
 
 async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
@@ -63,142 +60,140 @@ def phases(made: World) -> dict[str, str]:
     return {one.title: one.phase for one in work(made).steps}
 
 
-async def test_apply_stops_waits_sends_and_starts(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        result = await give(value, "engine.apply", job=job(lr=1e-4))
-        assert result == "s is starting with this job: its engine was stopped for it"
-        assert made.swarm.stops == 1
-        assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 1e-4
-        await made.until(lambda: work(made).over)
-        assert work(made).phase == "done"
-        assert work(made).said == "s is ROLLING, step 1"
-        assert list(phases(made)) == [
-            "check the job",
-            "stop the engine",
-            "wait for a stable OFFLINE",
-            "send the job",
-            "start the engine",
-            "boot",
-        ]
-        assert set(phases(made).values()) == {"done"}
-        waited = work(made).steps[2]
-        assert waited.ended - waited.began >= 0.149  # Unix seconds are rounded, too
-        (sent,) = made.kinds(JobSent)
-        assert (sent.how, made.state.servers["s"].job.yaml) == ("given", sent.yaml)
+async def test_apply_stops_waits_sends_and_starts(w: World, engine: EngineCommands) -> None:
+    result = await give(engine, "engine.apply", job=job(lr=1e-4))
+    assert result == "s is starting with this job: its engine was stopped for it"
+    assert w.swarm.stops == 1
+    assert get(load_job(str(w.swarm.config)), LEARNING_RATE) == 1e-4
+    await w.until(lambda: work(w).over)
+    assert work(w).phase == "done"
+    assert work(w).said == "s is ROLLING, step 1"
+    assert list(phases(w)) == [
+        "check the job",
+        "stop the engine",
+        "wait for a stable OFFLINE",
+        "send the job",
+        "start the engine",
+        "boot",
+    ]
+    assert set(phases(w).values()) == {"done"}
+    waited = work(w).steps[2]
+    assert waited.ended - waited.began >= 0.149  # Unix seconds are rounded, too
+    (sent,) = w.kinds(JobSent)
+    assert (sent.how, w.state.servers["s"].job.yaml) == ("given", sent.yaml)
 
 
-async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.apply", job=job())
-        await made.until(lambda: work(made).over)
-        phase_pairs = [
-            (event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)
-        ]
-        assert ("doing", "waiting") in phase_pairs
-        assert ("done", "doing") in phase_pairs
+async def test_each_step_is_published_when_it_begins_and_ends(
+    w: World, engine: EngineCommands
+) -> None:
+    await give(engine, "engine.apply", job=job())
+    await w.until(lambda: work(w).over)
+    phase_pairs = [(event.steps[1].phase, event.steps[3].phase) for event in w.kinds(WorkChanged)]
+    assert ("doing", "waiting") in phase_pairs
+    assert ("done", "doing") in phase_pairs
 
 
-async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.apply", job=job(lr=2e-4))
-        await made.until(lambda: work(made).over)
-        await give(value, "engine.stop")
-        assert await give(value, "engine.start") == "s is starting with its saved job"
-        assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 2e-4
+async def test_the_next_start_uses_the_applied_job(w: World, engine: EngineCommands) -> None:
+    await give(engine, "engine.apply", job=job(lr=2e-4))
+    await w.until(lambda: work(w).over)
+    await give(engine, "engine.stop")
+    assert await give(engine, "engine.start") == "s is starting with its saved job"
+    assert get(load_job(str(w.swarm.config)), LEARNING_RATE) == 2e-4
 
 
-async def test_a_preset_beats_the_saved_job_and_is_not_saved(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        result = await give(value, "engine.job", job=job(batch=6))
-        assert result.startswith("s: the job is saved in ")
-        assert "s.yaml" in result
-        await give(value, "engine.stop")
-        result = await give(value, "engine.start", preset="hand")
-        assert result == "s is starting with the job for rating by hand: 2 votes make one update"
-        assert get(load_job(str(made.swarm.config)), BATCH) == 2
-        await made.until(lambda: work(made).over)
-        await give(value, "engine.stop")
-        await give(value, "engine.start")
-        assert get(load_job(str(made.swarm.config)), BATCH) == 6
+async def test_a_preset_beats_the_saved_job_and_is_not_saved(
+    w: World, engine: EngineCommands
+) -> None:
+    result = await give(engine, "engine.job", job=job(batch=6))
+    assert result.startswith("s: the job is saved in ")
+    assert "s.yaml" in result
+    await give(engine, "engine.stop")
+    result = await give(engine, "engine.start", preset="hand")
+    assert result == "s is starting with the job for rating by hand: 2 votes make one update"
+    assert get(load_job(str(w.swarm.config)), BATCH) == 2
+    await w.until(lambda: work(w).over)
+    await give(engine, "engine.stop")
+    await give(engine, "engine.start")
+    assert get(load_job(str(w.swarm.config)), BATCH) == 6
 
 
 @pytest.mark.parametrize("embedded", [True, False])
 async def test_a_single_length_is_questioned_for_an_agentjet_server_only(
-    embedded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embedded: bool, w: World, engine: EngineCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_embedded() -> bool:
         return embedded
 
-    async with orders(tmp_path) as (made, value):
-        monkeypatch.setattr(made.server.client, "is_embedded", is_embedded)
-        text = "ajet:\n  rollout: {max_response_length_in_one_turn: 32}\n"
-        result = await give(value, "engine.job", job=text)
-        assert ("the four lengths belong together" in result) is not embedded
+    monkeypatch.setattr(w.server.client, "is_embedded", is_embedded)
+    text = "ajet:\n  rollout: {max_response_length_in_one_turn: 32}\n"
+    result = await give(engine, "engine.job", job=text)
+    assert ("the four lengths belong together" in result) is not embedded
 
 
-async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        bad = "ajet:\n  rollout:\n    num_repeat: many\n"
-        for name in ("engine.apply", "engine.job", "engine.start"):
-            with pytest.raises(AjetError) as caught:
-                await give(value, name, job=bad)
-            assert "num_repeat" in str(caught.value) or "ROLLING" in str(caught.value)
+async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(
+    w: World, engine: EngineCommands
+) -> None:
+    bad = "ajet:\n  rollout:\n    num_repeat: many\n"
+    for name in ("engine.apply", "engine.job", "engine.start"):
         with pytest.raises(AjetError) as caught:
-            await give(value, "engine.apply", job=bad)
-        assert caught.value.where == "job:3"
-        assert made.swarm.stops == 0
-        assert not made.kinds(WorkChanged)
-        with pytest.raises(CommandError, match="the command has no job"):
-            await give(value, "engine.job")
+            await give(engine, name, job=bad)
+        assert "num_repeat" in str(caught.value) or "ROLLING" in str(caught.value)
+    with pytest.raises(AjetError) as caught:
+        await give(engine, "engine.apply", job=bad)
+    assert caught.value.where == "job:3"
+    assert w.swarm.stops == 0
+    assert not w.kinds(WorkChanged)
+    with pytest.raises(CommandError, match="the command has no job"):
+        await give(engine, "engine.job")
 
 
-async def test_unknown_keys_are_named_and_saved(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (_, value):
-        result = await give(value, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
-        assert "line 3: unknown key `ajet.rollout.num_repeats`" in result
-        assert "is `ajet.rollout.num_repeat` meant?" in result
+async def test_unknown_keys_are_named_and_saved(w: World, engine: EngineCommands) -> None:
+    result = await give(engine, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
+    assert "line 3: unknown key `ajet.rollout.num_repeats`" in result
+    assert "is `ajet.rollout.num_repeat` meant?" in result
 
 
-async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.stop")
-        file = value.jobs.store.path("s")
-        file.parent.mkdir()
-        file.write_text("ajet: [")
-        with pytest.raises(AjetError) as caught:
-            await give(value, "engine.start")
-        assert caught.value.where.startswith(str(file))
-        assert made.swarm.state == "OFFLINE"
+async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(
+    w: World, engine: EngineCommands
+) -> None:
+    await give(engine, "engine.stop")
+    file = engine.jobs.store.path("s")
+    file.parent.mkdir()
+    file.write_text("ajet: [")
+    with pytest.raises(AjetError) as caught:
+        await give(engine, "engine.start")
+    assert caught.value.where.startswith(str(file))
+    assert w.swarm.state == "OFFLINE"
 
 
 async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
-    tmp_path: Path,
+    w: World, engine: EngineCommands
 ) -> None:
-    async with orders(tmp_path) as (made, value):
-        value.jobs.quiet = 30.0
-        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
-        await made.until(lambda: made.state.servers["s"].work is not None)
-        await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
-        with pytest.raises(AjetError, match="`Apply a job` runs on s"):
-            await give(value, "engine.start")
-        assert "ends at its next safe place" in await give(value, "engine.cancel")
-        with pytest.raises(AjetError) as caught:
-            await applying
-        assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
-        assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
-        assert (work(made).phase, made.swarm.config) == ("cancelled", None)
-        assert "nothing runs on" in await give(value, "engine.cancel")
+    engine.jobs.quiet = 30.0
+    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    await w.until(lambda: w.state.servers["s"].work is not None)
+    await w.until(lambda: phases(w)["wait for a stable OFFLINE"] == "doing")
+    with pytest.raises(AjetError, match="`Apply a job` runs on s"):
+        await give(engine, "engine.start")
+    assert "ends at its next safe place" in await give(engine, "engine.cancel")
+    with pytest.raises(AjetError) as caught:
+        await applying
+    assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
+    assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
+    assert (work(w).phase, w.swarm.config) == ("cancelled", None)
+    assert "nothing runs on" in await give(engine, "engine.cancel")
 
 
-async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        made.swarm.stop_seconds = 0.3
-        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
-        await made.until(lambda: made.swarm.stops)
-        await give(value, "engine.cancel")
-        with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
-            await applying
-        assert made.swarm.state == "OFFLINE"
+async def test_a_cancellation_waits_for_a_stop_that_was_sent(
+    w: World, engine: EngineCommands
+) -> None:
+    w.swarm.stop_seconds = 0.3
+    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    await w.until(lambda: w.swarm.stops)
+    await give(engine, "engine.cancel")
+    with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
+        await applying
+    assert w.swarm.state == "OFFLINE"
 
 
 @pytest.mark.parametrize(
@@ -209,224 +204,320 @@ async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> 
     ],
 )
 async def test_a_failed_step_reports_the_server_state(
-    tmp_path: Path, fault: str, step: str, left: str
+    w: World, engine: EngineCommands, fault: str, step: str, left: str
 ) -> None:
-    async with orders(tmp_path) as (made, value):
-        setattr(made.swarm, f"{fault}_error", "no GPU is free")
-        with pytest.raises(AjetError) as caught:
-            await give(value, "engine.apply", job=job())
-        assert f"`{step}` failed" in caught.value.what
-        assert "no GPU is free" in caught.value.what
-        assert left in caught.value.what
-        assert work(made).phase == "failed"
-        (alert,) = made.kinds(AlertRaised)
-        assert alert.key == "start:s"
-        assert left in todo_of(alert)
-        advice = "Stop the engine, correct the job, start it again" if fault == "start" else ""
-        assert todo_of(alert).startswith(advice or "Correct the job, start it again")
+    setattr(w.swarm, f"{fault}_error", "no GPU is free")
+    with pytest.raises(AjetError) as caught:
+        await give(engine, "engine.apply", job=job())
+    assert f"`{step}` failed" in caught.value.what
+    assert "no GPU is free" in caught.value.what
+    assert left in caught.value.what
+    assert work(w).phase == "failed"
+    (alert,) = w.kinds(AlertRaised)
+    assert alert.key == "start:s"
+    assert left in todo_of(alert)
+    advice = "Stop the engine, correct the job, start it again" if fault == "start" else ""
+    assert todo_of(alert).startswith(advice or "Correct the job, start it again")
 
 
 @pytest.mark.parametrize("order", ["engine.start", "engine.apply"])
 async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
-    tmp_path: Path, order: str
+    w: World, engine: EngineCommands, order: str
 ) -> None:
-    async with orders(tmp_path) as (made, value):
-        if order == "engine.start":
-            await give(value, "engine.stop")
-        made.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
-        teacher = "{teacher_model: {api_key: hunter2hunter2}}"
-        with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
-            await give(value, order, job=f"ajet: {teacher}")
-        assert "hunter2" not in str(caught.value)
-        assert "hunter2" not in str(made.kinds(AlertRaised))
-        assert "hunter2" not in str(made.kinds(WorkChanged))
+    if order == "engine.start":
+        await give(engine, "engine.stop")
+    w.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
+    teacher = "{teacher_model: {api_key: hunter2hunter2}}"
+    with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
+        await give(engine, order, job=f"ajet: {teacher}")
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(w.kinds(AlertRaised))
+    assert "hunter2" not in str(w.kinds(WorkChanged))
 
 
 @pytest.mark.parametrize("preset", [None, "default", "hand"])
 async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
-    tmp_path: Path, preset: str | None
+    w: World, engine: EngineCommands, preset: str | None
 ) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.stop")
-        await give(value, "engine.start", preset=preset)
-        await made.until(lambda: work(made).over)
-        assert work(made).phase == "done"
-        sent = load_job(str(made.swarm.config))
-        assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
-        assert get(sent, MODEL) == "remote/model"
-        assert get(sent, BATCH) == (2 if preset == "hand" else None)
-        for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", TEMPERATURE):
-            assert get(sent, path) is None
-        assert made.kinds(JobSent)[-1].yaml == made.swarm.config
+    await give(engine, "engine.stop")
+    await give(engine, "engine.start", preset=preset)
+    await w.until(lambda: work(w).over)
+    assert work(w).phase == "done"
+    sent = load_job(str(w.swarm.config))
+    assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
+    assert get(sent, MODEL) == "remote/model"
+    assert get(sent, BATCH) == (2 if preset == "hand" else None)
+    for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", TEMPERATURE):
+        assert get(sent, path) is None
+    assert w.kinds(JobSent)[-1].yaml == w.swarm.config
 
 
 @pytest.mark.parametrize("name", ["engine.start", "engine.apply"])
 @pytest.mark.parametrize("model", ["tiny", ""])
 async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
+    w: World, engine: EngineCommands, monkeypatch: pytest.MonkeyPatch, name: str, model: str
 ) -> None:
     monkeypatch.delenv(MODEL_VARIABLE)
-    async with orders(tmp_path) as (made, value):
-        if name == "engine.start":
-            await give(value, "engine.stop")
-        stops = made.swarm.stops
-        text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
-        with pytest.raises(AjetError) as caught:
-            await give(value, name, job=text)
-        assert ("embedded engine" if model else "no model is named") in caught.value.what
-        assert MODEL_VARIABLE in caught.value.todo
-        assert made.swarm.stops == stops
-        assert made.swarm.config is None
+    if name == "engine.start":
+        await give(engine, "engine.stop")
+    stops = w.swarm.stops
+    text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
+    with pytest.raises(AjetError) as caught:
+        await give(engine, name, job=text)
+    assert ("embedded engine" if model else "no model is named") in caught.value.what
+    assert MODEL_VARIABLE in caught.value.todo
+    assert w.swarm.stops == stops
+    assert w.swarm.config is None
 
 
-async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) -> None:
-    async with orders(tmp_path, watched=True) as (made, value):
-        await give(value, "engine.apply", job=job(batch=6))
-        await made.until(lambda: work(made).over)
-        assert made.state.servers["s"].foreign_start == 0
-        saved_at = made.context.clock()  # this clock is late after a stall, that of the file is not
-        os.utime(value.jobs.store.path("s"), (saved_at, saved_at))
-        await give(value, "engine.stop")
-        await made.until(lambda: made.state.servers["s"].state == "OFFLINE")
-        theirs = dump_job(server_job("theirs"))
-        await made.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
-        await made.server.client.start_engine()
-        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
-        assert made.state.servers["s"].foreign_start > 0
-        assert (await job_info(made.context, made.server, value.jobs.store)).last
-        await give(value, "engine.stop")
-        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        result = await give(value, "engine.start")
-        assert result == "s is starting with the job it had, which another client sent"
-        assert get(load_job(str(made.swarm.config)), MODEL) == "theirs"
-        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
+@pytest.mark.world(watched=True)
+async def test_a_start_keeps_the_job_that_another_client_sent(
+    w: World, engine: EngineCommands
+) -> None:
+    await give(engine, "engine.apply", job=job(batch=6))
+    await w.until(lambda: work(w).over)
+    assert w.state.servers["s"].foreign_start == 0
+    saved_at = w.context.clock()  # this clock is late after a stall, that of the file is not
+    os.utime(engine.jobs.store.path("s"), (saved_at, saved_at))
+    await give(engine, "engine.stop")
+    await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+    theirs = dump_job(server_job("theirs"))
+    await w.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
+    await w.server.client.start_engine()
+    await w.until(lambda: w.state.servers["s"].state == "ROLLING")
+    assert w.state.servers["s"].foreign_start > 0
+    assert (await job_info(w.context, w.server, engine.jobs.store)).last
+    await give(engine, "engine.stop")
+    await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
+    result = await give(engine, "engine.start")
+    assert result == "s is starting with the job it had, which another client sent"
+    assert get(load_job(str(w.swarm.config)), MODEL) == "theirs"
+    await w.until(lambda: w.state.servers["s"].state == "ROLLING")
 
-        await give(value, "engine.stop")
-        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        made.swarm.config = None
-        with pytest.raises(AjetError, match="no job any more: it was restarted"):
-            await give(value, "engine.start")
-        await give(value, "engine.start", preset="default")
-        assert get(load_job(str(made.swarm.config)), MODEL) == "remote/model"
-        assert made.state.servers["s"].foreign_start == 0
+    await give(engine, "engine.stop")
+    await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
+    w.swarm.config = None
+    with pytest.raises(AjetError, match="no job any more: it was restarted"):
+        await give(engine, "engine.start")
+    await give(engine, "engine.start", preset="default")
+    assert get(load_job(str(w.swarm.config)), MODEL) == "remote/model"
+    assert w.state.servers["s"].foreign_start == 0
 
 
-async def test_a_server_that_does_not_answer_gets_no_job(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        made.line.cut = True
-        await made.until(lambda: not made.server.watcher.current.reachable)
-        with pytest.raises(AjetError, match="the server does not answer"):
-            await give(value, "engine.apply", job=job())
-        assert made.swarm.stops == 0
+async def test_a_server_that_does_not_answer_gets_no_job(w: World, engine: EngineCommands) -> None:
+    w.line.cut = True
+    await w.until(lambda: not w.server.watcher.current.reachable)
+    with pytest.raises(AjetError, match="the server does not answer"):
+        await give(engine, "engine.apply", job=job())
+    assert w.swarm.stops == 0
 
 
 @pytest.mark.parametrize("step", ["wait for a stable OFFLINE", "boot"])
 async def test_a_boot_does_not_wait_for_a_lost_engine(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, w: World, engine: EngineCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
-    async with orders(tmp_path) as (made, value):
-        made.swarm.boot_seconds = 3_000.0
-        value.jobs.quiet = 45.0 if step != "boot" else 0.15
-        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
-        await made.until(lambda: made.state.servers["s"].work is not None)
-        await made.until(lambda: phases(made)[step] == "doing")
-        state = "BOOTING" if step == "boot" else "OFFLINE"
-        await made.until(lambda: made.server.watcher.current.state == state)
-        began = asyncio.get_running_loop().time()
-        made.line.cut = True
-        await made.until(lambda: work(made).over)
-        assert asyncio.get_running_loop().time() - began < 20
-        assert f"`{step}` failed: " in work(made).said
-        assert "gone: " in work(made).said
-        await asyncio.wait([applying])
-        assert (applying.exception() is None) == (step == "boot")
+    w.swarm.boot_seconds = 3_000.0
+    engine.jobs.quiet = 45.0 if step != "boot" else 0.15
+    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    await w.until(lambda: w.state.servers["s"].work is not None)
+    await w.until(lambda: phases(w)[step] == "doing")
+    state = "BOOTING" if step == "boot" else "OFFLINE"
+    await w.until(lambda: w.server.watcher.current.state == state)
+    began = asyncio.get_running_loop().time()
+    w.line.cut = True
+    await w.until(lambda: work(w).over)
+    assert asyncio.get_running_loop().time() - began < 20
+    assert f"`{step}` failed: " in work(w).said
+    assert "gone: " in work(w).said
+    await asyncio.wait([applying])
+    assert (applying.exception() is None) == (step == "boot")
 
 
-async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.stop")
-        made.swarm.boot_seconds = 30.0
-        await give(value, "engine.start")
-        await made.until(lambda: phases(made)["boot"] == "doing")
-        await made.until(lambda: made.server.watcher.current.state == "BOOTING")
-        made.swarm.set_state("OFFLINE")
-        await made.until(lambda: work(made).over)
-        assert "`boot` failed: the engine went back to OFFLINE" in work(made).said
+async def test_a_boot_that_returns_to_offline_is_reported(w: World, engine: EngineCommands) -> None:
+    await give(engine, "engine.stop")
+    w.swarm.boot_seconds = 30.0
+    await give(engine, "engine.start")
+    await w.until(lambda: phases(w)["boot"] == "doing")
+    await w.until(lambda: w.server.watcher.current.state == "BOOTING")
+    w.swarm.set_state("OFFLINE")
+    await w.until(lambda: work(w).over)
+    assert "`boot` failed: the engine went back to OFFLINE" in work(w).said
 
 
-async def test_a_stop_ends_a_boot_that_does_not_finish(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        await give(value, "engine.stop")
-        made.swarm.boot_seconds = 30.0
-        await give(value, "engine.start")
-        await made.until(lambda: phases(made)["boot"] == "doing")
-        assert await give(value, "engine.stop") == "s is stopped"
-        await made.until(lambda: work(made).over)
-        assert work(made).phase == "cancelled"
+async def test_a_stop_ends_a_boot_that_does_not_finish(w: World, engine: EngineCommands) -> None:
+    await give(engine, "engine.stop")
+    w.swarm.boot_seconds = 30.0
+    await give(engine, "engine.start")
+    await w.until(lambda: phases(w)["boot"] == "doing")
+    assert await give(engine, "engine.stop") == "s is stopped"
+    await w.until(lambda: work(w).over)
+    assert work(w).phase == "cancelled"
 
 
-async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Path) -> None:
-    async with orders(tmp_path, watched=True) as (made, value):
-        await made.server.watcher.poll_pool()
-        info = await job_info(made.context, made.server, value.jobs.store)
-        assert (info.saved, info.whole) == ("", False)
-        assert "reported by the server" in info.source
-        assert get(load_job(info.running), BATCH) == 4
+@pytest.mark.world(watched=True)
+async def test_the_job_info_contains_the_running_job_and_its_source(
+    w: World, engine: EngineCommands
+) -> None:
+    await w.server.watcher.poll_pool()
+    info = await job_info(w.context, w.server, engine.jobs.store)
+    assert (info.saved, info.whole) == ("", False)
+    assert "reported by the server" in info.source
+    assert get(load_job(info.running), BATCH) == 4
 
-        await give(value, "engine.apply", job=job(batch=6))
-        await made.until(lambda: work(made).over)
-        made.swarm.batch = 9
-        await made.until(lambda: made.server.watcher.current.state == "ROLLING")
-        await made.server.watcher.poll_pool()
-        info = await job_info(made.context, made.server, value.jobs.store)
-        assert info.whole
-        assert info.source == "4 values reported by the server, the rest as last sent from here"
-        assert BATCH in info.differs
-        assert get(load_job(info.running), BATCH) == 9
-        assert get(load_job(info.saved), BATCH) == 6
+    await give(engine, "engine.apply", job=job(batch=6))
+    await w.until(lambda: work(w).over)
+    w.swarm.batch = 9
+    await w.until(lambda: w.server.watcher.current.state == "ROLLING")
+    await w.server.watcher.poll_pool()
+    info = await job_info(w.context, w.server, engine.jobs.store)
+    assert info.whole
+    assert info.source == "4 values reported by the server, the rest as last sent from here"
+    assert BATCH in info.differs
+    assert get(load_job(info.running), BATCH) == 9
+    assert get(load_job(info.saved), BATCH) == 6
 
-        await give(value, "engine.stop")
-        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        info = await job_info(made.context, made.server, value.jobs.store)
-        assert "as last sent from here" in info.source
-        assert get(load_job(info.running), BATCH) == 6
-
-
-async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        client = made.server.client
-        swarm = AjetcTransport(client.transport, made.swarm)
-        client.transport = swarm  # type: ignore[assignment]  # it streams nothing here
-        await client.features(again=True)
-        swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        info = await job_info(made.context, made.server, value.jobs.store)
-        assert info.source == "as the engine has read it"
-        assert get(load_job(info.running), BATCH) == 3
-        assert get(load_job(info.running), LEARNING_RATE) == 5e-4
+    await give(engine, "engine.stop")
+    await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
+    info = await job_info(w.context, w.server, engine.jobs.store)
+    assert "as last sent from here" in info.source
+    assert get(load_job(info.running), BATCH) == 6
 
 
-async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, value):
-        body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
-        uuid = made.swarm.claim(body)["episode_uuid"]
-        with pytest.raises(AjetError, match="no claimed episode begins with"):
-            await give(value, "engine.abort_episode", episode="nothing")
-        result = await give(value, "engine.abort_episode", episode=uuid[:10])
-        assert result == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
-        assert not made.swarm.claimed()
+async def test_the_job_reported_by_an_engine_takes_precedence(
+    w: World, engine: EngineCommands
+) -> None:
+    swarm = await w.embedded()
+    swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
+    info = await job_info(w.context, w.server, engine.jobs.store)
+    assert info.source == "as the engine has read it"
+    assert get(load_job(info.running), BATCH) == 3
+    assert get(load_job(info.running), LEARNING_RATE) == 5e-4
 
 
-async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(tmp_path: Path) -> None:
+async def test_an_episode_of_any_client_can_be_aborted(w: World, engine: EngineCommands) -> None:
+    body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+    uuid = w.swarm.claim(body)["episode_uuid"]
+    with pytest.raises(AjetError, match="no claimed episode begins with"):
+        await give(engine, "engine.abort_episode", episode="nothing")
+    result = await give(engine, "engine.abort_episode", episode=uuid[:10])
+    assert result == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
+    assert not w.swarm.claimed()
+
+
+async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(
+    w: World, engine: EngineCommands
+) -> None:
     """The server may acknowledge the first one minutes later, and grant the episode again."""
-    async with orders(tmp_path) as (made, value):
-        body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
-        uuid = made.swarm.claim(body)["episode_uuid"]
-        made.server.claimer.ends.timeout = 0.1
-        made.swarm.fail_always("/abort_episode", "stall")
-        for _ in range(2):
-            with pytest.raises(AjetError, match="has not confirmed the abort"):
-                await give(value, "engine.abort_episode", episode=uuid)
-        assert made.swarm.requests["/abort_episode"] == 1
-        made.swarm.release()
-        await made.until(lambda: not made.swarm.claimed())
+    body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+    uuid = w.swarm.claim(body)["episode_uuid"]
+    w.server.claimer.ends.timeout = 0.1
+    w.swarm.fail_always("/abort_episode", "stall")
+    for _ in range(2):
+        with pytest.raises(AjetError, match="has not confirmed the abort"):
+            await give(engine, "engine.abort_episode", episode=uuid)
+    assert w.swarm.requests["/abort_episode"] == 1
+    w.swarm.release()
+    await w.until(lambda: not w.swarm.claimed())
+
+
+WAIT = "wait for a stable OFFLINE"
+
+
+JOB = dump_job(server_job("m"))
+
+
+START = "/start_engine"
+
+
+def first_step(made: World) -> tuple[str, str]:
+    operation = made.state.servers["s"].work
+    return (operation.steps[0].title, operation.steps[0].phase) if operation else ("", "")
+
+
+@pytest.mark.parametrize("order", ["engine.stop", ""], ids=["stopped", "ended by itself"])
+async def test_a_late_message_of_the_trainer_does_not_end_the_start(
+    w: World, engine: EngineCommands, order: str
+) -> None:
+    engine.jobs.quiet = 60.0
+    if order:
+        await give(engine, order)
+    else:
+        w.swarm.set_state("OFFLINE", 0)
+        await w.server.watcher.refresh(20)
+    starting = w.context.tasks.spawn(give(engine, "engine.start", job=JOB), "start")
+    await w.until(lambda: first_step(w) == (WAIT, "doing"))
+    w.swarm.set_state("OFFLINE", 7)  # the late message
+    await w.server.watcher.refresh(20)
+    assert w.swarm.config is None
+    assert await give(engine, "engine.start") == "s is starting already"
+    await give(engine, "engine.cancel")
+    with pytest.raises(AjetError, match=f"`Start` was cancelled at `{WAIT}`"):
+        await starting
+    assert (w.swarm.requests[START], w.swarm.config) == (0, None)
+    assert work(w).phase == "cancelled"
+
+
+async def test_the_start_follows_the_wait(w: World, engine: EngineCommands) -> None:
+    engine.jobs.quiet = 0.2
+    client, began = w.server.client, time.monotonic()
+    w.server.watcher.clock = lambda: client.stopped_at  # however slow this machine is
+    await give(engine, "engine.stop")
+    assert await give(engine, "engine.start", job=JOB) == "s is starting with this job"
+    assert time.monotonic() - began >= 0.2
+    await w.until(lambda: work(w).over)
+    assert [one.title for one in work(w).steps] == [
+        WAIT,
+        "send the job",
+        "start the engine",
+        "boot",
+    ]
+    assert {one.phase for one in work(w).steps} == {"done"}
+
+
+async def test_a_stop_ends_the_wait(w: World, engine: EngineCommands) -> None:
+    engine.jobs.quiet = 60.0
+    await give(engine, "engine.stop")
+    starting = w.context.tasks.spawn(give(engine, "engine.start", job=JOB), "start")
+    await w.until(lambda: first_step(w) == (WAIT, "doing"))
+    await give(engine, "engine.stop")
+    with pytest.raises(AjetError, match="cancelled"):
+        await starting
+    assert w.swarm.requests[START] == 0
+
+
+@pytest.mark.world(state="OFFLINE")
+async def test_a_server_that_was_offline_for_long_is_started_at_once(
+    w: World, engine: EngineCommands
+) -> None:
+    engine.jobs.quiet = 60.0
+    w.server.watcher.clock = lambda: time.time() + 61
+    await give(engine, "engine.start", job=JOB)
+    assert first_step(w) == ("send the job", "done")
+
+
+@pytest.mark.parametrize("name", ["engine.start", "engine.resume"])
+async def test_the_embedded_engine_is_started_at_once(
+    w: World, engine: EngineCommands, name: str
+) -> None:
+    engine.jobs.quiet = 60.0
+    await w.embedded()
+    w.swarm.config = JOB
+    await give(engine, "engine.stop")
+    await give(engine, name)
+    assert first_step(w)[0] in ("send the job", "start the engine")
+
+
+async def test_a_resume_of_another_server_waits_and_can_be_cancelled(
+    w: World, engine: EngineCommands
+) -> None:
+    engine.jobs.quiet = 60.0
+    await w.embedded("/ajetc/info")
+    w.swarm.config = JOB
+    restoring = w.context.tasks.spawn(give(engine, "engine.restore", name="base"), "restore")
+    await w.until(lambda: first_step(w) == (WAIT, "doing"))
+    await give(engine, "engine.cancel")
+    with pytest.raises(AjetError, match=f"`Resume` was cancelled at `{WAIT}`"):
+        await restoring
+    assert (work(w).work, work(w).phase) == ("Resume", "cancelled")
+    assert (w.swarm.state, w.swarm.requests[START]) == ("OFFLINE", 0)

@@ -136,8 +136,7 @@ async def test_only_reading_calls_reach_the_server_and_no_client_is_registered(
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/v1", "/v1/chat/completions", "/v1/nothing", "/sessions/s/v1/completions", "/health"],
+    "path", ["/v1", "/v1/chat/completions", "/v1/nothing", "/sessions/s/v1/completions", "/health"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_a_watch_only_proxy_serves_no_requests(

@@ -16,7 +16,7 @@ from proxy.control.group_commands import opened_by
 from proxy.dialects.images import image_labels, without_images
 from proxy.rewards.source import GroupContext
 from tests.support.proxy.front import Front, fronted
-from tests.support.proxy.observed import observed
+from tests.support.proxy.observed import Observed
 from tests.support.proxy.world import settings
 from tests.support.stored import stored_bytes
 
@@ -50,7 +50,7 @@ RESPONSES = {
                 {"type": "input_image", "image_url": PNG},
             ],
         }
-    ],
+    ]
 }
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,
@@ -67,21 +67,20 @@ def opened(f: Front) -> GroupOpened:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_text_only_server_refuses_an_image(tmp_path: Path, path: str, stream: bool) -> None:
-    async with fronted(tmp_path) as f:
-        answer = await f.client.post(path, json={"model": "any", "stream": stream, **BODIES[path]})
-        assert answer.status_code == 400
-        body = answer.json()["error"]["message"]
-        assert body == (
-            "Server `s` accepts text only, but the request contains an image. "
-            "Set servers.s.vision: true if its model accepts images."
-        )
-        if path == "/v1/messages":
-            assert answer.json()["error"]["type"] == "invalid_request_error"
-        assert not f.world.swarm.most_claimed
-        (refused,) = f.world.kinds(RequestRefused)
-        assert refused.status == 400
-        assert (await f.client.post("/v1/chat/completions", json=PLAIN)).status_code == 200
+async def test_a_text_only_server_refuses_an_image(f: Front, path: str, stream: bool) -> None:
+    answer = await f.client.post(path, json={"model": "any", "stream": stream, **BODIES[path]})
+    assert answer.status_code == 400
+    body = answer.json()["error"]["message"]
+    assert body == (
+        "Server `s` accepts text only, but the request contains an image. "
+        "Set servers.s.vision: true if its model accepts images."
+    )
+    if path == "/v1/messages":
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert not f.world.swarm.most_claimed
+    (refused,) = f.world.kinds(RequestRefused)
+    assert refused.status == 400
+    assert (await f.client.post("/v1/chat/completions", json=PLAIN)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -147,24 +146,21 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
             opened_by(f.world.context, group.group_id)
 
 
-async def test_the_embedded_engine_is_text_only_whatever_is_set(tmp_path: Path) -> None:
-    async with fronted(tmp_path, configured=SEES) as f:
-        f.world.server.info = EngineInfo(context=2048)
-        answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
-        assert answer.status_code == 400
-        assert (
-            "is the embedded engine, which accepts text only" in answer.json()["error"]["message"]
-        )
+@pytest.mark.world(SEES)
+async def test_the_embedded_engine_is_text_only_whatever_is_set(f: Front) -> None:
+    f.world.server.info = EngineInfo(context=2048)
+    answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
+    assert answer.status_code == 400
+    assert "is the embedded engine, which accepts text only" in answer.json()["error"]["message"]
 
 
-async def test_in_observe_mode_the_upstream_decides(tmp_path: Path) -> None:
-    async with observed(tmp_path) as o:
-        answer = await o.post(**CHAT)
-        assert answer.status_code == 200
-        await o.world.closed()
-        assert all(body["messages"][-1]["content"][-1] == PART for body, _ in o.upstream.calls)
-        (event,) = o.world.kinds(GroupOpened)
-        assert "base64" not in json.dumps(event.body)
+async def test_in_observe_mode_the_upstream_decides(o: Observed) -> None:
+    answer = await o.post(**CHAT)
+    assert answer.status_code == 200
+    await o.world.closed()
+    assert all(body["messages"][-1]["content"][-1] == PART for body, _ in o.upstream.calls)
+    (event,) = o.world.kinds(GroupOpened)
+    assert "base64" not in json.dumps(event.body)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Requests of every dialect, and the chat completion that is sent upstream for each."""
+"""Requests of every dialect: what is read, what is refused, and how."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,157 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
+from core.dialects.request import public_answer, text_deltas, usage_of, valid_text
 from core.dialects.responses.tools import custom_arguments, custom_input
+from core.dialects.validation import flag, integer, number
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.messages import count_body, read_count
-from proxy.dialects.request import ChatRequest
-from tests.unit.proxy.dialects.forms import BODIES, HELLO, JSON, read
+from proxy.dialects.client_marks import session_of
+from proxy.dialects.messages import MESSAGES, count_body, read_count, read_messages
+from proxy.dialects.request import ChatRequest, decode, join_key, last_user_text, request_id, trains
+from proxy.http.errors import overloaded
+from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, HELLO, JSON, made, read
+
+KIND = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1, 1), (0.5, 0.5), ("0.5", 0.5), (True, 1), ("-1e3", -1000)]
+)
+def test_numbers_are_parsed_also_from_text(value: Any, expected: float) -> None:
+    assert number("x", value) == expected
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
+def test_invalid_numbers_are_refused(value: Any) -> None:
+    with pytest.raises(ApiError, match="Input should be a"):
+        number("x", value)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1, 1), (2.0, 2), ("3", 3), (True, 1), ("-4", -4)])
+def test_integers_are_parsed_also_from_text(value: Any, expected: int) -> None:
+    result = integer("x", value)
+    assert (result, type(result)) == (expected, int)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
+)
+def test_invalid_integers_are_refused(value: Any) -> None:
+    with pytest.raises(ApiError, match="Input should be ") as caught:
+        integer("x", value)
+    assert caught.value.param == "body.x"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(True, True), (0, False), (1.0, True), ("Yes", True), ("off", False)]
+)
+def test_booleans_are_parsed_also_from_words(value: Any, expected: bool) -> None:
+    assert flag("x", value) is expected
+
+
+@pytest.mark.parametrize("value", [None, 2, "", "maybe", [], {}])
+def test_invalid_booleans_are_refused(value: Any) -> None:
+    with pytest.raises(ApiError, match="valid boolean"):
+        flag("x", value)
+
+
+def test_bodies_in_other_encodings() -> None:
+    """As the framework reads them: a mark at the start, two bytes a character."""
+    assert decode("{}".encode("utf-16"), KIND) == {}
+    assert decode("\ufeff{}".encode(), KIND) == {}
+    assert decode('{"a": "é"}'.encode("utf-16-le"), KIND) == {"a": "é"}
+
+
+def test_lone_surrogates_and_huge_numbers_are_accepted() -> None:
+    body = decode(b'{"a\\ud800": ["\\ud83d\\ude00", "\\ud83d", 1e999, NaN]}', KIND)
+    assert body == {"a\ufffd": ["\U0001f600", "\ufffd", None, None]}
+
+
+def test_headers_identify_the_sender() -> None:
+    assert trains({})
+    assert not any(trains({"x-ajet-train": word}) for word in ("no", " NO ", "false", "0", "off"))
+    assert session_of({"session-id": "a", "x-session-id": "b"}, {}) == "b"
+    assert session_of({"x-claude-code-session-id": "c"}, {"session_id": "d"}) == "c"
+    assert session_of({}, {"session_id": "d" * 300}) == "d" * 200
+    assert session_of({}, {"session_id": 1}) == ""
+    assert request_id({"x-request-id": " a\u00e9b\n"}) == "ab"
+    assert len(request_id({})) == 16
+    assert last_user_text([]) == ""
+    assert last_user_text([{"role": "system", "content": "a"}]) == "a"
+
+
+def test_a_key_is_of_one_dialect() -> None:
+    """The same bytes to another path are another request."""
+    result = (b"{}", {}, "", "", True)
+    assert join_key(*result) == join_key(*result)
+    assert join_key(*result, "completions") != join_key(*result, "chat")
+
+
+def test_a_public_answer_is_read_from_any_upstreams_completion() -> None:
+    one = made({"content": [{"type": "text", "text": "a"}], "reasoning_content": "b"})
+    assert (one.content, one.reasoning) == ("a", "b")
+    assert one.usage == {
+        "prompt_tokens": 17,
+        "total_tokens": 40,
+        "completion_tokens": 23,
+        "prompt_tokens_details": None,
+        "completion_tokens_details": None,
+    }
+    plain = made({"content": ""}, usage=None)
+    assert plain.content is None
+    assert plain.usage["completion_tokens_details"] == {"reasoning_tokens": 0}
+    assert (plain.usage["prompt_tokens"], plain.finish_reason) == (0, "stop")
+    assert made({"content": "\ud83d\ude00\ud83d"}).content == "\U0001f600\ufffd"
+
+
+def test_call_ids_are_stable() -> None:
+    calls: list[Any] = [
+        {"id": "a", "function": {"name": "f", "arguments": {"x": 1}}},
+        {"id": "a", "function": {"name": "f", "arguments": ""}},
+        {"function": None},
+        "no call",
+    ]
+    one, again = made({"tool_calls": calls}), made({"tool_calls": calls})
+    ids = [call["id"] for call in one.tool_calls]
+    assert ids[0] == "a"
+    assert len(set(ids)) == 3
+    assert ids == [call["id"] for call in again.tool_calls]
+    result = [call["function"]["arguments"] for call in one.tool_calls]
+    assert result == ['{"x":1}', "{}", "{}"]
+    nameless = {"choices": [{"message": {"tool_calls": calls}}]}
+    assert (
+        public_answer(nameless).tool_calls[1]["id"] != public_answer(nameless).tool_calls[1]["id"]
+    )
+
+
+def test_usage_of_several_choices() -> None:
+    counted = {"prompt_tokens": 5, "completion_tokens": 3}
+    details = {"completion_tokens_details": {"reasoning_tokens": 2}}
+    some = [made({"content": "a", "reasoning": "b"}, usage={**counted, **details})] * 3
+    result = usage_of(some)
+    assert (result["prompt_tokens"], result["completion_tokens"], result["total_tokens"]) == (
+        5,
+        9,
+        14,
+    )
+    assert result["completion_tokens_details"] == {"reasoning_tokens": 6}
+    unknown = made({"content": "a", "reasoning": "b"}, usage=counted)
+    assert usage_of([*some, unknown])["completion_tokens_details"] is None
+    assert usage_of([])["total_tokens"] == 0
+
+
+def test_the_deltas_of_the_texts() -> None:
+    one = made({"content": "a", "reasoning": "b"})
+    assert text_deltas(one) == [{"reasoning": "b"}, {"content": "a"}]
+    assert valid_text("a\ud800") == "a\ufffd"
+
 
 FILE = Path(__file__).parents[4] / "tests/data/dialects/requests.jsonl"
+
+
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf"}}
+
+
 CASES = list(map(json.loads, FILE.read_text().splitlines()))
 """`fields` replace or add fields of the dialect's body in `BODIES`."""
 
@@ -202,3 +346,226 @@ def test_the_text_of_a_custom_call_comes_back(text: str) -> None:
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '{"input": 5}', "*** Begin Patch"])
 def test_arguments_that_hold_no_input_are_the_text(arguments: str) -> None:
     assert custom_input(arguments) == arguments
+
+
+ROOT = Path(__file__).parents[4]
+
+
+ROWS = [
+    json.loads(line)
+    for line in (ROOT / "tests/data/dialects/refusals.jsonl").read_text().splitlines()
+]
+"""Dialect, fields of the body, invalid field and, for a value that vLLM refuses, its words."""
+
+
+NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty."
+
+
+def refused(name: str, body: Any) -> tuple[ApiError, dict[str, Any]]:
+    """The error of a body, and the answer of its dialect."""
+    with pytest.raises(ApiError) as caught:
+        read(name, body)
+    answer: dict[str, Any] = json.loads(DIALECTS[name].refusal(caught.value))
+    return caught.value, answer
+
+
+def blocks(*content: Any, role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(content)}]}
+
+
+@pytest.mark.parametrize(("name", "fields", "param"), [row for row in ROWS if len(row) == 3])
+def test_invalid_types_are_refused_like_by_vllms_validation(
+    name: str, fields: dict[str, Any], param: str
+) -> None:
+    refusal, answer = refused(name, {**BODIES[name], **fields})
+    assert (refusal.status, refusal.kind) == (400, "Bad Request")
+    assert refusal.param == param
+    error = answer["error"]
+    if name == "messages":
+        assert (list(answer), list(error)) == (["type", "error"], ["type", "message"])
+        assert (answer["type"], error["type"]) == ("error", "invalid_request_error")
+    else:
+        assert list(error) == ["message", "type", "param", "code"]
+    assert f"'loc': '{param}'" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "param", "words"), [row for row in ROWS if len(row) == 4]
+)
+def test_invalid_values_are_refused_like_by_vllm(
+    name: str, fields: dict[str, Any], param: str | None, words: str
+) -> None:
+    refusal, answer = refused(name, {**BODIES[name], **fields})
+    assert (refusal.status, refusal.kind, refusal.param) == (400, "BadRequestError", param)
+    assert words in answer["error"]["message"] == refusal.message
+    assert ("(parameter=" in refusal.message) == (param is not None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "words"),
+    [
+        ({"background": True}, 400, "background", "does not support the background mode"),
+        (
+            *({"previous_response_id": "resp_1"}, 404, "response_id"),
+            "Response with id 'resp_1' not found.",
+        ),
+        *(
+            ({"conversation": past}, 404, "conversation", "Conversation with id 'c' not found.")
+            for past in ("c", {"id": "c"})
+        ),
+        ({"input": [{"type": "item_reference", "id": "fc_1"}]}, 404, "input", "'fc_1' not found"),
+        *(
+            ({"input": [{"role": "user", "content": [part]}]}, 400, "input", "stores no files.")
+            for part in (
+                {"type": "input_image", "file_id": "file_1"},
+                {"type": "input_file", "file_url": "https://x/a.pdf"},
+            )
+        ),
+    ],
+)
+def test_what_a_response_without_a_store_cannot_have(
+    fields: dict[str, Any], status: int, param: str, words: str
+) -> None:
+    refusal, _ = refused("responses", {**BODIES["responses"], **fields})
+    assert (refusal.status, refusal.kind) == (status, "invalid_request_error")
+    assert refusal.param == param
+    assert words in refusal.message
+
+
+# --- bodies that are no request ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_body_that_is_no_object_is_refused_in_vllms_form(name: str) -> None:
+    """The first message is recorded from a real server."""
+    assert refused(name, b'{"model": tiny')[1] == {
+        "error": {
+            "message": "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body.10', 'msg': "
+            "'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': 'Expecting "
+            "value'}}",
+            "type": "Bad Request",
+            "param": "body.10",
+            "code": 400,
+        }
+    }
+    for data in (b"", b"[]", b'"text"'):
+        assert refused(name, data)[1]["error"]["param"] == "body"
+    assert refused(name, b"\xff\xfe")[1]["error"]["param"] == "body.0"
+    with pytest.raises(ApiError, match="Only 'application/json' is allowed") as caught:
+        DIALECTS[name].read(b"{}", {"content-type": "text/plain"}, "")
+    answer = json.loads(DIALECTS[name].refusal(caught.value))
+    assert answer["error"]["type"] == "Bad Request"
+    kind = {"content-type": "Application/JSON; charset=utf-8"}
+    DIALECTS[name].read(json.dumps(BODIES[name]).encode(), kind, "")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"a": "\xff"}', b"[" * 100_000, b'{"messages": [], "x": %s}' % (b"1" * 5000)],
+    ids=["no text", "too deep", "too long a number"],
+)
+@pytest.mark.parametrize("name", DIALECTS)
+def test_bodies_that_cannot_be_decoded_are_refused(name: str, data: bytes) -> None:
+    answer = refused(name, data)[1]
+    assert answer == {"detail": "There was an error parsing the body"}
+
+
+def test_errors_have_vllms_text() -> None:
+    """Recorded from a real server, whole messages."""
+    assert refused("chat", {"model": "tiny"})[1]["error"] == {
+        "message": "1 validation error:\n  {'type': 'missing', 'loc': 'body.messages', 'msg': "
+        "'Field required', 'input': '<dict of 1 items>'}",
+        "type": "Bad Request",
+        "param": "body.messages",
+        "code": 400,
+    }
+    assert refused("chat", {**BODIES["chat"], "temperature": "hot"})[1]["error"] == {
+        "message": "1 validation error:\n  {'type': 'float_parsing', 'loc': 'body.temperature', "
+        "'msg': 'Input should be a valid number, unable to parse string as a number', 'input': "
+        "'hot'}",
+        "type": "Bad Request",
+        "param": "body.temperature",
+        "code": 400,
+    }
+    assert refused("completions", {})[0].message.startswith(NO_PROMPT)
+    assert refused("responses", {})[0].param == "body.input"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"regex": "a+"}},
+        {"structured_outputs": {"choice": ["a", "b"], "disable_any_whitespace": True}},
+        {"structured_outputs": {"json": {"type": "object"}}},
+        {"structured_outputs": {"json": "{}"}},
+        {"top_k": -1},
+        {"top_k": 0},
+        {"min_p": 1},
+        {"min_tokens": 8, "max_tokens": 8},
+        {"logit_bias": {"17": 2.5, "18": "-1"}},
+        {"logit_bias": {}},
+        {"reasoning_effort": "xhigh"},
+    ],
+)
+def test_values_at_the_edge_pass(fields: dict[str, Any]) -> None:
+    assert read("chat", {**BODIES["chat"], **fields}).body.items() >= fields.items()
+
+
+# --- errors of Anthropic -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *[(400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error")],
+        *[(404, "not_found_error"), (413, "request_too_large"), (422, "invalid_request_error")],
+        *[(429, "rate_limit_error"), (500, "api_error"), (502, "api_error")],
+        (503, "overloaded_error"),
+    ],
+)
+def test_each_status_has_its_error_type(status: int, kind: str) -> None:
+    body = json.loads(MESSAGES.refusal(ApiError(status, None, "no")))
+    assert body == {"type": "error", "error": {"type": kind, "message": "no"}}
+    busy = json.loads(MESSAGES.refusal(overloaded(2)))["error"]
+    assert busy["message"].startswith("The engine is currently busy")
+    assert json.loads(CHAT.refusal(overloaded(2)))["error"]["code"] == 503
+
+
+CONTINUED = {
+    **BODIES["messages"],
+    **blocks({"type": "tool_result", "tool_use_id": "t1", "content": "marmalade"}),
+    "thread": {"type": "continue", "previous_message_id": "chatcmpl-644ef8aa6ebca857"},
+}
+"""What the tool runner of Anthropic's JavaScript SDK asks where it is let; first it creates one."""
+
+
+@pytest.mark.parametrize("reader", [read_messages, read_count])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(CONTINUED, {**CONTINUED, "messages": []}, {**CONTINUED, "thread": {"type": "create"}}),
+        *({**CONTINUED, "thread": thread} for thread in (5, "create", [], {}, False)),
+    ],
+)
+def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole_conversation(
+    body: dict[str, Any], reader: Callable[..., Any]
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        reader(json.dumps(body).encode(), {**JSON, "anthropic-beta": "message-threads-2026-08-12"})
+    assert caught.value.status == 400
+    result = json.loads(MESSAGES.refusal(caught.value))
+    assert result["error"].pop("message").startswith("thread: ")
+    assert result == {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "details": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+        },
+    }
+
+
+def test_a_null_thread_is_accepted() -> None:
+    bare, null = (
+        read("messages", {**BODIES["messages"], **more}) for more in ({}, {"thread": None})
+    )
+    assert (null.body, null.messages) == (bare.body, bare.messages)

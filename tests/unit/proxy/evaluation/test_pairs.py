@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +22,7 @@ from proxy.evaluation.measurement import MeasuredPrompt, Measurement, SampleArch
 from proxy.evaluation.pairs import PairPool, PairRating
 from proxy.evaluation.scoring import ScoredSample
 from proxy.evaluation.service import Evaluation
-from tests.support.proxy.world import World, world
+from tests.support.proxy.world import World
 from tests.unit.proxy.evaluation.test_service import Policy, ended, measured
 
 HOSTILE = "[bold]now[/] \x1b[31m\x07 \u202e\ud7ff </pair> before"
@@ -92,13 +91,12 @@ def again(w: World, seed: int = 1) -> PairRating:
     return PairRating(w.context, "s", archive, Random(seed))
 
 
-@asynccontextmanager
-async def compared(home: Path, seed: int = 1) -> AsyncIterator[tuple[World, PairRating]]:
-    """A proxy with a baseline and a look after it."""
-    async with world(home) as w:
-        publish(w, BEFORE)
-        publish(w, NOW, "b1")
-        yield w, again(w, seed)
+@pytest.fixture
+def pairs(w: World) -> PairRating:
+    """The pairs of a proxy with a baseline and a look after it."""
+    publish(w, BEFORE)
+    publish(w, NOW, "b1")
+    return again(w)
 
 
 def ratings(w: World) -> PairRatings:
@@ -172,29 +170,28 @@ def test_all_pairs_are_counted_by_their_rewards() -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_in_a_pair_tells_which_answer_is_which(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        keys, left = set(), Counter[str]()
-        for _ in range(17):
-            events = len(w.events)
-            message, shown = await pairs.pair("anna")
-            assert len(w.events) == events, "nothing is published before the vote"
-            keys.add(tuple(shown))
-            texts = shown.pop("left"), shown.pop("right")
-            left["old" if texts[0].startswith("old") else "other"] += 1
-            shown.pop("prompt")
-            pair_id = shown.pop("pair_id")
-            ratings_so_far = shown.pop("ratings")
-            assert shown == {
-                "server": "s", "baseline_step": 1, "step": 12, "newest_step": 12,
-                "different": 17, "same": 1,
-            }  # fmt: skip
-            assert message == f"pair {pair_id} of s: vote left, right, tie or skip"
-            assert len(pair_id) == 12
-            await pairs.vote(pair_id, "tie", "anna")
-            assert ratings_so_far < 17
-        assert len(keys) == 1, "each pair has the same fields in the same order"
-        assert min(left.values()) >= 3, "both are on both sides"
+async def test_nothing_in_a_pair_tells_which_answer_is_which(w: World, pairs: PairRating) -> None:
+    keys, left = set(), Counter[str]()
+    for _ in range(17):
+        events = len(w.events)
+        message, shown = await pairs.pair("anna")
+        assert len(w.events) == events, "nothing is published before the vote"
+        keys.add(tuple(shown))
+        texts = shown.pop("left"), shown.pop("right")
+        left["old" if texts[0].startswith("old") else "other"] += 1
+        shown.pop("prompt")
+        pair_id = shown.pop("pair_id")
+        ratings_so_far = shown.pop("ratings")
+        assert shown == {
+            "server": "s", "baseline_step": 1, "step": 12, "newest_step": 12,
+            "different": 17, "same": 1,
+        }  # fmt: skip
+        assert message == f"pair {pair_id} of s: vote left, right, tie or skip"
+        assert len(pair_id) == 12
+        await pairs.vote(pair_id, "tie", "anna")
+        assert ratings_so_far < 17
+    assert len(keys) == 1, "each pair has the same fields in the same order"
+    assert min(left.values()) >= 3, "both are on both sides"
 
 
 async def test_the_same_texts_on_other_sides_are_the_same_data_but_for_the_sides() -> None:
@@ -208,26 +205,26 @@ async def test_the_same_texts_on_other_sides_are_the_same_data_but_for_the_sides
 
 
 async def test_a_rater_keeps_the_open_pair_and_another_rater_gets_another_one(
-    tmp_path: Path,
+    w: World, pairs: PairRating
 ) -> None:
-    async with compared(tmp_path) as (_, pairs):
-        _, first = await pairs.pair("anna")
-        _, same = await pairs.pair("anna")
-        assert same == first
-        many = [(await pairs.pair(f"rater {at}"))[1]["pair_id"] for at in range(16)]
-        assert len({first["pair_id"], *many}) == 17
-        with pytest.raises(NotNow, match="all pairs are rated or open"):
-            await pairs.pair("one too many")
+    _, first = await pairs.pair("anna")
+    _, same = await pairs.pair("anna")
+    assert same == first
+    many = [(await pairs.pair(f"rater {at}"))[1]["pair_id"] for at in range(16)]
+    assert len({first["pair_id"], *many}) == 17
+    with pytest.raises(NotNow, match="all pairs are rated or open"):
+        await pairs.pair("one too many")
 
 
-async def test_open_pairs_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_pairs_are_capped(
+    w: World, pairs: PairRating, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "OPEN_CAP", 2)
-    async with compared(tmp_path) as (_, pairs):
-        _, first = await pairs.pair("a")
-        await pairs.pair("b")
-        await pairs.pair("c")
-        with pytest.raises(NotNow, match="is not open"):
-            await pairs.vote(first["pair_id"], "left", "a")
+    _, first = await pairs.pair("a")
+    await pairs.pair("b")
+    await pairs.pair("c")
+    with pytest.raises(NotNow, match="is not open"):
+        await pairs.vote(first["pair_id"], "left", "a")
 
 
 # --- votes -------------------------------------------------------------------------------------
@@ -235,202 +232,200 @@ async def test_open_pairs_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("choice", ["left", "right", "tie", "skip"])
 async def test_a_vote_is_recorded_with_result_and_automatic_result(
-    tmp_path: Path, choice: str
+    w: World, pairs: PairRating, choice: str
 ) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("anna")
-        message, answer = await pairs.vote(shown["pair_id"], choice, "anna")
-        (rated,) = w.kinds(PairRated)
-        old = BEFORE.prompts[0 if rated.prompt_id == "p" else 1].samples[rated.before]
-        new = NOW.prompts[0 if rated.prompt_id == "p" else 1].samples[rated.now]
-        sides = (old.text, new.text) if rated.left == "before" else (new.text, old.text)
-        assert (shown["left"], shown["right"]) == sides
-        right_is_now = rated.left == "before"
-        expected = {"left": 1.0 - right_is_now, "right": float(right_is_now), "tie": 0.5}
-        assert rated.result == expected.get(choice)
-        assert (rated.baseline_id, rated.look_id, rated.baseline_step, rated.step) == (
-            "b1", "l1", 1, 12,
-        )  # fmt: skip
-        assert (rated.rater, rated.choice, rated.server) == ("anna", choice, "s")
-        assert old.reward is not None
-        assert new.reward is not None
-        difference = new.reward - old.reward
-        assert rated.automatic == (0.5 if not difference else float(difference > 0))
-        assert rated.parts["taste"] == rated.automatic
-        assert rated.parts["short"] == 1.0 - rated.automatic
-        assert answer["left"] == rated.left
-        assert {answer["left"], answer["right"]} == {"before", "now"}
-        assert answer["automatic"] == rated.automatic
-        assert ratings(w).skipped == (choice == "skip")
-        assert answer["ratings"] == (choice != "skip")
-        if choice == "skip":
-            assert message == "skipped; no ratings yet"
-        else:
-            assert "automatic 0.74, 1 rating" in message
-        assert not w.swarm.reward_log, "nothing is trained on"
+    _, shown = await pairs.pair("anna")
+    message, answer = await pairs.vote(shown["pair_id"], choice, "anna")
+    (rated,) = w.kinds(PairRated)
+    old = BEFORE.prompts[0 if rated.prompt_id == "p" else 1].samples[rated.before]
+    new = NOW.prompts[0 if rated.prompt_id == "p" else 1].samples[rated.now]
+    sides = (old.text, new.text) if rated.left == "before" else (new.text, old.text)
+    assert (shown["left"], shown["right"]) == sides
+    right_is_now = rated.left == "before"
+    expected = {"left": 1.0 - right_is_now, "right": float(right_is_now), "tie": 0.5}
+    assert rated.result == expected.get(choice)
+    assert (rated.baseline_id, rated.look_id, rated.baseline_step, rated.step) == (
+        "b1", "l1", 1, 12,
+    )  # fmt: skip
+    assert (rated.rater, rated.choice, rated.server) == ("anna", choice, "s")
+    assert old.reward is not None
+    assert new.reward is not None
+    difference = new.reward - old.reward
+    assert rated.automatic == (0.5 if not difference else float(difference > 0))
+    assert rated.parts["taste"] == rated.automatic
+    assert rated.parts["short"] == 1.0 - rated.automatic
+    assert answer["left"] == rated.left
+    assert {answer["left"], answer["right"]} == {"before", "now"}
+    assert answer["automatic"] == rated.automatic
+    assert ratings(w).skipped == (choice == "skip")
+    assert answer["ratings"] == (choice != "skip")
+    if choice == "skip":
+        assert message == "skipped; no ratings yet"
+    else:
+        assert "automatic 0.74, 1 rating" in message
+    assert not w.swarm.reward_log, "nothing is trained on"
 
 
-async def test_the_figures_are_those_of_the_votes_in_their_order(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        results = []
-        for at in range(12):
-            _, shown = await pairs.pair("")
-            await pairs.vote(shown["pair_id"], ("left", "skip", "tie", "right")[at % 4], "")
-            if (result := w.kinds(PairRated)[-1].result) is not None:
-                results.append(result)
-        figures = ratings(w).figures
-        assert figures is not None
-        assert figures.human == running_interval(results)
-        assert (figures.ratings, ratings(w).skipped) == (9, 3)
-        assert figures.automatic == pytest.approx((11 + 0.5 * 3) / 17)
-        assert {name for name, _ in figures.parts} == {"taste", "short"}
+async def test_the_figures_are_those_of_the_votes_in_their_order(
+    w: World, pairs: PairRating
+) -> None:
+    results = []
+    for at in range(12):
+        _, shown = await pairs.pair("")
+        await pairs.vote(shown["pair_id"], ("left", "skip", "tie", "right")[at % 4], "")
+        if (result := w.kinds(PairRated)[-1].result) is not None:
+            results.append(result)
+    figures = ratings(w).figures
+    assert figures is not None
+    assert figures.human == running_interval(results)
+    assert (figures.ratings, ratings(w).skipped) == (9, 3)
+    assert figures.automatic == pytest.approx((11 + 0.5 * 3) / 17)
+    assert {name for name, _ in figures.parts} == {"taste", "short"}
 
 
 @pytest.mark.slow
-async def test_a_vote_is_committed_before_its_answer(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("anna")
-        await pairs.vote(shown["pair_id"], "left", "anna")
-        with JournalFile(w.context.journal.path) as file:  # what a kill -9 now would leave
-            (result,) = file.load_state().progress["s"].pairs.pairs  # type: ignore[union-attr]
-        assert result.pair_id == shown["pair_id"]
-        restarted = again(w, 9)
-        for _ in range(16):
-            _, other = await restarted.pair("anna")
-            await restarted.vote(other["pair_id"], "tie", "anna")
-        places = [one.place for one in ratings(w).pairs]
-        assert len(set(places)) == 17, "a pair that was rated before is not drawn again"
+async def test_a_vote_is_committed_before_its_answer(w: World, pairs: PairRating) -> None:
+    _, shown = await pairs.pair("anna")
+    await pairs.vote(shown["pair_id"], "left", "anna")
+    with JournalFile(w.context.journal.path) as file:  # what a kill -9 now would leave
+        (result,) = file.load_state().progress["s"].pairs.pairs  # type: ignore[union-attr]
+    assert result.pair_id == shown["pair_id"]
+    restarted = again(w, 9)
+    for _ in range(16):
+        _, other = await restarted.pair("anna")
+        await restarted.vote(other["pair_id"], "tie", "anna")
+    places = [one.place for one in ratings(w).pairs]
+    assert len(set(places)) == 17, "a pair that was rated before is not drawn again"
 
 
-async def test_the_same_vote_again_counts_once_and_another_one_is_refused(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("anna")
-        first = await pairs.vote(shown["pair_id"], "left", "anna")
-        assert await again(w).vote(shown["pair_id"], "left", "anna") == first
-        assert len(ratings(w).pairs) == 1
-        with pytest.raises(NotNow, match="is rated already"):
-            await pairs.vote(shown["pair_id"], "right", "anna")
+async def test_the_same_vote_again_counts_once_and_another_one_is_refused(
+    w: World, pairs: PairRating
+) -> None:
+    _, shown = await pairs.pair("anna")
+    first = await pairs.vote(shown["pair_id"], "left", "anna")
+    assert await again(w).vote(shown["pair_id"], "left", "anna") == first
+    assert len(ratings(w).pairs) == 1
+    with pytest.raises(NotNow, match="is rated already"):
+        await pairs.vote(shown["pair_id"], "right", "anna")
 
 
-async def test_an_unknown_pair_and_a_broken_journal_are_refused(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        with pytest.raises(NotNow, match="pair feedbeef is not open"):
-            await pairs.vote("feedbeef", "left", "")
-        _, shown = await pairs.pair("")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(w.context.journal, "error", "the disk is full")
-            with pytest.raises(NotNow, match=r"nothing is changed: .* the disk is full"):
-                await pairs.vote(shown["pair_id"], "left", "")
-        assert w.state.progress["s"].pairs is None
-        await pairs.vote(shown["pair_id"], "left", "")
-        assert len(ratings(w).pairs) == 1
+async def test_an_unknown_pair_and_a_broken_journal_are_refused(
+    w: World, pairs: PairRating
+) -> None:
+    with pytest.raises(NotNow, match="pair feedbeef is not open"):
+        await pairs.vote("feedbeef", "left", "")
+    _, shown = await pairs.pair("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(w.context.journal, "error", "the disk is full")
+        with pytest.raises(NotNow, match=r"nothing is changed: .* the disk is full"):
+            await pairs.vote(shown["pair_id"], "left", "")
+    assert w.state.progress["s"].pairs is None
+    await pairs.vote(shown["pair_id"], "left", "")
+    assert len(ratings(w).pairs) == 1
 
 
 async def test_at_the_cap_no_further_pair_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    w: World, pairs: PairRating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAIR_CAP", 1)
-    async with compared(tmp_path) as (_, pairs):
-        _, shown = await pairs.pair("")
-        await pairs.vote(shown["pair_id"], "left", "")
-        with pytest.raises(NotNow, match="1 pairs of this look are rated"):
-            await pairs.pair("")
+    _, shown = await pairs.pair("")
+    await pairs.vote(shown["pair_id"], "left", "")
+    with pytest.raises(NotNow, match="1 pairs of this look are rated"):
+        await pairs.pair("")
 
 
 # --- comparisons -------------------------------------------------------------------------------
 
 
-async def test_the_rated_look_stays_until_a_rater_asks_for_the_newest(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("anna")
-        await pairs.vote(shown["pair_id"], "left", "anna")
-        publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
-        _, held = await again(w).pair("anna")
-        assert (held["step"], held["newest_step"], held["ratings"]) == (12, 20, 1)
-        _, newest = await pairs.pair("anna", newest=True)
-        assert (newest["step"], newest["newest_step"], newest["ratings"]) == (20, 20, 0)
-        assert len(ratings(w).pairs) == 1, "the counts stay until the first vote on the newest"
-        await pairs.vote(newest["pair_id"], "tie", "anna")
-        assert (ratings(w).look_id, ratings(w).step, len(ratings(w).pairs)) == ("l2", 20, 1)
+async def test_the_rated_look_stays_until_a_rater_asks_for_the_newest(
+    w: World, pairs: PairRating
+) -> None:
+    _, shown = await pairs.pair("anna")
+    await pairs.vote(shown["pair_id"], "left", "anna")
+    publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
+    _, held = await again(w).pair("anna")
+    assert (held["step"], held["newest_step"], held["ratings"]) == (12, 20, 1)
+    _, newest = await pairs.pair("anna", newest=True)
+    assert (newest["step"], newest["newest_step"], newest["ratings"]) == (20, 20, 0)
+    assert len(ratings(w).pairs) == 1, "the counts stay until the first vote on the newest"
+    await pairs.vote(newest["pair_id"], "tie", "anna")
+    assert (ratings(w).look_id, ratings(w).step, len(ratings(w).pairs)) == ("l2", 20, 1)
 
 
-async def test_before_the_first_vote_the_newest_look_is_compared(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, old = await pairs.pair("anna")
-        publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
-        _, shown = await pairs.pair("anna")
-        assert shown["step"] == 20
-        with pytest.raises(NotNow, match="is not open"):
-            await pairs.vote(old["pair_id"], "left", "anna")
+async def test_before_the_first_vote_the_newest_look_is_compared(
+    w: World, pairs: PairRating
+) -> None:
+    _, old = await pairs.pair("anna")
+    publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
+    _, shown = await pairs.pair("anna")
+    assert shown["step"] == 20
+    with pytest.raises(NotNow, match="is not open"):
+        await pairs.vote(old["pair_id"], "left", "anna")
 
 
-async def test_a_new_baseline_begins_new_counts(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("anna")
-        await pairs.vote(shown["pair_id"], "left", "anna")
-        _, open_pair = await pairs.pair("anna")
-        publish(w, msgspec.structs.replace(BEFORE, look_id="b2", step=12))
-        assert w.state.progress["s"].pair_ratings is None
-        with pytest.raises(NotNow, match="is not open"):
-            await pairs.vote(open_pair["pair_id"], "left", "anna")
-        with pytest.raises(NotNow, match="there are no two looks to compare"):
-            await pairs.pair("anna")
-        publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b2")
-        _, fresh = await pairs.pair("anna")
-        assert (fresh["baseline_step"], fresh["step"], fresh["ratings"]) == (12, 20, 0)
+async def test_a_new_baseline_begins_new_counts(w: World, pairs: PairRating) -> None:
+    _, shown = await pairs.pair("anna")
+    await pairs.vote(shown["pair_id"], "left", "anna")
+    _, open_pair = await pairs.pair("anna")
+    publish(w, msgspec.structs.replace(BEFORE, look_id="b2", step=12))
+    assert w.state.progress["s"].pair_ratings is None
+    with pytest.raises(NotNow, match="is not open"):
+        await pairs.vote(open_pair["pair_id"], "left", "anna")
+    with pytest.raises(NotNow, match="there are no two looks to compare"):
+        await pairs.pair("anna")
+    publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b2")
+    _, fresh = await pairs.pair("anna")
+    assert (fresh["baseline_step"], fresh["step"], fresh["ratings"]) == (12, 20, 0)
 
 
-async def test_two_looks_with_the_same_answers_have_no_pair(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        publish(w, stored("b1", 1, {"p": [("yes", 1.0)]}))
-        publish(w, stored("l1", 2, {"p": [("yes ", 1.0)]}), "b1")
-        with pytest.raises(NotNow, match="both looks have the same answers"):
-            await again(w).pair("")
+async def test_two_looks_with_the_same_answers_have_no_pair(w: World) -> None:
+    publish(w, stored("b1", 1, {"p": [("yes", 1.0)]}))
+    publish(w, stored("l1", 2, {"p": [("yes ", 1.0)]}), "b1")
+    with pytest.raises(NotNow, match="both looks have the same answers"):
+        await again(w).pair("")
 
 
-async def test_samples_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        (tmp_path / "looks" / "l1.json.gz").write_bytes(b"broken")
-        with pytest.raises(NotNow, match="the samples of the look at step 12 cannot be read"):
-            await pairs.pair("")
-        (tmp_path / "looks" / "b1.json.gz").unlink()
-        with pytest.raises(NotNow, match="the samples of the baseline cannot be read"):
-            await again(w).pair("")
+async def test_samples_that_cannot_be_read_are_named(
+    w: World, pairs: PairRating, tmp_path: Path
+) -> None:
+    (tmp_path / "looks" / "l1.json.gz").write_bytes(b"broken")
+    with pytest.raises(NotNow, match="the samples of the look at step 12 cannot be read"):
+        await pairs.pair("")
+    (tmp_path / "looks" / "b1.json.gz").unlink()
+    with pytest.raises(NotNow, match="the samples of the baseline cannot be read"):
+        await again(w).pair("")
 
 
-async def test_a_reward_that_only_compares_has_no_automatic_result(tmp_path: Path) -> None:
-    async with world(tmp_path) as w:
-        publish(w, stored("b1", 1, {"p": [("old", None)] * 3}))
-        publish(w, stored("l1", 2, {"p": [("new", None)] * 3}), "b1")
-        pairs = again(w)
+async def test_a_reward_that_only_compares_has_no_automatic_result(w: World) -> None:
+    publish(w, stored("b1", 1, {"p": [("old", None)] * 3}))
+    publish(w, stored("l1", 2, {"p": [("new", None)] * 3}), "b1")
+    pairs = again(w)
+    _, shown = await pairs.pair("")
+    message, answer = await pairs.vote(shown["pair_id"], "tie", "")
+    assert (answer["automatic"], ratings(w).counts.unscored) == (None, 9)
+    assert "automatic" not in message
+    figures = ratings(w).figures
+    assert figures is not None
+    assert figures.automatic is None
+
+
+async def test_a_hostile_answer_stays_as_it_is_in_the_data(w: World, pairs: PairRating) -> None:
+    texts = set()
+    for _ in range(17):
         _, shown = await pairs.pair("")
-        message, answer = await pairs.vote(shown["pair_id"], "tie", "")
-        assert (answer["automatic"], ratings(w).counts.unscored) == (None, 9)
-        assert "automatic" not in message
-        figures = ratings(w).figures
-        assert figures is not None
-        assert figures.automatic is None
+        texts |= {shown["left"], shown["right"]}
+        message, _ = await pairs.vote(shown["pair_id"], "skip", "")
+        assert "\x1b" not in message
+    assert HOSTILE in texts
+    assert ratings(w).skipped == 17
 
 
-async def test_a_hostile_answer_stays_as_it_is_in_the_data(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        texts = set()
-        for _ in range(17):
-            _, shown = await pairs.pair("")
-            texts |= {shown["left"], shown["right"]}
-            message, _ = await pairs.vote(shown["pair_id"], "skip", "")
-            assert "\x1b" not in message
-        assert HOSTILE in texts
-        assert ratings(w).skipped == 17
-
-
-async def test_two_votes_at_once_on_one_pair_count_once(tmp_path: Path) -> None:
-    async with compared(tmp_path) as (w, pairs):
-        _, shown = await pairs.pair("")
-        vote = (shown["pair_id"], "left", "")
-        first, second = await asyncio.gather(pairs.vote(*vote), pairs.vote(*vote))
-        assert first == second
-        assert len(ratings(w).pairs) == 1
+async def test_two_votes_at_once_on_one_pair_count_once(w: World, pairs: PairRating) -> None:
+    _, shown = await pairs.pair("")
+    vote = (shown["pair_id"], "left", "")
+    first, second = await asyncio.gather(pairs.vote(*vote), pairs.vote(*vote))
+    assert first == second
+    assert len(ratings(w).pairs) == 1
 
 
 # --- commands ----------------------------------------------------------------------------------

@@ -91,10 +91,7 @@ def test_the_version_changes_with_prompts_references_and_ids(tmp_path: Path) -> 
         ('{"prompt": ["a"]}', "got `array` - at `$.prompt`"),
         ('{"prompt": "a", "answer": true}', "got `bool` - at `$.answer`"),
         ('{"prompt": "a", "query": "a"}', "`prompt` and `query` are two names of one field"),
-        (
-            '{"prompt": "a", "referense": "b"}',
-            "set.jsonl:1: Object contains unknown field `refe",
-        ),
+        ('{"prompt": "a", "referense": "b"}', "set.jsonl:1: Object contains unknown field `refe"),
         ('{"prompt": "a", "id": []}', "got `array` - at `$.id`"),
         ('{"prompt": "Why?"}\n{"prompt": "why"}', "set.jsonl:2: the prompt is that of line 1"),
         ('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}', "the id is that of line 1"),

@@ -1,7 +1,8 @@
-"""No user waits for a rater, and the mock user does: five minutes of each on a clock that skips."""
+"""Who gets the episodes: users before raters and rows, groups within the pool, each once."""
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+import ajet_swarm.episodes.claim
 from ajet_swarm.common.tasks import Tasks
 from core.commands import validate
-from core.events import RatingAwaited
+from core.dialects.errors import ApiError
+from core.events import AlertRaised, ClaimIntended, ClaimsReturned, GroupClosed, RatingAwaited
 from core.events.mock import WAITS_FOR_VOTES
 from core.runtime.home import Home
 from core.settings import Settings
@@ -24,13 +27,18 @@ from mock.run.runner import Runner
 from mock.targets.question import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher
 from proxy.dataset_rows import Row
+from proxy.dialects.chat.request import read_request
+from proxy.groups.answer import AnswerWaiter
 from proxy.groups.claim import ACTIVE, KEPT
 from proxy.servers.facts import ROLLING_POST
-from tests.support.proxy.world import World, let, settings, world
+from tests.support.alerts import cause_of
+from tests.support.proxy.world import HEADERS, World, let, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.mock.helpers import FakeControl, write_rows
 
 REAL = {"window": 3.0, "discard_timeout_rating": 600.0}
+
+
 BUDGETS = {"answer_budget": 90.0, "stream_budget": 600.0}
 
 
@@ -188,9 +196,7 @@ async def test_an_update_waits_for_no_rater_while_a_user_waits_for_it(tmp_path: 
         assert {group.unrated for group in groups} == {True}
 
 
-async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(
-    tmp_path: Path,
-) -> None:
+async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(tmp_path: Path) -> None:
     swarm = ScriptedSwarm(batch=20, slots=16)  # no update in between
     async with swarm, full(tmp_path, swarm=swarm) as w:
         shown, second, third, _ = open_groups(w)
@@ -223,19 +229,19 @@ async def test_a_rater_who_is_idle_or_has_the_last_group_is_not_spared(tmp_path:
         assert (only.phase, only.spared) == ("DONE", 0.0)
 
 
-async def test_a_user_who_waits_for_his_rating_does_not_give_way(tmp_path: Path) -> None:
+@pytest.mark.world(mode("hold"))
+async def test_a_user_who_waits_for_his_rating_does_not_give_way(w: World) -> None:
     """In mode hold a group ends only once its own user has an answer."""
-    async with world(tmp_path, configured=mode("hold")) as w:
-        w.console()
-        held = [await w.ask(f"question {number}") for number in range(4)]
-        answers = asyncio.gather(*(w.reply(waiter, 10_000.0) for waiter in held))
-        await w.until(lambda: len(open_groups(w)) == 4)
-        waiter = await w.ask("one more", stream=True)
-        await let(60.0, w)
-        assert (len(open_groups(w)), w.group(waiter).phase) == (4, "CLAIMING")
-        await let(40.0, w)
-        assert [answer.why for answer in await answers] == ["provisional"] * 4
-        assert w.group(waiter).phase == "AWAITING_RATING"
+    w.console()
+    held = [await w.ask(f"question {number}") for number in range(4)]
+    answers = asyncio.gather(*(w.reply(waiter, 10_000.0) for waiter in held))
+    await w.until(lambda: len(open_groups(w)) == 4)
+    waiter = await w.ask("one more", stream=True)
+    await let(60.0, w)
+    assert (len(open_groups(w)), w.group(waiter).phase) == (4, "CLAIMING")
+    await let(40.0, w)
+    assert [answer.why for answer in await answers] == ["provisional"] * 4
+    assert w.group(waiter).phase == "AWAITING_RATING"
 
 
 async def test_a_held_vote_decides_the_answer_at_the_budget(tmp_path: Path) -> None:
@@ -371,3 +377,126 @@ async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_pat
         groups = w.state.groups.values()
         assert sorted(application.asked) == sorted({group.row_id for group in groups})
         assert [(group.phase, group.source) for group in groups] == [("DONE", "human")] * 40
+
+
+async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
+    result = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
+    return w.groups.admission.admit(read_request(json.dumps(result).encode(), HEADERS, "host"))
+
+
+@pytest.mark.world(batch=2)
+async def test_too_many_choices_are_a_400_before_any_claim(w: World) -> None:
+    await w.until(lambda: w.server.watcher.pool)
+    with pytest.raises(ApiError, match="n must be at most 8, got 9") as refused:
+        await ask(w, 9)
+    assert (refused.value.status, refused.value.param) == (400, "n")
+    assert not w.kinds(ClaimIntended)
+    assert (await w.reply(await ask(w, 8))).answers
+
+
+@pytest.mark.slow
+@pytest.mark.world(batch=64)
+async def test_no_request_takes_a_whole_batch(w: World) -> None:
+    with pytest.raises(ApiError, match=r"n must be at most 16, got 65. \(parameter=n, value=65"):
+        await ask(w, 65)
+    assert (await w.reply(await ask(w, 16))).answers
+
+
+@pytest.mark.world(batch=2)
+async def test_the_limit_applies_also_when_the_pool_is_read_later(w: World) -> None:
+    await w.until(lambda: w.server.watcher.pool)
+    pool, w.server.watcher.pool = w.server.watcher.pool, None
+    large = await ask(w, 9)
+    w.server.watcher.pool = pool
+    small = await ask(w, 1, "another")
+    first, second = await asyncio.gather(w.reply(large), w.reply(small))
+    assert first.error is not None
+    assert first.error.status == 400
+    assert second.answers
+
+
+@pytest.mark.world(settings(proxy={"repeats": 20}), batch=2)
+async def test_repeats_beyond_the_number_of_episodes_are_reduced_with_an_alert(w: World) -> None:
+    assert (await w.reply(await w.ask("hi"))).answers
+    await w.closed()
+    assert [event.n for event in w.kinds(ClaimIntended)] == [8]
+    result = [event for event in w.kinds(AlertRaised) if event.key == "room:s"]
+    assert [cause_of(event) for event in result] == [
+        "20 candidates are wanted, s has 8 episodes at a time: 8 are used"
+    ]
+
+
+THEIRS = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 240}
+
+
+class HungrySwarm(ScriptedSwarm):
+    """A server with another client, which claims each episode the moment it is free."""
+
+    hungry = False
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.owners: list[str] = []
+        """The owner of each aborted episode at the time of the abort, since `hungry`."""
+
+    def abort(self, body: dict[str, Any]) -> dict[str, Any]:
+        episode = self.episodes.get(body["episode_uuid"])
+        if self.hungry:
+            self.owners.append(episode.client if episode is not None else "gone")
+        answer = super().abort(body)
+        while self.hungry and self.unclaimed:
+            self.claim(THEIRS)
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.episodes.claim, "KEEP", (20.0, 20.0))
+
+
+def gathered(w: World) -> bool:
+    """Whether the group holds three episodes in a window."""
+    (group,) = w.state.open_groups()
+    return (
+        w.server.claimer.keeping
+        and sum(bool(candidate.episode_uuid) for candidate in group.candidates) == 3
+    )
+
+
+@pytest.mark.parametrize("end", ["leave", "deadline"])
+async def test_a_group_that_gathers_gives_back_each_episode_once(tmp_path: Path, end: str) -> None:
+    seconds = 60.0 if end == "leave" else 0.5
+    chosen = settings(proxy={"answer_budget": seconds, "answer_limit": seconds})
+    async with HungrySwarm(slots=3) as swarm, world(tmp_path, swarm, chosen) as w:
+        ticket = await w.ask()
+        await w.until(lambda: gathered(w))
+        swarm.hungry = True
+        if end == "leave":
+            ticket.leave()
+        else:
+            assert (await w.reply(ticket)).why == "error"
+        await w.closed()
+        assert await w.server.claimer.ends.tasks.drain(20)
+        assert swarm.owners == ["me"] * 3
+        assert [one.client for one in swarm.claimed()] == ["other"] * 3
+        kinds = [type(kind) for kind in w.kinds(ClaimsReturned, GroupClosed)]
+        assert kinds[-2:] == [ClaimsReturned, GroupClosed]
+
+
+async def test_a_group_with_a_claim_in_flight_gives_back_each_episode_once(tmp_path: Path) -> None:
+    async with HungrySwarm(slots=4) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_next("/claim_episode", "late")
+        ticket = await w.ask()
+        await w.until(
+            lambda: (
+                sum(bool(candidate.episode_uuid) for candidate in w.group(ticket).candidates) == 3
+            )
+        )
+        swarm.hungry = True
+        ticket.leave()
+        await w.closed()
+        swarm.release()
+        assert await w.server.claimer.ends.tasks.drain(20)
+        assert swarm.owners == ["me"] * 4
+        assert [one.client for one in swarm.claimed()] == ["other"] * 4

@@ -1,4 +1,4 @@
-"""A proxy that was killed, and the next one on the same journal."""
+"""A proxy that was killed or stopped, and the next one on the same journal."""
 
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from core.events import (
     SentReward,
 )
 from core.state import Group
+from proxy.groups.recovery import KEY, alert_waited, store_waited, unrated
 from tests.support.alerts import cause_of
 from tests.support.capped_clock import loop_time
 from tests.support.proxy.singles import EpisodeEnded
@@ -22,6 +23,7 @@ from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
+
 
 HOLD = settings(rating={"mode": "hold"})
 
@@ -91,8 +93,11 @@ async def test_sealed_rewards_are_sent_exactly_once(tmp_path: Path) -> None:
             assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
             assert {task for _, task, _ in swarm.reward_log} == {group.task_id}
             assert not swarm.claimed()
+            assert "4 finished and sent now" in lost(w)
+            await w.groups.recover()
         async with world(tmp_path, swarm) as w:
             assert not w.kinds(EpisodeEnded)
+            assert "recovered:s" not in w.state.alerts
         assert len(swarm.ends) == 4
         assert swarm.duplicate_ends == 0
 
@@ -254,16 +259,6 @@ async def test_claims_that_a_frozen_server_makes_later_are_returned_too(tmp_path
             await w.until(lambda: not swarm.claimed())
 
 
-async def test_recovery_sends_all_rewards_after_a_kill_before_the_first_end(tmp_path: Path) -> None:
-    async with ScriptedSwarm(automatic=False) as swarm:
-        await killed_in(tmp_path, swarm, "SUBMITTING")
-        async with world(tmp_path, swarm) as w:
-            assert "4 finished and sent now" in lost(w)
-            await w.groups.recover()
-        async with world(tmp_path, swarm) as w:
-            assert "recovered:s" not in w.state.alerts
-
-
 @pytest.mark.parametrize("noted", [True, False])
 async def test_recovery_sends_the_other_rewards_after_a_kill_amid_the_ends(
     tmp_path: Path, noted: bool
@@ -384,3 +379,48 @@ async def test_groups_of_a_removed_server_are_named_in_an_alert(tmp_path: Path) 
             assert "stay open until it does" in lost(w)
             w.line.cut = False
             await w.until(lambda: "4 finished and sent now" in lost(w))
+
+
+OFF = settings()
+
+
+async def test_a_switched_rating_mode_lasts_until_the_setting_changes(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm, OFF) as w:
+            assert w.state.rating_mode == "off"
+            await w.commands.set_mode("answer_first")
+            await w.ask()
+            await w.open("AWAITING_RATING")
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        async with world(tmp_path, swarm, OFF) as w:
+            assert w.state.rating_mode == "answer_first"
+            assert "1 group was open (1 waiting for a rating)" in cause_of(
+                w.state.alerts["recovered:s"]
+            )
+            await w.commands.set_mode("off")
+        for configured, value in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
+            async with world(tmp_path, swarm, configured) as w:
+                assert w.state.rating_mode == value
+
+
+async def test_the_next_start_reports_once_what_happened_to_waiting_groups(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm, HOLD) as w:
+            tickets = [await w.ask(text) for text in ("one", "two")]
+            await w.until(lambda: len(unrated(w.state)) == 2)
+            waited = unrated(w.state)
+            await w.commands.rate(tickets[0].group_id, "tie")
+            assert len(unrated(w.state)) == 1
+            await w.groups.drain(0.0)
+            store_waited(w.context, waited)
+        async with world(tmp_path, swarm, HOLD) as w:
+            alert_waited(w.context)
+            assert w.state.alerts[KEY].level == "info"
+            assert cause_of(w.state.alerts[KEY]) == (
+                "2 groups waited for a rating when the proxy was stopped: "
+                "1 rated in time, 1 sent with the automatic reward"
+            )
+        async with world(tmp_path, swarm, HOLD) as w:
+            alert_waited(w.context)
+            assert KEY not in w.state.alerts

@@ -1,8 +1,8 @@
-"""Connections from clients that are slow, wordy, broken or too many."""
+"""Limits on connections: their head, their age, their number, readers that stall."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,8 +11,11 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from core.dialects.errors import ApiError
+from core.events import GroupOpened
 from core.settings import ProxySettings
+from proxy.dialects.client_marks import client_timeout
 from proxy.http import protocol
+from proxy.http.connection_use import IDLE, ConnectionUses
 from proxy.http.exchange import (
     STREAM_HEADERS,
     ClientDisconnect,
@@ -22,6 +25,7 @@ from proxy.http.exchange import (
 )
 from proxy.http.middleware import Bodies
 from proxy.http.server import http_config
+from tests.support.proxy.world import World
 from tests.support.served import served
 from tests.support.wire import Wire, wire
 
@@ -365,3 +369,64 @@ async def test_an_http_1_0_client_gets_the_content_length() -> None:
         answer = await one.answer()
         assert (answer.headers["content-length"], answer.body) == ("1", b"2")
         assert await one.closed() == b""
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0.0),
+        ({"x-stainless-timeout": "60"}, 60.0),
+        ({"x-stainless-read-timeout": "12.5"}, 12.5),
+        ({"x-stainless-read-timeout": "600", "x-stainless-timeout": "20"}, 20.0),
+        ({"x-stainless-timeout": "60000"}, 0.0),  # milliseconds
+        ({"x-stainless-timeout": "NOT_GIVEN"}, 0.0),
+        ({"x-stainless-timeout": "nan"}, 0.0),
+        ({"x-stainless-timeout": "inf"}, 0.0),
+        ({"x-stainless-timeout": "-1"}, 0.0),
+    ],
+)
+def test_the_headers_of_the_sdks_are_read(headers: Mapping[str, str], seconds: float) -> None:
+    assert client_timeout(headers, stream=False) == seconds
+
+
+def test_keep_alives_outlast_the_timeout_of_a_stream() -> None:
+    assert client_timeout({"x-stainless-timeout": "60"}, stream=True) == 0.0
+
+
+async def test_the_timeout_is_stored_with_the_group(w: World) -> None:
+    ticket = await w.ask("q", {"x-stainless-timeout": "30"})
+    await w.reply(ticket)
+    (opened,) = w.kinds(GroupOpened)
+    assert opened.client_timeout == 30.0
+    assert w.context.bus.state.groups[ticket.group_id].client_timeout == 30.0
+
+
+CLIENT = ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize(
+    ("pause", "waited", "lag"),
+    [(0.5, False, IDLE - 0.5), (0.5, True, None), (IDLE, False, 0.0), (IDLE, True, 0.0)],
+)
+def test_a_request_may_overtake_unless_the_one_before_it_waited(
+    pause: float, waited: bool, lag: float | None
+) -> None:
+    now = 100.0
+    uses = ConnectionUses(lambda: now)
+    first = uses.begin(CLIENT)
+    assert first.lag == 0.0
+    first.waited = waited
+    now += 60.0
+    uses.end(CLIENT, first)
+    now += pause
+    assert uses.begin(("127.0.0.1", 2)).lag == 0.0  # of another connection
+    assert uses.begin(CLIENT).lag == lag
+
+
+def test_uses_are_forgotten() -> None:
+    now = 0.0
+    uses = ConnectionUses(lambda: now)
+    for port in range(1000):
+        uses.end(("127.0.0.1", port), uses.begin(("127.0.0.1", port)))
+        now += 0.1
+        assert len(uses) <= IDLE / 0.1 + 1

@@ -52,8 +52,7 @@ async def test_names_of_attributes_are_those_of_the_conventions(tmp_path: Path) 
     with collector() as seen:
         async with observed(tmp_path, seen, content=True) as w:
             body = dict.fromkeys(parameters, 1) | others
-            await w.reply(await w.ask("a question", {"x-session-id": "talk"}, **body))
-            await w.closed()
+            await w.complete("a question", {"x-session-id": "talk"}, **body)
     conventions = {
         value
         for module in (gen_ai_attributes, server_attributes, error_attributes)
@@ -74,16 +73,9 @@ async def test_names_of_attributes_are_those_of_the_conventions(tmp_path: Path) 
 async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
     with collector() as seen:
         async with observed(tmp_path, seen) as w:
-            ticket = await w.ask(
-                "a question",
-                {"x-session-id": "talk"},
-                max_tokens=9,
-                top_p=0.5,
-                stop=["END"],
+            group, _ = await w.complete(
+                "a question", {"x-session-id": "talk"}, max_tokens=9, top_p=0.5, stop=["END"]
             )
-            await w.reply(ticket)
-            await w.closed()
-            group = w.group(ticket)
             server = w.server
     (request,) = seen.named("ajet.request")
     assert request.kind == Proto.SPAN_KIND_SERVER
@@ -141,8 +133,7 @@ async def test_the_trace_of_the_client_goes_on(tmp_path: Path) -> None:
             for flags, state in (("01", "vendor=a1"), ("00", ""), ("03", "")):
                 headers = {"traceparent": f"00-{TRACE}-{PARENT}-{flags}", "tracestate": state}
                 await w.reply(await w.ask(f"question {flags}", headers))
-            await w.reply(await w.ask("without a trace"))
-            await w.closed()
+            await w.complete("without a trace")
     requests = seen.named("ajet.request")
     assert len(requests) == 2
     for request in requests:
@@ -165,8 +156,7 @@ async def test_content_is_sent_by_setting_only(tmp_path: Path) -> None:
             async with ScriptedSwarm() as swarm, observed(home, seen, swarm, content=content) as w:
                 swarm.answers = texts("Paris is it")
                 w.source.score = scored  # type: ignore[method-assign]  # scripted
-                await w.reply(await w.ask("Which capital?"))
-                await w.closed()
+                await w.complete("Which capital?")
         results[content] = seen
     sent = b"".join(
         span.SerializeToString() for span in (*results[False].spans, *results[False].logs)

@@ -1,8 +1,10 @@
-"""The sinks of a proxy get the figures of each step; a faulty one costs only itself."""
+"""Runs and figures at TensorBoard and other trackers."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,11 @@ from ajet_swarm.common.errors import UsageError
 from core.bus import Bus
 from core.events import EngineChanged, LookEnded, TrainingRunIdentified, UpdateDone
 from core.events.progress import PartFigures
-from core.journal.writer import Journal
 from core.plugins import TRACKER_SINKS, Plugins
 from proxy.trackers import service, sink
 from proxy.trackers.service import trackers
 from proxy.trackers.sink import SinkKind, StepFigures, sink_kind
+from proxy.trackers.tensorboard import TensorBoardSink
 from tests.support.event_files import scalars
 from tests.support.proxy.world import settings, world
 
@@ -41,13 +43,6 @@ class Kept:
 
     def close(self) -> None:
         self.closed = True
-
-
-@pytest.fixture
-def bus(tmp_path: Path) -> Iterator[Bus]:
-    journal = Journal(tmp_path / "j.db")
-    yield Bus(journal, "run")
-    journal.close()
 
 
 @pytest.fixture
@@ -100,8 +95,7 @@ async def test_each_step_of_a_run_reaches_the_sink(
         bus = w.context.bus
         async with trackers(bus, {"kept": None}, tmp_path):
             await w.reply(await w.ask("one"))
-            await w.reply(await w.ask("two"))
-            await w.closed()
+            await w.complete("two")
             step = next(iter(bus.state.groups.values())).step
             assert step is not None
             update(bus, step)
@@ -212,3 +206,49 @@ async def test_a_sink_with_a_full_queue_is_closed(
         asyncio.get_running_loop().call_later(0.1, may_go.set)
     assert kept.closed
     assert kept.figures
+
+
+def figures(server: str, run: str, step: int) -> StepFigures:
+    return StepFigures(server, run, step, 50.0, {"loss": step / 2})
+
+
+def written(folder: Path) -> list[tuple[int, float]]:
+    return [(one.step, one.value) for one in scalars(folder)]
+
+
+def settled(threads: int) -> tuple[int, int]:
+    """The number of threads and open files, once the threads of closed writers have ended."""
+    end = time.monotonic() + 20
+    while threading.active_count() > threads and time.monotonic() < end:
+        for one in threading.enumerate():
+            if one.name == "QueueFeederThread":
+                one.join(0.01)
+    return threading.active_count(), len(os.listdir("/dev/fd"))
+
+
+def test_runs_one_after_the_other_leave_one_writer_open(tmp_path: Path) -> None:
+    before = threading.active_count()
+    files = len(os.listdir("/dev/fd"))
+    sink = TensorBoardSink(tmp_path)
+    sink.log(figures("s", "run-0", 0))
+    one = threading.active_count() - before, len(os.listdir("/dev/fd")) - files
+    assert one[0] > 0
+    for number in range(1, 12):
+        sink.log(figures("s", f"run-{number}", number))
+    assert settled(before + one[0]) == (before + one[0], files + one[1])
+    sink.log(figures("other", "run-0", 5))  # a server of its own does not close the first
+    assert settled(before + 2 * one[0])[0] == before + 2 * one[0]
+    sink.close()
+    assert settled(before) == (before, files)
+    for number in range(12):
+        assert written(tmp_path / "s" / f"run-{number}") == [(number, number / 2)]
+    assert written(tmp_path / "other" / "run-0") == [(5, 2.5)]
+
+
+def test_a_run_that_comes_back_keeps_what_was_written(tmp_path: Path) -> None:
+    sink = TensorBoardSink(tmp_path)
+    for step, run in enumerate(("a", "b", "a", "", "a")):  # within one second
+        sink.log(figures("s", run, step))
+    sink.close()
+    assert sorted(written(tmp_path / "s" / "a")) == [(0, 0.0), (2, 1.0), (4, 2.0)]
+    assert written(tmp_path / "s") == [(3, 1.5)]

@@ -44,7 +44,7 @@ from core.state import Group, Rating, reduce
 from tests.support.alerts import two_hold_up
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
-from tests.support.ratings import queue_of, waiting_state
+from tests.support.ratings import late, missed, queue_of, waiting_state
 
 WIDTH = 60
 
@@ -267,6 +267,15 @@ def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
     done.lost = "an engine stop"
     assert "lost by an engine stop" in text_of([last_vote_line(done, "best", NOW, 80)])
+
+
+@pytest.mark.parametrize(("sent", "overlap"), [(True, 1), (False, 1), (True, 2)])
+def test_a_vote_after_the_end_of_its_group_is_shown_as_late(sent: bool, overlap: int) -> None:
+    votes = [replace(vote, at=NOW) for vote in late(1, 0, overlap=overlap)]
+    state = state_of(*missed(1, sent=sent, overlap=overlap, at=NOW - 60), *votes)
+    line = last_vote_line(state.groups["g0001"], "best 2 = #4", NOW, 80)
+    assert "best 2 = #4 · recorded as a late vote, not sent" in text_of([line])
+    assert "warning" in line[0][1]
 
 
 def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.dialects.errors import ApiError
 from proxy.dialects.chat.completions import COMPLETIONS, legacy_logprobs
 from proxy.dialects.chat.writer import DONE
 from tests.unit.proxy.dialects.forms import (
@@ -95,9 +94,6 @@ def test_token_ids_are_one_prompt_or_several() -> None:
     assert [part.extra.prompts for part in several.parts] == [([1],), ([2, 3],)]
 
 
-NONE = "Either prompt or prompt_embeds must be provided and non-empty."
-
-
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -160,24 +156,6 @@ def test_logprobs_are_equal_whole_and_streamed() -> None:
     assert plain["logprobs"] is None
 
 
-def test_deltas_are_forwarded_as_they_arrive() -> None:
-    one = writer(legacy(stream=True, stream_options={"include_usage": True}))
-    raw = (
-        one.opening() + one.delta_events({"reasoning": "hm"}) + one.delta_events({"content": "Hi"})
-    )
-    raw += one.finish(made({"content": "Hi", "reasoning": "hm"}))
-    assert "".join(choice["text"] for choice in choices(raw)) == "Hi"
-    assert choices(raw)[-1]["finish_reason"] == "stop"
-    assert events(raw)[-1]["usage"]["completion_tokens"] == 23
-    assert raw.endswith(DONE)
-
-
-def test_an_error_ends_a_stream() -> None:
-    raw = writer(legacy()).error(ApiError(503, 2, "later"))
-    assert lines(raw)[1:] == ["[DONE]"]
-    assert events(raw)[0]["error"]["code"] == 503
-
-
 @pytest.mark.slow
 @QUICK
 @given(
@@ -201,11 +179,3 @@ def test_a_streamed_answer_is_the_whole_answer(
         ends = [one["finish_reason"] for one in result if one["finish_reason"]]
         assert ends == [choice["finish_reason"]] == [result[-1]["finish_reason"]]
     assert ("usage" in events(raw)[-1]) == usage
-
-
-FIELDS = ["prompt", "n", "echo", "logprobs", "max_tokens", "stream", "stream_options", "suffix"]
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=5,
-)

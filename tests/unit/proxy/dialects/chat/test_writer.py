@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.dialects.errors import ApiError
 from core.dialects.request import public_answer
-from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.chat.writer import DONE, fingerprint
 from tests.unit.proxy.dialects.forms import (
     QUICK,
@@ -116,60 +114,6 @@ def test_a_stream_is_vllms_byte_for_byte() -> None:
     ]
 
 
-def test_a_keepalive_changes_nothing() -> None:
-    (nothing,) = events(writer(chat()).keepalive())
-    (choice,) = nothing["choices"]
-    assert (choice["delta"], choice["finish_reason"]) == ({}, None)
-
-
-def test_the_name_of_the_reasoning_is_a_setting() -> None:
-    old = chat_dialect("reasoning_content").writer(chat(stream=True), "tiny", 5)
-    answer = made({"reasoning": "hm", "content": "a"})
-    assert list(events(old.answer([answer]))[0]["choices"][0]["delta"]) == ["reasoning_content"]
-    message = json.loads(old.body([answer]))["choices"][0]["message"]
-    assert message["reasoning_content"] == "hm"
-    assert "reasoning" not in message
-    assert list(events(old.delta_events({"reasoning": "x"}))[0]["choices"][0]["delta"]) == [
-        "reasoning_content"
-    ]
-    assert made({"reasoning_content": "hm"}).reasoning == "hm"
-
-
-def test_running_usage_is_sent_on_request() -> None:
-    options = {"include_usage": True, "continuous_usage_stats": True}
-    one = writer(chat(stream=True, stream_options=options))
-    result = events(one.opening() + one.keepalive() + one.answer([made({"content": "ab" * 60})]))
-    assert all("usage" in event for event in result)
-    counts = [event["usage"]["completion_tokens"] for event in result]
-    assert counts[:2] == [0, 0]
-    assert counts[2:-1] == sorted(set(counts[2:-1]))
-    assert counts[-2:] == [23, 23]
-    for event in result:
-        usage = event["usage"]
-        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
-    alone = writer(chat(stream=True, stream_options={"continuous_usage_stats": True}))
-    assert b"usage" not in alone.answer([made({"content": "ab"})])
-
-
-def test_three_choices() -> None:
-    answers = [made({"content": text * 20, "reasoning": "x"}) for text in "abc"]
-    request = chat(stream=True, n=3, stream_options={"include_usage": True})
-    one = writer(request)
-    opened = events(one.opening())
-    assert [event["choices"][0]["index"] for event in opened] == [0, 1, 2]
-    assert all(event["choices"][0]["delta"]["role"] == "assistant" for event in opened)
-    raw = one.answer(answers)
-    assert [event["choices"][0]["index"] for event in events(raw)[:6]] == [0, 1, 2, 0, 1, 2]
-    for index, text in enumerate("abc"):
-        assert assembled(raw, index)["content"] == text * 20
-    usage = events(raw)[-1]["usage"]
-    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 69)
-    assert usage["total_tokens"] == 86
-    body = json.loads(writer(request).body(answers))
-    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
-    assert {name: body["usage"][name] for name in usage} == usage
-
-
 def test_a_choice_without_an_answer_ends_without_one() -> None:
     one = writer(chat(stream=True, n=2))
     raw = one.answer([made({"content": "a"})])
@@ -213,26 +157,6 @@ def test_tokens_go_with_their_text() -> None:
     assert json.loads(unasked.body([answer]))["choices"][0]["logprobs"] is None
 
 
-def test_token_ids_are_sent_only_on_request() -> None:
-    answer = made({"content": "Hi"}, token_ids=[1, 2], prompt_token_ids=[3])
-    assert b"_ids" not in writer(chat(stream=True)).answer([answer]).replace(
-        b'"token_ids":null', b""
-    )
-    one = writer(chat(return_token_ids=True))
-    result = events(one.answer([answer]))
-    assert [event.get("prompt_token_ids") for event in result] == [[3], None]
-    assert result[-1]["choices"][0]["token_ids"] == [1, 2]
-    body = json.loads(one.body([answer]))
-    assert (body["prompt_token_ids"], body["choices"][0]["token_ids"]) == ([3], [1, 2])
-
-
-def test_an_error_ends_a_stream() -> None:
-    raw = writer(chat()).error(ApiError(503, 2, "later"))
-    assert raw.endswith(DONE)
-    result = {"message": "later", "type": "Service Unavailable", "param": None, "code": 503}
-    assert events(raw) == [{"error": result}]
-
-
 # --- whatever the winner -------------------------------------------------------------------------
 
 text = st.text(max_size=120)
@@ -262,11 +186,7 @@ message = st.fixed_dictionaries(
     st.booleans(),
 )
 def test_a_streamed_answer_is_the_whole_answer(
-    messages: list[dict[str, Any]],
-    finish: str,
-    fields: dict[str, Any],
-    usage: bool,
-    tokens: bool,
+    messages: list[dict[str, Any]], finish: str, fields: dict[str, Any], usage: bool, tokens: bool
 ) -> None:
     fields = {**fields, "n": len(messages), "logprobs": tokens, "tools": TOOLS, "stream": True}
     request = chat(**fields, **({"stream_options": {"include_usage": True}} if usage else {}))
@@ -297,60 +217,6 @@ def test_a_streamed_answer_is_the_whole_answer(
 
 
 # --- tool calls ----------------------------------------------------------------------------------
-
-TWO = [PARIS, {**PARIS, "function": {"name": "g", "arguments": {"b": [1]}}}]
-
-
-def test_parallel_calls_have_ids_of_their_own() -> None:
-    history = [
-        {"role": "user", "content": "x"},
-        {"role": "assistant", "content": None, "tool_calls": [PARIS]},
-        {"role": "tool", "content": "1", "tool_call_id": PARIS["id"]},
-    ]
-    request = chat(messages=history, tools=TOOLS, n=2)
-    answers = [made({"tool_calls": [*TWO, {"function": {}}]}, "tool_calls")] * 2
-    body = json.loads(writer(request).body(answers))
-    ids = [call["id"] for one in body["choices"] for call in one["message"]["tool_calls"]]
-    assert len({*ids, PARIS["id"]}) == 7
-    assert all(name.startswith("chatcmpl-tool-") for name in ids)
-    raw = writer(request).answer(answers)
-    result = [call[0] for index in (0, 1) for call in assembled(raw, index)["calls"].values()]
-    assert result == ids, "a request that is answered again gets the same ids"
-    calls = list(assembled(raw)["calls"].values())
-    assert [call[1:] for call in calls] == [
-        ["get_weather", '{"a": 1}'],
-        ["g", '{"b":[1]}'],
-        ["", "{}"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "result", "expected"),
-    [
-        ({}, "tool_calls", "tool_calls"),
-        ({}, "stop", "tool_calls"),
-        ({"tool_choice": "required"}, "tool_calls", "tool_calls"),
-        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_calls", "stop"),
-        ({}, "length", "length"),
-    ],
-)
-def test_the_finish_reason_depends_on_the_tool_choice(
-    fields: dict[str, Any], result: str, expected: str
-) -> None:
-    one = writer(chat(tools=TOOLS, stream=True, **fields))
-    answer = made({"tool_calls": [PARIS]}, result)
-    assert json.loads(one.body([answer]))["choices"][0]["finish_reason"] == expected
-    assert assembled(one.answer([answer]))["finish_reason"] == expected
-    assert assembled(writer(chat()).answer([made({"content": "a"}, result)]))["finish_reason"] == (
-        "length" if result == "length" else "stop"
-    )
-
-
-def test_only_one_call_is_sent_if_one_is_allowed() -> None:
-    one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
-    answer = made({"tool_calls": TWO}, "tool_calls")
-    assert len(json.loads(one.body([answer]))["choices"][0]["message"]["tool_calls"]) == 1
-    assert len(assembled(one.answer([answer]))["calls"]) == 1
 
 
 def test_calls_become_text_if_none_are_allowed() -> None:
@@ -406,12 +272,3 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
 def test_an_answer_without_deltas_is_sent_at_its_end() -> None:
     one = writer(chat(stream=True))
     assert assembled(one.finish(made({"content": "Hi"})))["content"] == "Hi"
-
-
-def test_only_one_streamed_call_is_sent_if_one_is_allowed() -> None:
-    one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
-    raw = b"".join(
-        one.delta_events({"tool_calls": [{"index": at, "id": f"c{at}", "function": {"name": "f"}}]})
-        for at in range(2)
-    )
-    assert list(assembled(raw)["calls"]) == [0]

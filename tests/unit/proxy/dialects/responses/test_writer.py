@@ -36,13 +36,13 @@ EVENTS = {
     "response.in_progress": ["response", "sequence_number", "type"],
     "response.output_item.added": ["item", "output_index", "sequence_number", "type"],
     "response.content_part.added": [
-        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"],
+        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"]
     ],
     "response.reasoning_text.delta": [
-        *["content_index", "delta", "item_id", "output_index", "sequence_number", "type"],
+        *["content_index", "delta", "item_id", "output_index", "sequence_number", "type"]
     ],
     "response.reasoning_text.done": [
-        *["content_index", "item_id", "output_index", "sequence_number", "text", "type"],
+        *["content_index", "item_id", "output_index", "sequence_number", "text", "type"]
     ],
     "response.output_text.delta": [
         *["content_index", "delta", "item_id", "logprobs", "output_index", "sequence_number"],
@@ -53,13 +53,13 @@ EVENTS = {
         "type",
     ],
     "response.content_part.done": [
-        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"],
+        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"]
     ],
     "response.function_call_arguments.delta": [
-        *["delta", "item_id", "output_index", "sequence_number", "type"],
+        *["delta", "item_id", "output_index", "sequence_number", "type"]
     ],
     "response.function_call_arguments.done": [
-        *["arguments", "item_id", "output_index", "sequence_number", "type", "name"],
+        *["arguments", "item_id", "output_index", "sequence_number", "type", "name"]
     ],
     "response.output_item.done": ["item", "output_index", "sequence_number", "type"],
     "response.completed": ["response", "sequence_number", "type"],
@@ -69,7 +69,7 @@ ITEMS = {
     "reasoning": ["id", "summary", "type", "content", "encrypted_content", "status"],
     "message": ["id", "content", "role", "status", "type", "phase"],
     "function_call": [
-        *["arguments", "call_id", "name", "type", "id", "async", "caller", "namespace", "status"],
+        *["arguments", "call_id", "name", "type", "id", "async", "caller", "namespace", "status"]
     ],
 }
 PARTS = {
@@ -289,9 +289,7 @@ def test_a_call_in_a_namespace_has_both_names() -> None:
 
 
 @pytest.mark.parametrize("tell", [streamed, live])
-def test_a_custom_tool_is_called_with_its_text(
-    tell: Callable[..., list[dict[str, Any]]],
-) -> None:
+def test_a_custom_tool_is_called_with_its_text(tell: Callable[..., list[dict[str, Any]]]) -> None:
     text = '*** Begin Patch "é"\n' * 20
     call = called("apply_patch", json.dumps({"input": text}))
     result = tell(made(tool_calls=[call]), tools=TOOLS)

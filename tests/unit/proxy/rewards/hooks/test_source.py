@@ -1,4 +1,4 @@
-"""Hooks in their own process: their input, their output, and their failures."""
+"""Hooks in their own process: their folder, their input, their output, their failures."""
 
 import asyncio
 import os
@@ -9,8 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from proxy.rewards.source import ScoreSheet
+from core.events import ScoringAbstained
+from proxy.rewards import files
+from proxy.rewards.source import Abstention, GroupContext, ScoreSheet
 from tests.support.proxy.hooks import HookRewards
+from tests.support.proxy.world import World
 from tests.unit.proxy.rewards.conftest import fault, rewards
 
 pytestmark = pytest.mark.slow
@@ -196,7 +199,6 @@ async def test_a_cancelled_caller_cancels_its_call(hooks: Any, group: Any, until
     await until((hooks.path / "left").exists)
 
 
-@pytest.mark.slow
 async def test_close_reaps_the_child_and_what_it_started(
     hooks: Any, group: Any, until: Any
 ) -> None:
@@ -224,7 +226,6 @@ async def test_close_reaps_the_child_and_what_it_started(
     assert psutil.Process().children() == before
 
 
-@pytest.mark.slow
 async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
         import ctypes, pathlib
@@ -244,7 +245,6 @@ async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) ->
     assert not psutil.pid_exists(pid)
 
 
-@pytest.mark.slow
 async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: Any) -> None:
     """A proxy killed without a word leaves no child behind, even one whose hook loops."""
     hooks.reward("def on_compute_relative_reward(v, a):\n    while True:\n        pass")
@@ -283,3 +283,48 @@ def _zombie(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def test_the_stamp_covers_only_python_files(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    (tmp_path / "notes.txt").write_text("1")
+    for folder in ("inner", ".git", "__pycache__", "env"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "b.py").write_text("2")
+    (tmp_path / "env" / "pyvenv.cfg").touch()
+    assert [name for name, _, _ in files.folder_stamp(tmp_path)] == ["a.py", "inner/b.py"]
+    before = files.digest(tmp_path)
+    (tmp_path / "notes.txt").write_text("2")
+    assert files.digest(tmp_path) == before
+    (tmp_path / "inner" / "b.py").write_text("3")
+    assert files.digest(tmp_path) != before
+
+
+def test_no_folder_has_an_empty_stamp(tmp_path: Path) -> None:
+    assert files.folder_stamp(tmp_path / "missing") == ()
+
+
+def test_logs_are_truncated_while_they_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    with file.open("ab", buffering=0) as writer:
+        writer.write(b"a" * 900 + b"b" * 200)
+        files.trim_log(file, 1_000)
+        writer.write(b"end")
+    assert file.read_bytes() == b"a" * 50 + b"b" * 200 + b"end"
+    files.trim_log(file, 1_000)
+    assert len(file.read_bytes()) == 253
+
+
+async def test_file_and_line_reach_the_event_and_the_state(w: World) -> None:
+    why = Abstention("hook", "returned 1 rewards for 2", "", "/hooks/reward.py", 12)
+
+    async def failing(ctx: GroupContext) -> ScoreSheet:
+        return ScoreSheet((), why, "v1", 0.0)
+
+    w.source.score = failing  # type: ignore[method-assign]
+    ticket = await w.ask("hello")
+    await w.reply(ticket)
+    (scoring_abstained,) = w.kinds(ScoringAbstained)
+    assert (scoring_abstained.file, scoring_abstained.line) == ("/hooks/reward.py", 12)
+    group = w.state.groups[scoring_abstained.group_id]
+    assert (group.fault_file, group.fault_line) == ("/hooks/reward.py", 12)

@@ -1,5 +1,6 @@
-"""The official client reads what the Responses dialect writes, and writes what it reads."""
+"""Requests of the Responses API as the OpenAI client sends them, and what is stored of answers."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,16 @@ from core.dialects.responses.input import ResponseStore
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses import responses
 
+pytestmark = pytest.mark.slow
+
+
 if TYPE_CHECKING:
     from openai import OpenAI
 
-pytestmark = pytest.mark.slow
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7}
-TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+
+
 PATCH: Any = {"type": "custom", "name": "apply_patch"}
 
 
@@ -67,46 +71,6 @@ def called(name: str, arguments: str) -> dict[str, Any]:
     return {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def test_text_and_reasoning_whole() -> None:
-    with client(Server({"content": "Hello", "reasoning": "hm"})) as openai:
-        response = openai.responses.create(model="tiny", input="Say hello.")
-    assert response.output_text == "Hello"
-    assert response.output[0].type == "reasoning"
-    assert response.output[0].content is not None
-    assert response.output[0].content[0].text == "hm"
-    assert response.usage is not None
-    assert response.usage.total_tokens == 12
-    assert response.status == "completed"
-
-
-def test_text_and_reasoning_as_events() -> None:
-    text = "Hello, world. " * 20
-    with client(Server({"content": text, "reasoning": "hm"})) as openai:
-        result = list(openai.responses.create(model="tiny", input="x", stream=True))
-    assert "".join(one.delta for one in result if one.type == "response.output_text.delta") == text
-    thought = [one.delta for one in result if one.type == "response.reasoning_text.delta"]
-    assert "".join(thought) == "hm"
-    last = result[-1]
-    assert last.type == "response.completed"
-    assert last.response.output_text == text
-
-
-def test_the_streaming_helper_builds_the_same_response() -> None:
-    calls = [called("get_weather", '{"city": "Paris"}')]
-    server = Server({"content": "Wait.", "reasoning": "hm", "tool_calls": calls}, "tool_calls")
-    with (
-        client(server) as openai,
-        openai.responses.stream(model="tiny", input="x", tools=[TOOL]) as stream,
-    ):
-        texts = [event.snapshot for event in stream if event.type == "response.output_text.delta"]
-        response = stream.get_final_response()
-    assert texts[-1] == "Wait."
-    thought, value, call = response.output
-    assert (thought.type, value.type, call.type) == ("reasoning", "message", "function_call")
-    assert call.type == "function_call"
-    assert (call.name, call.arguments) == ("get_weather", '{"city": "Paris"}')
-
-
 def test_a_custom_tool_as_events() -> None:
     calls = [called("apply_patch", '{"input": "*** Begin"}')]
     with (
@@ -127,25 +91,6 @@ def test_a_truncated_answer_is_not_an_error() -> None:
     assert (response.output_text, response.status) == ("Once upon", "incomplete")
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
-
-
-def test_a_tool_loop_with_the_items_that_the_client_sends_back() -> None:
-    calls = [called("get_weather", '{"city": "Paris"}')]
-    server = Server({"reasoning": "hm", "tool_calls": calls}, "tool_calls")
-    with client(server) as openai:
-        talk: list[Any] = [{"role": "user", "content": "Weather?"}]
-        first = openai.responses.create(model="tiny", input=talk, tools=[TOOL])
-        talk += first.output
-        talk.append({"type": "function_call_output", "call_id": "c1", "output": "sunny"})
-        server.message = {"content": "It is sunny."}
-        second = openai.responses.create(model="tiny", input=talk, tools=[TOOL])
-    assert second.output_text == "It is sunny."
-    assert server.requests[1].messages == [
-        {"role": "user", "content": "Weather?"},
-        {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": calls},
-        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
-    ]
-    assert server.requests[1].query == "Weather?"
 
 
 class City(BaseModel):
@@ -174,3 +119,26 @@ def test_errors_reach_the_caller() -> None:
     assert last.type == "response.failed"
     assert last.response.error is not None
     assert last.response.error.message == "All candidates failed."
+
+
+def test_items_are_stored_up_to_the_limit() -> None:
+    store = ResponseStore(max_bytes=100)
+    for name in ("a", "b", "c"):
+        store.put({"id": name, "text": "x" * 20})
+    assert store.get("a") is None  # 3 x 36 bytes are too many
+    assert store.get("b") == {"id": "b", "text": "x" * 20}
+    store.put({"id": "d", "text": "x" * 20})
+    assert store.get("c") is None  # b was asked for later
+    assert store.get("b") is not None
+    assert store.get(None) is None
+
+
+def test_nothing_is_stored_if_the_client_declines() -> None:
+    stored = ResponseStore()
+    dialect = responses(stored)
+    one = public_answer({"choices": [{"message": {"content": "x"}}]})
+    for store in (False, True):
+        body = json.dumps({"input": "x", "store": store}).encode()
+        request = dialect.read(body, {"content-type": "application/json"}, "")
+        (item,) = json.loads(dialect.writer(request, "tiny", 1).body([one]))["output"]
+        assert (stored.get(item["id"]) is not None) == store
