@@ -23,7 +23,9 @@ from console.screens.rate.ballot import NO_WINNER, Ballot
 from console.screens.rate.model import (
     RateQueue,
     RatingFigures,
+    asked_next,
     lease_name,
+    session_figures,
 )
 from console.text.alert_words import AdviceContext
 from console.text.format import countdown
@@ -116,13 +118,14 @@ def queue_notes(queue: RateQueue) -> list[str]:
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
+    figures = session_figures(queue)
+    if progress := progress_words(figures):
+        notes.append(progress if figures.goal else f"session: {progress}")
     if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
         notes.append("the mock user waits")
     if queue.only_unsure:
         left = len(queue.open()) - len(others) - len(queue.waiting())
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
-    if progress := progress_words(queue.progress.figures()):
-        notes.append(f"session: {progress}")
     if present := present_names(state, queue.session.holder):
         notes.append(present)
     if inbox := sum(not item.complete for item in state.inbox.values()):
@@ -131,7 +134,12 @@ def queue_notes(queue: RateQueue) -> list[str]:
 
 
 def progress_words(now: RatingFigures) -> str:
-    """Return `7 rated, 2 skipped, 4.2/min`; empty before the first vote of a session."""
+    """Return `12 of 60, 3:10 left at this pace`, without a goal `7 rated, 2 skipped, 4.2/min`;
+    empty before the first vote of a session without a goal."""
+    if now.goal:
+        left = now.seconds_left
+        words = f"{now.done} of {now.goal}"
+        return words if left is None else f"{words}, {countdown(left)} left at this pace"
     if not (now.rated or now.skipped):
         return ""
     words = f"{now.rated} rated" + (f", {now.skipped} skipped" if now.skipped else "")
@@ -415,7 +423,11 @@ def empty_lines(queue: RateQueue) -> list[str]:
             "answer first and rate later, or let the user wait for you.",
         ]
     mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
-    return [*lines, f"F2 shows all requests{mock}."]
+    lines.append(f"F2 shows all requests{mock}.")
+    if (again := asked_next(queue)) is not None and session.allows("group.rerun"):
+        key = context_of(session).keys["group.rerun"]
+        lines.append(f"{key} asks one now: “{one_line(again.query, 50)}”")
+    return lines
 
 
 # --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------
@@ -493,6 +505,9 @@ def session_lines(
     ]
     if now.skipped:
         lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
+    if now.goal:
+        goal = progress_words(now).removesuffix(" at this pace")
+        lines.insert(1, (("goal      ", "$muted"), (goal, "bold")))
     if counted:
         lines.append((("counted   ", "$muted"), (str(counted), "bold"), (" in all", "$muted")))
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"

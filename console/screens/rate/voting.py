@@ -229,8 +229,12 @@ class Voting(RateArea):
         group = session.group(group_id)  # a dialog may have been open since the key
         if not ballot.second and group is not None and self._refuses(group):
             return
-        queue.record_sent(ballot, vote)
         args = {"group_id": group_id, **vote.args(), **rater_args(session), **attention}
+        if not ballot.second:
+            if queue.guidelines is not None:
+                args["guidelines"] = queue.guidelines.version
+            args |= {"note": ballot.note(), "holder": session.holder}
+        queue.record_sent(ballot, vote, args)
         if not ballot.second:
             is_new = group is not None and group.vote_of(session.rater, session.holder) is None
             at_once = (
@@ -240,9 +244,6 @@ class Voting(RateArea):
                 and _lacking_votes(group) <= int(is_new)
                 and not queue.waiting()
             )
-            if queue.guidelines is not None:
-                args["guidelines"] = queue.guidelines.version
-            args |= {"note": ballot.note(), "holder": session.holder}
             self._deliver(group.query if group is not None else "", args, at_once)
         elif vote.rating != "skip":
             self._deliver_second(args)
