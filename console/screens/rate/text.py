@@ -210,14 +210,14 @@ def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
     key, abort = context.keys[action], context.keys["rating.abort_all"]
     aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
     engine, start = context.screens["engine"], context.keys["engine.start_hand"]
-    hand = (f"  F{engine}, stopped: {start}", "bold $accent")
+    hand = (f"  F{engine} {start}", "bold $accent")
     key_lines: list[Line] = []
     for effect in wordings:
         first = (f"  {key}", "bold $accent"), (f" {effect}", "")
         key_lines += [
-            (*first, *aborts, hand, (" prevents it: a job for rating", "")),
-            (*first, *aborts, hand, (" prevents it", "")),
-            (*first, hand, (" prevents it", "")),
+            (*first, *aborts, hand, (" while the engine is stopped prevents it", "")),
+            (*first, *aborts, hand, (", if stopped", "")),
+            (*first, hand, (", if stopped", "")),
         ]
     return [*key_lines, first]
 

@@ -453,7 +453,7 @@ async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
         shown = console.text()
         assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
         assert "user waits 0:09" in shown
-        assert "2:40 left" in shown
+        assert "open for 2:40" in shown
         assert "3 to rate, 2 users wait 0:14" in console.text().splitlines()[0]
         await console.press("1", "enter")
         console.link.publish(sent_vote(3))
