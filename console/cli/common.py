@@ -185,8 +185,8 @@ def state_now(args: Args, home: Home) -> tuple[State, bool]:
         )
     from core.journal.read_only import JournalFile
 
-    with JournalFile(home.journal) as file:
-        return file.load_state(), False
+    file = JournalFile(home.journal)
+    return file.load_state(), False
 
 
 async def snapshot(args: Args, url: str = "") -> State:

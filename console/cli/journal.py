@@ -41,10 +41,10 @@ def _home(args: Args) -> Home:
 
 
 def _read(path: Path) -> JournalStats:
-    with JournalFile(path) as file:
-        pinned = file.load_state().engine_runs.pinned_spans()
-        with file.reading() as db:
-            return journal_stats(db, pinned)
+    file = JournalFile(path)
+    pinned = file.load_state().engine_runs.pinned_spans()
+    with file.reading() as db:
+        return journal_stats(db, pinned)
 
 
 # --- stats --------------------------------------------------------------------------------------
@@ -109,11 +109,11 @@ def prune(args: Args) -> int:
     days = limits.keep_days if args.days is None else args.days
     size = limits.keep_bytes if args.bytes is None else args.bytes
     keep = Retention(days, size, args.rated)
-    with JournalFile(home.journal) as file:
-        state = file.load_state()
-        with file.reading() as db:
-            pinned = state.engine_runs.pinned_spans()
-            plan = plan_pruning(db, keep, pinned, state.inbox_ids())
+    file = JournalFile(home.journal)
+    state = file.load_state()
+    with file.reading() as db:
+        pinned = state.engine_runs.pinned_spans()
+        plan = plan_pruning(db, keep, pinned, state.inbox_ids())
     if plan.nothing:
         say("the journal is within its limits: there is nothing to delete")
         return 0
@@ -179,7 +179,8 @@ def check(args: Args) -> int:
         say(f"{home.journal}: damaged pages: {damage}")
         say("Restart the proxy: it sets the damaged file aside and keeps what can be read")
         return 1
-    with JournalFile(home.journal) as file, file.reading() as db:
+    file = JournalFile(home.journal)
+    with file.reading() as db:
         result = check_rows(db)
     if args.json:
         say_json({"file": str(home.journal), **msgspec.to_builtins(result)})

@@ -60,30 +60,30 @@ def replay(args: Args) -> int:
     path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
-    with JournalFile(path) as file:
-        if args.list:
-            return _list(args, file)
-        base = file.base()
-        first, last = base.seq if base is not None else 0, file.last_seq()
-        if last == 0:
-            raise UsageError("the journal is empty: nothing has happened yet", str(path))
-        if run:
-            chosen = file.run(run)
-            first, last = chosen.first - 1, chosen.last
-        if args.span is not None:
-            first, last = _span(args.span, first, last)
-        elif args.history is not None:
-            first, last = _span_of(file, args.history, first)
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise UsageError(
-                "the replay needs a terminal",
-                todo="Without a terminal, use `journal replay --list` or `watch --json`",
-            )
-        from console.replay.app import run_replay
+    file = JournalFile(path)
+    if args.list:
+        return _list(args, file)
+    base = file.base()
+    first, last = base.seq if base is not None else 0, file.last_seq()
+    if last == 0:
+        raise UsageError("the journal is empty: nothing has happened yet", str(path))
+    if run:
+        chosen = file.run(run)
+        first, last = chosen.first - 1, chosen.last
+    if args.span is not None:
+        first, last = _span(args.span, first, last)
+    elif args.history is not None:
+        first, last = _span_of(file, args.history, first)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "the replay needs a terminal",
+            todo="Without a terminal, use `journal replay --list` or `watch --json`",
+        )
+    from console.replay.app import run_replay
 
-        settings = load(home.config, flags={"console.theme": args.theme})
-        label = "" if args.history is None else f"RUN {args.history}"
-        return run_replay(file, first, last, args.speed, settings, args.screen or "", label)
+    settings = load(home.config, flags={"console.theme": args.theme})
+    label = "" if args.history is None else f"RUN {args.history}"
+    return run_replay(file, first, last, args.speed, settings, args.screen or "", label)
 
 
 def _span(text: str, begin: int, end: int) -> tuple[int, int]:

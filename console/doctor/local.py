@@ -222,9 +222,9 @@ def _journal(path: Path) -> Finding:
     from core.journal.read_only import JournalFile
 
     try:
-        with JournalFile(path) as file:
-            size = path.stat().st_size / 1e6
-            text = f"{file.last_seq()} events, {size:.1f} MB"
+        file = JournalFile(path)
+        size = path.stat().st_size / 1e6
+        text = f"{file.last_seq()} events, {size:.1f} MB"
         text += _checked(path)
     except AjetError as error:
         return Finding("home", "journal", "fail", error.what, error.todo or "Move the file away")

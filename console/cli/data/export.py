@@ -84,7 +84,8 @@ def export(args: Args) -> int:
     if not args.journal and not path.exists():
         raise UsageError("there is no journal in this home yet", str(path))
     try:
-        with JournalFile(path) as journal, _ProgressLine() as line:
+        journal = JournalFile(path)
+        with _ProgressLine() as line:
             report = write(journal, options, line.show)
     except KeyboardInterrupt:
         sys.stderr.write("ajet-console: the export was cancelled: no file was written\n")

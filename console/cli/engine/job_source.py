@@ -127,7 +127,8 @@ def _last_sent(aim: Aim, target: Target) -> str:
     """Return the job that a proxy of this home sent last, from the journal; empty for none."""
     from core.journal.read_only import JournalFile
 
-    with contextlib.suppress(AjetError), JournalFile(aim.home.journal) as file:
+    with contextlib.suppress(AjetError):
+        file = JournalFile(aim.home.journal)
         server = file.load_state().servers.get(target.name)
         return server.job.yaml if server is not None and server.job is not None else ""
     return ""  # there is no journal, or it cannot be read

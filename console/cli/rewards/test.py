@@ -121,11 +121,11 @@ def _cases(args: Args, home: "Home") -> "tuple[list[Case], list[UsageError]]":
 
     cases: list[Case] = []
     if home.journal.exists():
-        with JournalFile(home.journal) as journal:
-            if args.one:
-                cases = [group_case(journal, args.one)]
-            else:
-                cases = newest_cases(journal, LAST if args.last is None else args.last)
+        journal = JournalFile(home.journal)
+        if args.one:
+            cases = [group_case(journal, args.one)]
+        else:
+            cases = newest_cases(journal, LAST if args.last is None else args.last)
     if not cases:
         raise UsageError(
             "there are no groups to score",

@@ -120,8 +120,8 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         await async_cli("runs", "pin", *place, "1")
         await async_cli("runs", "name", *place, "1", "x" * 81, code=1)
         assert "there is no run 9" in await async_cli.failed("runs", "name", *place, "9", "x")
-        with JournalFile(home.journal) as file:
-            (stored,) = file.load_state().engine_runs.runs
+        file = JournalFile(home.journal)
+        (stored,) = file.load_state().engine_runs.runs
         assert stored == bus.state.engine_runs.runs[0]
         assert stored.name.startswith("first [/b]")
         assert "\x1b" not in stored.name
