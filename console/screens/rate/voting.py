@@ -12,6 +12,7 @@ from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
 from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
+from console.session.app_state import Session
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
 from core.commands.spec import NoChange
@@ -75,19 +76,12 @@ class Voting(RateArea):
     def _undo_obstacle(self) -> str | None:
         """Return why no vote can be undone; independent of the group on screen."""
         group = self._undoable()
-        return self._keeps_vote(group) if group is not None else "You have no vote to undo"
+        return _kept(self.session, group) if group is not None else "You have no vote to undo"
 
     def _undoable(self) -> Group | None:
         """Return the group of the newest vote that can be undone, else of the newest vote."""
         last, held = self.queue.last_voted, self.queue.held()
-        return held[0] if held and (last is None or self._keeps_vote(last)) else last
-
-    def _keeps_vote(self, group: Group) -> str | None:
-        """Return why the vote on a group cannot be undone."""
-        args = arguments("group.unrate", group, self.session)
-        why = refusal(self.session, "group.unrate", group, **args)
-        # without a vote in its state the proxy may not have reported it yet
-        return None if why is None or isinstance(why, NoChange) else why.what
+        return held[0] if held and (last is None or _kept(self.session, last)) else last
 
     def _refuses(self, group: Group) -> bool:
         """Return whether a vote on a group has no effect, and show why."""
@@ -277,6 +271,14 @@ class Voting(RateArea):
         if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _kept(session: Session, group: Group) -> str | None:
+    """Return why the vote on a group cannot be undone."""
+    args = arguments("group.unrate", group, session)
+    why = refusal(session, "group.unrate", group, **args)
+    # without a vote in its state the proxy may not have reported it yet
+    return None if why is None or isinstance(why, NoChange) else why.what
 
 
 def _enter_sends(queue: RateQueue) -> bool:
