@@ -75,13 +75,8 @@ class Voting(RateArea):
 
     def _undo_obstacle(self) -> str | None:
         """Return why no vote can be undone; independent of the group on screen."""
-        group = self._undoable()
+        group = _undoable(self.queue)
         return _kept(self.session, group) if group is not None else "You have no vote to undo"
-
-    def _undoable(self) -> Group | None:
-        """Return the group of the newest vote that can be undone, else of the newest vote."""
-        last, held = self.queue.last_voted, self.queue.held()
-        return held[0] if held and (last is None or _kept(self.session, last)) else last
 
     def _refuses(self, group: Group) -> bool:
         """Return whether a vote on a group has no effect, and show why."""
@@ -157,7 +152,7 @@ class Voting(RateArea):
 
     def action_undo(self) -> None:
         """Undo the newest vote that can be undone."""
-        group = self._undoable()
+        group = _undoable(self.queue)
         if group is not None and self._undo_obstacle() is None:
             self.undo_vote(group)
 
@@ -271,6 +266,12 @@ class Voting(RateArea):
         if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _undoable(queue: RateQueue) -> Group | None:
+    """Return the group of the newest vote that can be undone, else of the newest vote."""
+    last, held = queue.last_voted, queue.held()
+    return held[0] if held and (last is None or _kept(queue.session, last)) else last
 
 
 def _kept(session: Session, group: Group) -> str | None:
