@@ -7,7 +7,7 @@ from ajet_swarm.common.text import ago, known_names, one_line, plural
 from core.commands import CommandError
 from core.commands.spec import NoChange, NotNow
 from core.events.server import PoolChanged
-from core.state import Group, Server, State
+from core.state import Server, State
 
 Args = Mapping[str, Any]
 BASE = "base"
@@ -266,28 +266,16 @@ def _by_hand(state: State, server: Server) -> int:
     """Return our human-rated groups in the pool."""
     if server.lost or server.state not in FILLING:
         return 0
-    began, step = server.since, None
-    for span in reversed(server.spans):
-        if span.state not in FILLING or _other(step, span.step):
-            break
-        began, step = span.since, step if span.step is None else span.step
-    return sum(_in_pool(group, server.name, began) for group in state.groups.values())
-
-
-def _other(one: int | None, two: int | None) -> bool:
-    return one is not None and two is not None and one != two
-
-
-def _in_pool(group: Group, server: str, began: float) -> bool:
-    """Return whether a group was rated by hand and sent to a server since the pool began."""
-    return (
-        group.server == server
+    began = max((span.since for span in server.spans if span.state not in FILLING), default=0.0)
+    return sum(
+        group.server == server.name
+        and group.step == server.step
+        and (group.sealed_at or 0.0) >= began
         and group.phase == "DONE"
         and not group.lost
         and group.source == "human"
-        and group.episode_type == "train"
-        and (group.sealed_at or 0.0) >= began
         and any(candidate.phase == "ended" for candidate in group.candidates)
+        for group in state.groups.values()
     )
 
 

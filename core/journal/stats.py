@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.journal.file import base_of, last_seq, unpacked
+from core.journal.file import as_json, base_of, last_seq, unpacked
 from core.journal.messages import Reference
 from core.journal.prune import (
     KEEP_GROUPS,
@@ -15,7 +15,6 @@ from core.journal.prune import (
     Size,
     Spans,
     kept_inbox,
-    spans_json,
 )
 from core.journal.reader import UNDECODABLE
 
@@ -65,7 +64,7 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
         return int(db.execute(sql).fetchone()[0] or 0)
 
     schema, base, size = one("pragma user_version"), base_of(db), Size.of(db)
-    free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
+    free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (as_json(pinned),))
     at = "(select at from rows where seq=(select {}(opened_seq) from groups))"
     times = db.execute(f"select {at.format('min')}, {at.format('max')}").fetchone()
     return JournalStats(
@@ -128,7 +127,7 @@ def plan_pruning(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
             f" where {at}<? and opened_seq<? and closed_seq is not null and (? or not {rated})"
             f" and {NOT_PINNED} and {NOT_KEPT}",
-            (keep.before, row[0], keep.rated, spans_json(pinned), kept_inbox(db, inbox)),
+            (keep.before, row[0], keep.rated, as_json(pinned), kept_inbox(db, inbox)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0

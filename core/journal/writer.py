@@ -16,20 +16,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import msgspec
 
-from core.journal.file import JournalError, create, mark
+from core.journal.file import JournalError, connect, create, mark
 from core.journal.reader import JournalReader
 from core.journal.storage import (
+    BUSY,
     Backlog,
     Job,
     JournalStorage,
     Meta,
     Snapshot,
-    Task,
     TaskFailed,
     is_damage,
     is_disk_full,
@@ -48,6 +48,9 @@ HOPELESS = 10.0
 """Seconds after which the waiters of an unfinished sync get an error."""
 CHANGES = 1_000
 """Changed rows after which the log is copied into the file."""
+
+Action = Callable[[sqlite3.Connection], None]
+"""Statements of one transaction."""
 
 to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """Syncs a file descriptor; not all systems have `fdatasync`."""
@@ -88,25 +91,15 @@ class Waits:
     def _end(self, ends: Callable[[int], bool], error: Callable[[], Exception] | None) -> None:
         with self._lock:
             done = [waiter for waiter in self._waiting if ends(waiter[0])]
-            if not done:
-                return
             self._waiting = [waiter for waiter in self._waiting if not ends(waiter[0])]
-        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         for _, loop, future in done:
-            by_loop.setdefault(loop, []).append(future)
-        for loop, futures in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has no waiters left
-                loop.call_soon_threadsafe(_set_all, futures, error)
+                loop.call_soon_threadsafe(_end, future, error)
 
 
-def _set_all(futures: list["asyncio.Future[None]"], error: Callable[[], Exception] | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error())
+def _end(future: "asyncio.Future[None]", error: Callable[[], Exception] | None) -> None:
+    if not future.done():
+        future.set_exception(error()) if error is not None else future.set_result(None)
 
 
 class SyncThread:
@@ -115,7 +108,7 @@ class SyncThread:
     Args:
         storage: The journal. Committed events are in its write-ahead log, which is synced here.
         waits: Waits for events to be on the disk.
-        failed: Makes the error of such a wait.
+        failure: Makes the error of such a wait.
         on_change: Called with the error when syncs begin to fail or one stalls; with None and the
             seconds in between once everything is on the disk again.
     """
@@ -124,13 +117,13 @@ class SyncThread:
         self,
         storage: JournalStorage,
         waits: Waits,
-        failed: Callable[[Exception], Exception],
+        failure: Callable[[], Exception],
         on_change: Callable[[Exception | None, float], None],
     ) -> None:
         self._storage = storage
         self._path = Path(os.path.realpath(storage.path))  # SQLite's name of the log
         self._waits = waits
-        self._failed = failed
+        self._failure = failure
         self._on_change = on_change
         self._committed = 0
         self._copied = 0
@@ -173,7 +166,7 @@ class SyncThread:
             if began in (self.writing, self._syncing):  # it has not finished meanwhile
                 self._report(error, began)
         if took >= HOPELESS:
-            self._waits.fail(lambda: self._failed(error))
+            self._waits.fail(self._failure)
 
     def _run(self) -> None:
         ends = False
@@ -196,8 +189,8 @@ class SyncThread:
             if fault is None:
                 self._waits.reach(seq)
             else:
-                self._waits.fail(partial(self._failed, fault))
-        self._waits.fail(partial(self._failed, ValueError("it is closed")))
+                self._waits.fail(self._failure)
+        self._waits.fail(self._failure)
 
     def _sync(self) -> None:
         if self._refused:  # a disk may drop what it refused, and report success from then on
@@ -215,8 +208,7 @@ class SyncThread:
 
     def _copy_log(self, mode: str) -> None:
         """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
-        uri = f"{self._path.as_uri()}?mode=rw"  # does not create a missing file
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+        with contextlib.closing(connect(self._path, BUSY, "rw")) as db:
             db.execute("pragma synchronous=full")
             busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
         if busy and mode == "truncate":
@@ -248,6 +240,10 @@ POLL = 0.5
 DISK_REMEDY = "Check the disk: the proxy retries by itself"
 
 
+def _ignore(_: object) -> None:
+    """Take no report."""
+
+
 class Journal(JournalReader):
     """One journal file, open for writing. Appending never blocks; each read opens a connection."""
 
@@ -275,22 +271,21 @@ class Journal(JournalReader):
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._backlog = Backlog()
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[tuple[Action, Future[float]]] = deque()
         self._pending = threading.Event()
         self._urgent = threading.Event()
         """Set while a caller waits for a commit."""
         self._closing = threading.Event()
-        self.on_error: Callable[[JournalError], None] | None = None
+        self.on_error: Callable[[JournalError], object] = _ignore
         """Called by the writer's thread when writing begins to fail, or fails in another way."""
-        self.on_recovered: Callable[[float], None] | None = None
+        self.on_recovered: Callable[[float], object] = _ignore
         """Called by the writer's thread once the backlog is written, with the seconds it took."""
-        self.on_notice: Callable[[str], None] | None = None
+        self.on_notice: Callable[[str], object] = _ignore
         """Called by a thread with a message for the operator about the file."""
         self._open_at_start()
         self._commits = Waits(self._written)
-        syncs = self._syncs = Waits(0)
-        failed = partial(_sync_error, str(path))
-        self.disk = SyncThread(self.storage, syncs, failed, self._on_disk_change)
+        self._syncs = Waits(0)
+        self.disk = SyncThread(self.storage, self._syncs, self.failure, self._on_disk_change)
         """Syncs commits to the disk; call its `check_stall` now and then."""
         self.disk.committed(self._written)
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -315,7 +310,7 @@ class Journal(JournalReader):
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield a new connection, usable in any thread."""
-        with contextlib.closing(self.storage.connect()) as db:
+        with contextlib.closing(connect(self.path, BUSY)) as db:
             yield db
 
     # --- callers --------------------------------------------------------------------------------
@@ -364,7 +359,7 @@ class Journal(JournalReader):
         if future is not None:
             await future
 
-    def run(self, action: Callable[[sqlite3.Connection], None], ends: threading.Event) -> float:
+    def run(self, action: Action, ends: threading.Event) -> float:
         """Have the writer carry out `action` in a transaction of its own; blocks until it is done.
 
         Args:
@@ -377,15 +372,16 @@ class Journal(JournalReader):
         Raises:
             TaskFailed: The journal cannot be written now, or is closed.
         """
-        task = Task(action)
-        self._tasks.append(task)
+        future: Future[float] = Future()
+        self._tasks.append((action, future))
         self._pending.set()
-        while not task.done.wait(0.1):
+        while not wait([future], 0.1).done:
             if ends.is_set() or not self._thread.is_alive():
                 raise TaskFailed("the journal is closed")
-        if task.error is not None:
-            raise TaskFailed(str(task.error)) from task.error
-        return task.seconds
+        try:
+            return future.result()
+        except Exception as error:
+            raise TaskFailed(str(error)) from error
 
     def close(self) -> None:
         """Write the queued jobs and end the threads."""
@@ -416,12 +412,10 @@ class Journal(JournalReader):
     def _notify(self, seconds: float) -> None:
         """Report the present error; or the recovery, with the seconds that the error lasted."""
         if self.error:
-            if self.on_error is not None:
-                self.on_error(self.failure())
+            self.on_error(self.failure())
             return
         log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
-        if self.on_recovered is not None:
-            self.on_recovered(seconds)
+        self.on_recovered(seconds)
 
     # --- the writer's thread --------------------------------------------------------------------
 
@@ -464,10 +458,9 @@ class Journal(JournalReader):
             self._written = storage.reopen(self._written, self._backlog)
         if notice := storage.restore_path():
             log.error("%s", notice)
-            if self.on_notice is not None:
-                self.on_notice(notice)
+            self.on_notice(notice)
         self._take()
-        while some := self._backlog.oldest(BATCH):
+        while some := self._backlog[:BATCH]:
             self.disk.writing = time.monotonic()
             try:
                 self._written = storage.commit(some, self._written)
@@ -476,10 +469,15 @@ class Journal(JournalReader):
             self._backlog.drop(len(some))
             self._advance()
         if self._tasks:
-            task = self._tasks.popleft()
-            self._written = max(self._written, storage.run(task))
-            self._advance()
-            task.done.set()
+            action, future = self._tasks.popleft()
+            began = time.monotonic()
+            try:
+                self._written = max(self._written, storage.run(action))
+            except Exception as error:  # noqa: BLE001  its waiter raises it
+                future.set_exception(error)
+            else:
+                self._advance()
+                future.set_result(time.monotonic() - began)
         if self._tasks:
             self._pending.set()
 
@@ -488,7 +486,7 @@ class Journal(JournalReader):
         self._pending.clear()
         self._urgent.clear()
         while self._jobs:
-            self._backlog.add(self._jobs.popleft())
+            self._backlog.append(self._jobs.popleft())
 
     def _advance(self) -> None:
         """Resolve the waits for what is committed."""
@@ -509,7 +507,7 @@ class Journal(JournalReader):
             self._backlog.drop(len(self._backlog))
         self._set_fault(error, what)
         while self._tasks:
-            self._tasks.popleft().fail(error)
+            self._tasks.popleft()[1].set_exception(error)
 
     def _set_fault(self, error: Exception, what: str) -> None:
         todo = "Correct it and restart the proxy" if self._lost else remedy_for(error)
@@ -527,7 +525,6 @@ class Journal(JournalReader):
         self._syncs.fail(self.failure, above=self._commits.reached)
 
     def _recovered(self, seconds: float) -> None:
-        self.storage.be_patient()
         with self._lock:
             self._fault = self._todo = ""
             self.error = self._unsynced
@@ -541,7 +538,3 @@ class Journal(JournalReader):
             self._take()
             if self._backlog.overflows():
                 return
-
-
-def _sync_error(path: str, error: Exception) -> JournalError:
-    return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK_REMEDY)

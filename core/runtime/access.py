@@ -13,7 +13,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -78,16 +77,12 @@ class AccessTokens:
     """
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
-        self._path = home.root / "tokens.json"
+        self.path = home.root / "tokens.json"
+        """The file."""
         self._lock = home.run / "tokens.lock"
         self._clock = clock
         self._stamp: tuple[int, int, int] | None = _UNREAD
         self._by_hash: dict[str, AccessToken] = {}
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._path
 
     def read(self) -> Sequence[AccessToken]:
         """Return all tokens, also those that have expired.
@@ -96,7 +91,7 @@ class AccessTokens:
             AjetError: The file cannot be read.
         """
         try:
-            data = read_small(self._path, MOST_BYTES)
+            data = read_small(self.path, MOST_BYTES)
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -178,7 +173,7 @@ class AccessTokens:
     def _refresh(self) -> None:
         """Read the file if it has changed. A damaged one permits nobody."""
         try:
-            facts = self._path.stat()
+            facts = self.path.stat()
             stamp = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except OSError:
             stamp = None
@@ -204,17 +199,17 @@ class AccessTokens:
                 yield
         except OSError as error:
             raise AjetError(
-                f"the tokens cannot be stored: {error.strerror or error}", str(self._path)
+                f"the tokens cannot be stored: {error.strerror or error}", str(self.path)
             ) from error
 
     def _write(self, tokens: list[AccessToken]) -> None:
         text = msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1) + b"\n"
-        replace_file(self._path, text, 0o600)
+        replace_file(self.path, text, 0o600)
 
     def _damaged(self, why: str) -> AjetError:
         return AjetError(
             f"the file of the tokens cannot be read: {why}",
-            str(self._path),
+            str(self.path),
             "Delete it and add the tokens again; until then only the owner's token is valid",
         )
 

@@ -234,8 +234,8 @@ def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) 
     if journal is None or not journal.exists():
         todo = "Open it there: `ajet-console journal replay --history N`"
         raise PastError("the journal is in the home of the proxy, not in this one", todo=todo)
-    with JournalFile(journal) as file:
-        base, newest = file.base(), file.last_seq()
+    file = JournalFile(journal)
+    base, newest = file.base(), file.last_seq()
     if base is not None and run.last_seq and base.seq >= run.last_seq:
         todo = "Its summary stays, and its requests if it is pinned: see Requests"
         raise PastError(f"the events of run {run.number} were pruned", todo=todo)

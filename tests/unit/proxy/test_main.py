@@ -157,8 +157,7 @@ async def test_episodes_of_an_older_proxy_are_given_back(tmp_path: Path) -> None
 async def test_training_resumes_by_itself(
     w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("BUSY", "RETRY_BUSY"):
-        monkeypatch.setattr(core.journal.storage, name, 0.02)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     follow_journal(w.context)

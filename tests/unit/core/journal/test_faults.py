@@ -16,6 +16,7 @@ import core.journal.storage
 import core.journal.writer
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
+from core.journal import file as journal_file
 from core.journal.damage import open_journal
 from core.journal.file import JournalError
 from core.journal.storage import Job, JournalStorage
@@ -34,16 +35,15 @@ class Small(Journal):
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
     monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
-    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(Small, "pages", FULL)
-    connect = JournalStorage.connect
+    connect = journal_file.connect
 
-    def small(storage: JournalStorage) -> sqlite3.Connection:
-        db = connect(storage)
+    def small(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
+        db = connect(path, timeout, mode)
         db.execute(f"pragma max_page_count={Small.pages}")
         return db
 
-    monkeypatch.setattr(JournalStorage, "connect", small)
+    monkeypatch.setattr(journal_file, "connect", small)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
@@ -285,18 +285,18 @@ def no_room() -> sqlite3.OperationalError:
 
 
 class Disk:
-    """Lets a journal be opened in the usual way, or only without an index beside it."""
+    """Lets a journal be opened in the usual way, or only for reading."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = True
-        connect = JournalStorage.connect
+        connect = journal_file.connect
 
-        def connected(storage: JournalStorage) -> sqlite3.Connection:
-            if self.full and not storage._without_index:
+        def connected(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
+            if self.full and mode == "rw":
                 raise no_room()
-            return connect(storage)
+            return connect(path, timeout, mode)
 
-        monkeypatch.setattr(JournalStorage, "connect", connected)
+        monkeypatch.setattr(journal_file, "connect", connected)
 
 
 @pytest.fixture
@@ -344,10 +344,10 @@ def disk_is_tried(journal: Journal) -> None:
 def test_another_fault_at_the_start_is_an_error(
     journal_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_: JournalStorage) -> sqlite3.Connection:
+    def refused(*_: object) -> sqlite3.Connection:
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr(JournalStorage, "connect", refused)
+    monkeypatch.setattr(journal_file, "connect", refused)
     with pytest.raises(JournalError, match="cannot be opened"):
         Journal(journal_path)
 

@@ -37,7 +37,7 @@ from core.events import (
 )
 from core.journal.damage import find_damage, open_journal
 from core.journal.file import PAGE, base_of, mark
-from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
+from core.journal.prune import Pruner, Retention, Size, Spans
 from core.journal.read_only import JournalFile
 from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
@@ -219,7 +219,7 @@ async def test_an_unexpected_error_does_not_end_the_pruning(
     def pinned() -> Spans:
         if faults:
             raise faults.pop(0)
-        return no_pins()
+        return ()
 
     def note(error: Exception | None) -> None:
         changes.append(error)
@@ -406,20 +406,19 @@ async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled)
         filled.add(number, rated=number == 5)
         await filled.settled()
     filled.prune(Retention(days=70.5))
-    with JournalFile(filled.path) as file:
-        assert file._copy is None
-        base = file.base()
-        assert base is not None
-        last = file.last_seq()
-        (run,) = file.runs()
-        assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
-        assert file.load_state() == filled.bus.state
-        begun = file.load_state(base.seq)
-        assert begun.seq == base.seq
-        events = file.events(base.seq, 10_000)
-        assert [event.seq for event in events] == list(range(base.seq + 1, last + 1))
-        assert file.page(0, 50, last).start == 29
-        assert file.group_events("g0005", last)
+    file = JournalFile(filled.path)
+    base = file.base()
+    assert base is not None
+    last = file.last_seq()
+    (run,) = file.runs()
+    assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
+    assert file.load_state() == filled.bus.state
+    begun = file.load_state(base.seq)
+    assert begun.seq == base.seq
+    events = file.events(base.seq, 10_000)
+    assert [event.seq for event in events] == list(range(base.seq + 1, last + 1))
+    assert file.page(0, 50, last).start == 29
+    assert file.group_events("g0005", last)
 
 
 async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -> None:

@@ -42,7 +42,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
 
 
