@@ -10,7 +10,7 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.ui.keys import keys
-from console.widgets.pane import TextPane
+from console.widgets.pane import TextPane, cursor_tone
 
 Row = TypeVar("Row")
 _BELOW: list[BindingType] = [
@@ -205,7 +205,7 @@ class ItemList(TextPane, can_focus=True):
         if at not in span:
             return line, extra
         bold = " bold" if self.has_focus and at == span.start else ""
-        return line, self.cursor_tone + bold
+        return line, cursor_tone(self) + bold
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is an item."""

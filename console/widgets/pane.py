@@ -262,12 +262,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     @property
     def head_tone(self) -> str:
         """Background style of the head."""
-        return self.cursor_tone if self.has_class("-selected") else "on $panel"
-
-    @property
-    def cursor_tone(self) -> str:
-        """Style of the row under the cursor; the theme of the terminal's colours has no band."""
-        return REVERSED if self.app.current_theme.ansi else "on $band"
+        return cursor_tone(self) if self.has_class("-selected") else "on $panel"
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the text selected with the mouse."""
@@ -277,6 +272,11 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def selection_updated(self, selection: Selection | None) -> None:
         """Paint the selection."""
         self.refresh()
+
+
+def cursor_tone(widget: Widget) -> str:
+    """Return the style of the row under the cursor; the theme of ANSI colours has no band."""
+    return REVERSED if widget.app.current_theme.ansi else "on $band"
 
 
 def _selected(line: Line, start: int, end: int) -> Line:

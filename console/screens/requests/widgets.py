@@ -25,7 +25,7 @@ from console.text.format import server_colors
 from console.text.lines import Line
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
-from console.widgets.pane import TextPane, centred
+from console.widgets.pane import TextPane, centred, cursor_tone
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)
@@ -257,9 +257,9 @@ class GroupList(ItemList):
         group = self.model.at(place)
         if group is None:
             here = not self._cursor and self._listed() == place
-            return _UNREAD, self.cursor_tone if here else ""
+            return _UNREAD, cursor_tone(self) if here else ""
         here = group.group_id == self._cursor
-        extra = self.cursor_tone + " bold" * self.has_focus if here else ""
+        extra = cursor_tone(self) + " bold" * self.has_focus if here else ""
         outcome = verdict_in(host(self).session.state, group)
         row = GroupRow(group, self._now, self.tones.get(group.server, "$muted"), outcome)
         return row_line(row, width, bool(self.tones)), extra
