@@ -25,6 +25,7 @@ from core.settings import load
 from tests.support.checks import missing
 from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.sample import group_events
+from tests.support.stored import replayed
 from tests.unit.console.cli.test_effective import proxy_of
 
 pytestmark = pytest.mark.slow
@@ -163,5 +164,5 @@ async def test_prune_goes_through_a_running_proxy(async_cli: AsyncCli, tmp_path:
         shown = await async_cli.out("journal", "stats", "--home", home.root)
         assert "the history starts at" in shown
         await async_cli("journal", "check", "--home", home.root)
-        assert journal.load_state() == bus.state == journal.replayed_state()
+        assert journal.load_state() == bus.state == replayed(journal)
         made.context.pruner.close()

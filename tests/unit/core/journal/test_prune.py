@@ -42,6 +42,7 @@ from core.journal.read_only import JournalFile
 from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from tests.support.sample import group_events
+from tests.support.stored import replayed
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +116,7 @@ class Filled:
     def check(self) -> None:
         """State, texts and pages are in order, now and after a restart."""
         journal, state = self.journal, self.bus.state
-        assert journal.replayed_state() == journal.load_state() == state
+        assert replayed(journal) == journal.load_state() == state
         for group_id in self.groups():
             whole = journal.group_events(group_id)
             assert "missing in the journal" not in repr(whole)
@@ -172,7 +173,7 @@ async def test_the_pruned_journal_goes_on_after_a_restart(filled: Filled) -> Non
     again = open_journal(filled.path)
     with contextlib.closing(again.journal):
         assert again.state == filled.bus.state
-        assert again.journal.replayed_state() == filled.bus.state
+        assert replayed(again.journal) == filled.bus.state
         Bus(again.journal, "run-2", again.state).publish(GroupMarked(group_id="g0061", marked=True))
 
 
