@@ -263,8 +263,7 @@ class ConsoleApp(OperatorMessages):
                 return False
             if not isinstance(self.screen, ConsoleScreen):
                 return True
-            digit = next(screen.digit for screen in SCREENS if screen.name == parameters[0])
-            return not (self.screen.takes_digits or digit in self.screen.own_digits)
+            return not self.screen.takes_digits
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
         if action == "suspend_process":

@@ -58,8 +58,6 @@ class ConsoleScreen(Screen[None]):
     """Needs answers or reward parts of older groups, which are read when it is shown first."""
     shows_curves: ClassVar[bool] = False
     """Needs the curves of ended engine runs, which are read when it is shown first."""
-    own_digits: ClassVar[frozenset[int]] = frozenset()
-    """Digits that never switch screens here."""
     first_keys: tuple[str, ...] = ()
     """Actions whose keys come first in the footer, in this order."""
     footer_words: Mapping[str, str] = MappingProxyType({})

@@ -174,8 +174,6 @@ LADDERS = {
     "console.screens.overview.widgets:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
-    "ajet_swarm.client.asynchronous:AsyncSwarm",
-    "ajet_swarm.client.engine_control:EngineOrders",
 }
 """Classes that are to be split by composition; the list only gets shorter."""
 

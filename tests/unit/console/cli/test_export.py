@@ -108,7 +108,7 @@ def test_an_interrupt_leaves_no_file(
     def interrupt(_: object, progress: ExportProgress) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.cli.data.export._ProgressLine.show", interrupt)
+    monkeypatch.setattr("console.cli.export._ProgressLine.show", interrupt)
     file = tmp_path / "out" / "all.jsonl"
     assert "no file was written" in export.err("jsonl", file, code=130)
     assert not (tmp_path / "out").exists()

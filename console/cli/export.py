@@ -5,10 +5,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ajet_swarm.common.errors import UsageError
-from console.cli.common import count, existing_home, say, say_json, say_result, settings_of
-from console.cli.options import Args, argument, flag, option, takes
-from console.cli.output import output
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import plural
+from console.cli.common import existing_home, filter_of, settings_of
+from console.cli.options import WHERE, Args, argument, flag, option, takes
+from console.cli.output import output, say_result
+from console.text.values import fields_of
 
 if TYPE_CHECKING:
     from console.export.run import ExportProgress, ExportReport
@@ -20,22 +22,16 @@ QUIET = 1.0
 @takes(
     argument("format", "name of the format", required=False),
     argument("out", "file or folder to write", required=False),
+    WHERE,
     option(
-        "--where",
-        "FILTER",
-        "only groups that match; the syntax is that of the console's filter line",
-        default="",
-    ),
-    option(
-        "--split",
-        "SHARES",
+        "--split SHARES",
         "several files by a hash of the prompt: 0.9/0.1 (train, test) or 0.8/0.1/0.1",
     ),
-    option("--only", None, "only what a person rated or corrected", choices=("human",)),
+    option("--only", "only what a person rated or corrected", choices=("human",)),
     flag("--names", "name raters; else pseudonyms"),
     flag("--no-redact", "keep keys, tokens, passwords and e-mail addresses"),
     flag("--force", "replace existing files"),
-    option("--journal", "FILE", "journal to read; else the home's own", type=Path),
+    option("--journal FILE", "journal to read; else the home's own", type=Path),
     flag("--list", "list the formats"),
     notes=(
         "OUT is a file, beside which a dataset card is written, or a folder for the file and its",
@@ -60,18 +56,13 @@ def export(args: Args) -> int:
     from console.export.run import ExportOptions
     from console.export.run import export as write
     from console.export.split import Split, parse_split
-    from console.session.filters import FilterError, parse
     from core.journal.read_only import JournalFile
 
     home = existing_home(args)
-    try:
-        where = parse(args.where)
-    except FilterError as error:
-        raise UsageError(error.what, f"--where, {error.where}", error.todo) from error
     options = ExportOptions(
         format=args.format,
         out=Path(args.out).expanduser(),
-        where=where,
+        where=filter_of(args.where or ""),
         split=Split() if args.split is None else parse_split(args.split),
         only_human=args.only == "human",
         names=args.names,
@@ -90,15 +81,13 @@ def export(args: Args) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("ajet-console: the export was cancelled: no file was written\n")
         return 130
-    _print(args, report)
-    return 0
+    return _print(args, report)
 
 
 class _ProgressLine:
     """One line on standard error that shows the progress, if that is a terminal."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
         self._began = time.monotonic()
         self._shown = False
 
@@ -112,61 +101,47 @@ class _ProgressLine:
 
     def show(self, progress: "ExportProgress") -> None:
         """Show the progress once the export has taken a second."""
-        if not self._terminal or time.monotonic() - self._began < QUIET:
-            return
-        self._shown = True
-        sys.stderr.write(f"\r\x1b[K{progress.text}  Ctrl+C cancels")
-        sys.stderr.flush()
+        if sys.stderr.isatty() and time.monotonic() - self._began >= QUIET:
+            self._shown = True
+            sys.stderr.write(f"\r\x1b[K{progress.text}  Ctrl+C cancels")
+            sys.stderr.flush()
 
 
 def _list(args: Args) -> int:
-    from ajet_swarm.common.errors import AjetError
     from console.export.format import BUILT_IN, find_format, format_names
 
-    rows = []
+    rows, lines = [], []
     for name in format_names():
+        row = {"name": name, "suffix": "", "about": "", "built_in": name in BUILT_IN}
         try:
             chosen = find_format(name)
+            row |= {"suffix": chosen.suffix, "about": chosen.about}
         except AjetError as error:
-            rows.append({"name": name, "suffix": "", "about": str(error), "built_in": False})
-            continue
-        built_in = name in BUILT_IN
-        rows.append(
-            {"name": name, "suffix": chosen.suffix, "about": chosen.about, "built_in": built_in}
-        )
-    lines = (
-        f"{row['name']:<12} {row['suffix']:<9} {row['about']}"
-        + ("" if row["built_in"] else " (of another package)")
-        for row in rows
-    )
+            row["about"] = str(error)
+        rows.append(row)
+        other = "" if row["built_in"] else " (of another package)"
+        lines.append(f"{name:<12} {row['suffix']:<9} {row['about']}{other}")
     return say_result(args, {"formats": rows}, lines)
 
 
-def _print(args: Args, report: "ExportReport") -> None:
+def _print(args: Args, report: "ExportReport") -> int:
     from console.export.card import damage_text, redacted_text
 
     if report.damaged:
         sys.stderr.write(f"ajet-console: {damage_text(report.damaged)}\n")
     if args.dry_run:
         for path, rows in report.files.items():
-            output().plan(f"would write {count(rows, 'row')} to {path}")
-    if args.json:
-        say_json(
-            {
-                "files": {str(path): rows for path, rows in report.files.items()},
-                "card": str(report.card),
-                "groups": report.groups,
-                "damaged": report.damaged,
-                "left_out": report.left_out,
-                "redacted": report.redacted,
-                "seconds": round(report.seconds, 3),
-            }
-        )
-        return
-    for path, rows in report.files.items():
-        say(f"{path}: {rows} {'row' if rows == 1 else 'rows'}")
-    say(f"{report.card}: dataset card")
+            output().plan(f"would write {plural(rows, 'row')} to {path}")
+    lines = [f"{path}: {plural(rows, 'row')}" for path, rows in report.files.items()]
+    lines.append(f"{report.card}: dataset card")
     for cause, number in sorted(report.left_out.items(), key=lambda item: -item[1]):
-        say(f"  left out: {number} {cause}")
+        lines.append(f"  left out: {number} {cause}")
     if report.redacted:
-        say(f"  redacted: {redacted_text(report.redacted)}")
+        lines.append(f"  redacted: {redacted_text(report.redacted)}")
+    data = {
+        "files": {str(path): rows for path, rows in report.files.items()},
+        "card": str(report.card),
+        **fields_of(report, "groups damaged left_out redacted"),
+        "seconds": round(report.seconds, 3),
+    }
+    return say_result(args, data, lines)
