@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import core.journal.prune
-import core.journal.stats
 from core.bus import Bus
 from core.events import Event, GroupRated
 from core.journal.file import SCHEMA, SIBLINGS
@@ -35,8 +34,7 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (core.journal.prune, core.journal.stats):
-        monkeypatch.setattr(module, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
 
 
