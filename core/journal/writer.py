@@ -486,7 +486,7 @@ class Journal(JournalReader):
     def _sync(self) -> None:
         """Sync the write-ahead log, which has the committed events, and empty it now and then."""
         if self._refused:  # a disk may drop what it refused, and report success from then on
-            self._copy_log("truncate")
+            _copy_log(self.path, "truncate")
         try:
             with open(self._log, "r+b") as file:
                 to_disk(file.fileno())
@@ -496,15 +496,7 @@ class Journal(JournalReader):
         changes = self.storage.changes
         if not 0 <= changes - self._copied < CHANGES:
             self._copied = changes
-            self._copy_log("passive")
-
-    def _copy_log(self, mode: str) -> None:
-        """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
-        with contextlib.closing(connect(self.path, BUSY, "rw")) as db:
-            db.execute("pragma synchronous=full")
-            busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
-        if busy and mode == "truncate":
-            raise sqlite3.OperationalError("what the disk refused cannot be written again yet")
+            _copy_log(self.path, "passive")
 
     def _report_disk(self, error: Exception | None) -> None:
         """Report that syncs begin to fail, fail after they stalled, or succeed again."""
@@ -517,3 +509,12 @@ class Journal(JournalReader):
             log.error("the journal is not on the disk: %s", error)
             self._note("sync", f"to the disk: {error}")
             self._commits.fail(self.failure)  # the writer may wait for the disk too
+
+
+def _copy_log(path: Path, mode: str) -> None:
+    """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
+    with contextlib.closing(connect(path, BUSY, "rw")) as db:
+        db.execute("pragma synchronous=full")
+        busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
+    if busy and mode == "truncate":
+        raise sqlite3.OperationalError("what the disk refused cannot be written again yet")
