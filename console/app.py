@@ -27,8 +27,8 @@ from console.screens.dialogs.quit import QuitScreen, stop_and_leave
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
+from console.session.history import read_curves, read_texts
 from console.session.logs import ConsoleHandler
-from console.session.unread import read_curves, read_texts
 from console.shell.app_keys import EVERYWHERE
 from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
