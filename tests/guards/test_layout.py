@@ -171,7 +171,7 @@ LADDERS = {
     "console.screens.progress.tries:ProbesScreen",
     "console.screens.mock.preview:DatasetPreview",
     "console.screens.requests.widgets:GroupList",
-    "console.screens.overview.widgets:RecentGroups",
+    "console.screens.overview.screen:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
 }
