@@ -28,8 +28,6 @@ from console.cli.options import (
     takes,
 )
 from console.cli.output import agree, output, progress, say, say_json
-from console.screens.progress.tries_text import compared, waits_for
-from console.text.format import clock, duration
 from core.control_payloads import DETAILS_CAP, RewindPlan
 from core.state import Probe, State
 
@@ -184,6 +182,8 @@ def try_prompt(args: Args) -> int:
         UsageError: the prompt is empty.
         AjetError: no proxy runs, or it refuses.
     """
+    from console.screens.progress.tries_text import compared
+
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise UsageError("the prompt is empty", todo="Give a prompt")
@@ -235,6 +235,8 @@ async def _finished(client: "ControlClient", try_id: str, *, quiet: bool) -> Sta
 
     Progress goes to standard error: one updated line on a terminal, otherwise a line now and then.
     """
+    from console.screens.progress.tries_text import waits_for
+
     terminal = not quiet and sys.stderr.isatty()
     next_line = time.monotonic() + PROGRESS_AFTER
     pause = 0.1
@@ -257,6 +259,8 @@ async def _finished(client: "ControlClient", try_id: str, *, quiet: bool) -> Sta
 
 def _lines(probe: Probe, newest: Probe) -> list[str]:
     """Format a try as text; an earlier try's prompt is shown only when it differs."""
+    from console.text.format import clock, duration
+
     step = "step unknown" if probe.step is None else f"step {probe.step}"
     head = f"{clock(probe.at)}  {one_line(probe.server, 30)}  {step}  {duration(probe.seconds)}"
     if probe.prompt != newest.prompt:
