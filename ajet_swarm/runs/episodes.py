@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ajet_swarm.client.synchronous import SwarmClient, join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
 from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from ajet_swarm.runs.executors import FOREVER, ONCE, Retry, attempt
+from ajet_swarm.runs.executors import FOREVER, ONCE, Result, Retry, attempt
 from ajet_swarm.runs.record import RunRecord
 
 log = logging.getLogger(__name__)
@@ -22,29 +22,6 @@ R = TypeVar("R")
 
 DEFAULT_THREADS = 64
 """Largest default number of threads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result(Generic[T, R]):
-    """Result of one episode of a run.
-
-    Attributes:
-        value: Return value of the function; None after a failure.
-        error: The last failure, or the reason why the episode was not run; None on success.
-        tries: Number of tries; 0 if the episode was not run, or the record contains it.
-        seconds: Seconds from the first try to the end of the last.
-    """
-
-    task: T
-    value: R | None
-    error: Exception | None
-    tries: int
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether the episode succeeded."""
-        return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +123,13 @@ class _Run(Generic[T, R]):
 
     def _one(self, index: int) -> None:
         task, key = self.tasks[index], self._keys[index]
-        tried = attempt(lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
+        tried = attempt(task, lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
         if isinstance(tried.error, TrainingFinished):
             raise tried.error
         if tried.error is None and self.record is not None:
             self.record.add(key, tried.value)
         with self._changed:
-            self.results[index] = Result(task, tried.value, tried.error, tried.tries, tried.seconds)
+            self.results[index] = tried
             self._running -= 1
             self._done += 1
             self._failed += tried.error is not None

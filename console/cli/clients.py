@@ -39,7 +39,7 @@ def clients(args: Args) -> int:
     """
     from ajet_swarm.common.errors import UsageError
     from console.cli.common import cert_of, client_key, effective, existing_home, proxy_url
-    from console.clients.window import AGENT_PROMPT, SMALL, window_of
+    from console.clients.catalog import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
     if args.names:

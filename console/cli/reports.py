@@ -115,7 +115,7 @@ def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> d
     return {
         "left": run_data(known, compared.left, now),
         "right": run_data(known, compared.right, now),
-        **fields_of(compared, "job job_note rewards rewards_note"),
+        **fields_of(compared, "conclusion job job_note rewards rewards_note"),
     }
 
 

@@ -21,8 +21,8 @@ from console.cli.options import PROXY, SWARM_URL, Args, argument, flag, takes
 from console.cli.output import output, say_result
 from console.json_view import alert_view, group_view, json_view
 from console.models.advice import advice_context
-from console.session.open_ratings import current_alerts
-from console.text.contact import address_of
+from console.models.alerts import current_alerts
+from console.text.format import address_of
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings

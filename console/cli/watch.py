@@ -23,11 +23,10 @@ from console.cli.options import PROXY, Args, Range, flag, option, takes
 from console.cli.output import output
 from console.json_view import json_view
 from console.models.advice import advice_context
-from console.session.open_ratings import current_alerts
+from console.models.alerts import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text, in_words
-from console.text.contact import lost_text
-from console.text.format import clock
+from console.text.format import clock, lost_text
 from console.views.events import event_line
 from core.events import EVENT_KINDS, AlertRaised, Event, GroupEvent, UpdateDone
 from core.jsonio import encode_full

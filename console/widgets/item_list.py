@@ -10,7 +10,7 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.ui.keys import keys
-from console.widgets.pane import TextPane
+from console.widgets.pane import TextPane, cursor_tone
 
 Row = TypeVar("Row")
 _BELOW: list[BindingType] = [
@@ -204,7 +204,8 @@ class ItemList(TextPane, can_focus=True):
         span = self._spans[self.place]
         if at not in span:
             return line, extra
-        return line, "on $band bold" if self.has_focus and at == span.start else "on $band"
+        bold = " bold" if self.has_focus and at == span.start else ""
+        return line, cursor_tone(self) + bold
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is an item."""

@@ -95,7 +95,8 @@ class PartAgreement(msgspec.Struct, kw_only=True):
 
 
 class RaterStats(msgspec.Struct, kw_only=True):
-    """Figures of one rater's votes that were sent, over the whole journal.
+    """Figures of one rater's votes that were sent, or late on a complete group, over the whole
+    journal.
 
     Agreement is counted for blind votes and votes by command line, place only for blind votes: a
     rater who sees the rewards tends to follow them.

@@ -4,22 +4,21 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from console.screens.dialogs.places import JumpTarget, names, targets
+from console.ui.keys import keys
 
 
 class JumpScreen(ModalScreen[JumpTarget | None]):
     """Returns the chosen target; any key that is not one of its letters cancels."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave", id="jump.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape", "dismiss", "Leave", "jump.leave"))
 
     def __init__(self, below: Screen[Any]) -> None:
         super().__init__()
@@ -81,7 +80,3 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         if self._size_at_start is not None and event.size != self._size_at_start:
             self.dismiss(None)
         self._size_at_start = event.size
-
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)

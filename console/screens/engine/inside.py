@@ -14,9 +14,8 @@ from console.screens.engine.reading import ReadingScreen
 from console.screens.engine.text import detail, episode_head, episode_line, episode_loss, held_text
 from console.screens.group.screen import GroupScreen
 from console.session.server_facts import as_ended
-from console.text.format import state_word
+from console.text.format import server_color, state_word
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.text.contact import address_of, is_starting
+from console.models.job_fields import PRESETS, Field
 from console.text.format import (
     UNKNOWN,
+    address_of,
     clock,
     duration,
     elapsed,
+    is_starting,
     numbers,
     progress,
     rule,
@@ -397,6 +399,24 @@ def source_lines(sheet: JobInfo, width: int) -> list[Line]:
     else:
         saved = f"not saved: a start uses the {'job last sent' if sheet.sent else 'default job'}"
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]
+
+
+def help_lines(field: Field, width: int, *, whole: bool) -> list[Line]:
+    """Return the help of a field; its values and its path in the job where there is room."""
+    words = [f"{field.label}: {field.about}", *([field.range, field.path] if whole else [])]
+    parts = [part for word in words if word for part in wrapped(word, width - 2)]
+    return [((f" {part}", "$muted"),) for part in parts] + [EMPTY] * whole
+
+
+def preset_lines(width: int) -> list[Line]:
+    """Return a line for each preset: its key, its name, what it is good for."""
+    lines: list[Line] = []
+    for preset in PRESETS.values():
+        first, *more = wrapped(preset.about, width - 13)
+        name = (fit(preset.name, 8), "bold")
+        lines.append(((f" {preset.key} ", "bold $accent"), name, (first, "$muted")))
+        lines += [((f"{'':11}{part}", "$muted"),) for part in more]
+    return lines
 
 
 def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[Line]:

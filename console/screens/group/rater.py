@@ -9,10 +9,9 @@ from typing import Any
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
-from console.models.app_host import AppHost
+from console.models.app_host import AppHost, host
 from console.session.app_state import Outcome, Session
 from console.session.rater_name import clean, proposed
-from console.widgets.section import host
 from core.commands.table import OVERRIDE_HINT
 
 

@@ -17,9 +17,8 @@ from console.screens.progress.model import (
 )
 from console.session.app_state import Session
 from console.text.diff import word_diff
-from console.text.format import UNKNOWN, duration, elapsed, figure, filled, number
+from console.text.format import UNKNOWN, duration, elapsed, figure, filled, number, server_color
 from console.text.lines import EMPTY, Line, fit, flow, line_width
-from console.text.server_color import server_color
 from console.text.wrap import wrapped
 from console.ui.table import Cell, Column, Table
 from core.events import LookEnded, PartFigures

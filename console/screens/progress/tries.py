@@ -13,8 +13,8 @@ from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
 from console.screens.progress.tries_text import answers, columns, compared, list_head, list_row
+from console.text.format import server_color
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane

@@ -7,8 +7,7 @@ from itertools import zip_longest
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.text.contact import lost_text
-from console.text.format import UNKNOWN, clock, duration, elapsed
+from console.text.format import UNKNOWN, clock, duration, elapsed, lost_text
 from console.text.lines import Line, fit
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped

@@ -27,8 +27,6 @@ APPEAR_SECONDS = 0.25
 """Seconds after a group was painted in which a digit that votes at once is ignored."""
 IGNORED = "✗ "
 """Mark of a message about a key that was ignored."""
-DIGIT_SECONDS = 5.0
-"""Seconds after the last group left the screen in which digits do not switch screens."""
 REPEAT_MARGIN = 60.0
 """A second vote is requested only if the shortest clock has more seconds left."""
 WITHDRAW_MARGIN = 20.0
@@ -127,7 +125,6 @@ class RateQueue:
         self._put_back: dict[str, int] = {}
         """Group -> its place among those that were put back, from 1."""
         self._replaced_at = float("-inf")
-        self._emptied_at = float("-inf")
 
     @property
     def group(self) -> Group | None:
@@ -258,8 +255,6 @@ class RateQueue:
     def show(self, group: Group | None, second: bool = False) -> None:
         """Put a group on screen; keep its unsent ballot."""
         before, self.current = self.current, group.group_id if group is not None else None
-        if before is not None and group is None:
-            self._emptied_at = self.session.now()
         if before != self.current and self._is_hint:
             self.set_message("")
         self.second = second
@@ -287,11 +282,6 @@ class RateQueue:
         A key meant for the previous group must not rate this one.
         """
         return self.session.now() - self._replaced_at < SETTLE_SECONDS
-
-    @property
-    def just_emptied(self) -> bool:
-        """Whether a group was on screen a moment ago, so that a digit may be a late vote."""
-        return self.session.now() - self._emptied_at < DIGIT_SECONDS
 
     # --- the last line -----------------------------------------------------------------------
 

@@ -58,7 +58,6 @@ class RateScreen(ConsoleScreen):
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
-    own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
     first_keys: tuple[str, ...] = ("refill",)
     spare_keys: ClassVar[tuple[str, ...]] = (
         "abort",
@@ -108,11 +107,6 @@ class RateScreen(ConsoleScreen):
     @property
     def target_group(self) -> str | None:
         return self.queue.current
-
-    @property
-    def takes_digits(self) -> bool:
-        """Whether digits vote now; without a group to rate they soon switch screens."""
-        return self.queue.group is not None or self.queue.just_emptied
 
     def abort_details(self, group: Group) -> str:
         """Return the sentence about the user for the abort dialog."""

@@ -190,11 +190,10 @@ def _unrated_text(state: State, now: float, context: AdviceContext) -> str:
     )
     if not count:
         return ""
-    was = "was" if count == 1 else "were"
-    text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
+    text = f"{plural(count, 'group')} sent unrated in 1 min"
     if context.read_only:
         return text
-    return text + f"  {context.screens['engine']} {context.keys['engine.job']} larger batch"
+    return text + f"  F{context.screens['engine']} {context.keys['engine.job']}: larger batch"
 
 
 def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
@@ -210,14 +209,15 @@ def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
         action, wordings = "group.rescore", ["re-scores a group"]
     key, abort = context.keys[action], context.keys["rating.abort_all"]
     aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
-    hand = (f"  {context.screens['engine']} {context.keys['engine.start_hand']}", "bold $accent")
+    engine, start = context.screens["engine"], context.keys["engine.start_hand"]
+    hand = (f"  F{engine} {start}", "bold $accent")
     key_lines: list[Line] = []
     for effect in wordings:
         first = (f"  {key}", "bold $accent"), (f" {effect}", "")
         key_lines += [
-            (*first, *aborts, hand, (" or a larger batch prevents it", "")),
-            (*first, *aborts, hand, (", larger batch", "")),
-            (*first, hand, (", larger batch", "")),
+            (*first, *aborts, hand, (" while the engine is stopped prevents it", "")),
+            (*first, *aborts, hand, (", if stopped", "")),
+            (*first, hand, (", if stopped", "")),
         ]
     return [*key_lines, first]
 
@@ -261,10 +261,11 @@ def clock_label(group: Group, now: float) -> Line:
     if group.gives_up_at is not None:
         gone = group.gives_up_at - now
         when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
-        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+        waits = f"user waits {user_wait(group, now)}, its client {when}"
+        label = f" {waits}, open for {countdown(left)} "
         left = min(left, gone)
     elif group.user_waits:
-        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+        label = f" user waits {user_wait(group, now)}, open for {countdown(left)} "
     return ((label, f"bold {_clock_tone(left)}"),)
 
 
@@ -485,14 +486,14 @@ def _reference(text: str, width: int) -> list[Line]:
 
 
 def session_lines(
-    now: RatingFigures, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+    now: RatingFigures, minutes: Sequence[int], counted: int, waiting: int, rater: str, width: int
 ) -> list[Line]:
     """Return the number of votes, their pace, and how many groups wait.
 
     Args:
         now: The figures of the session.
         minutes: Votes in each of the last minutes, oldest first.
-        sent: Votes of the rater that were sent, of all sessions.
+        counted: Votes of the rater on complete groups, sent or late, of all sessions.
         waiting: Groups that wait for a vote.
         rater: The rater's name; empty before it is known.
         width: Cells of a line.
@@ -507,8 +508,8 @@ def session_lines(
     if now.goal:
         goal = progress_words(now).removesuffix(" at this pace")
         lines.insert(1, (("goal      ", "$muted"), (goal, "bold")))
-    if sent:
-        lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
+    if counted:
+        lines.append((("counted   ", "$muted"), (str(counted), "bold"), (" in all", "$muted")))
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
     lines += [
         (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),

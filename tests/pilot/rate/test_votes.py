@@ -224,23 +224,6 @@ async def test_the_goal_of_a_session() -> None:
         assert "session: 2 rated, 6.0/min" in console.text()
 
 
-async def test_undo_applies_to_the_last_vote_only() -> None:
-    """It takes no older vote back in place of one that is sent."""
-    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
-        await console.press("1", "enter", "1", "enter")
-        console.link.publish(
-            replace(sent_vote(1), rater="anna", at=NOW), replace(sent_vote(2), rater="anna")
-        )
-        console.link.publish(*group_events(2, at=NOW - 8)[-2:])
-        await console.settle()
-        await console.press("u")
-        assert "group.unrate" not in names(console.link)
-        assert "Already finished" in console.text()
-
-
-# --- another rater's vote ------------------------------------------------------------------------
-
-
 async def test_a_refused_vote_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(2))
     async with run_console(link=link, places=PLACES, at="rate", rating=BY_ENTER) as console:
@@ -368,14 +351,14 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up() -> None
             await console.settle()
             shown = console.text()
             assert "Held 2" in shown, "its client gives up before the clock of the other one ends"
-            assert "user waits 0:14, its client gives up in 0:46  2:50 left" in shown
+            assert "user waits 0:14, its client gives up in 0:46, open for 2:50" in shown
         console.clock.now += 50
         for size in ((80, 24), (160, 48)):
             await console.pilot.resize_terminal(*size)
             await console.settle()
             assert "gave up by its own timeout" in console.text()
         await console.press("right_square_bracket")
-        assert "user waits 1:04  0:50 left" in console.text()
+        assert "user waits 1:04, open for 0:50" in console.text()
 
 
 async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> None:

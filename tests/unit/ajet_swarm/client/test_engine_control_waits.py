@@ -8,8 +8,8 @@ import pytest
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.base import UpdateCalls, ended_before
 from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.client.training import UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from console.screens.overview.sections import overview_line
 from console.screens.progress.model import (
     PromptChange,
     look_points,
@@ -12,7 +13,6 @@ from console.screens.progress.model import (
     prompt_changes,
     standing,
 )
-from console.screens.progress.summary import overview_line
 from console.screens.progress.text import (
     detail_lines,
     head_lines,

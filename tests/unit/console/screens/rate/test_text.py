@@ -157,7 +157,7 @@ def test_a_session_shows_votes_and_pace() -> None:
     assert sum(minutes) == 4
     lines = text_of(session_lines(progress.figures(), minutes, 7, 2, "anna", 34))
     for row in (
-        "rated     4 by anna", "waiting   2", "sent      7 in all", "pace      1.5 a minute"
+        "rated     4 by anna", "waiting   2", "counted   7 in all", "pace      1.5 a minute"
     ):  # fmt: skip
         assert row in lines
 
@@ -406,11 +406,11 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     reading.session.observing = True
     result = text_of([banner_line(queue, 80)])
     assert "2 open ratings hold up the weight update" in result
-    assert "A accepts all  5 h, larger batch" in result
+    assert "A accepts all  F5 h, if stopped" in result
     wide = text_of([banner_line(queue, 120)])
-    assert "A accepts all automatic rewards  X aborts them  5 h, larger batch" in wide
+    assert "A accepts all automatic rewards  X aborts them  F5 h, if stopped" in wide
     whole = text_of([banner_line(queue, 160)])
-    assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
+    assert "A accepts all automatic rewards  X aborts them  F5 h while the engine" in whole
     narrow = text_of([banner_line(queue, 60)])
     assert "2 open ratings hold up the weight update  A accepts all" in narrow
     assert narrow in text_of([header_line(queue, None, 60)])
@@ -433,7 +433,7 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     line = text_of([clock_label(state.groups["g0002"], NOW)])
     assert "a user waited: this group may be sent unrated in 0:07" in line
     assert "automatic reward" in text_of([clock_bar(state.groups["g0002"], NOW + 7, 80)])
-    text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
+    text = "1 group sent unrated in 1 min  F5 e: larger batch"
     assert text in text_of([banner_line(queue, 80)])
     assert banner_line(queue_of(state, lambda: NOW + 60), 80) == ()
     queue.show(state.groups["g0001"])
@@ -454,7 +454,7 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
     result = text_of([banner_line(queue_of(state_of(*unscored, held, rolling)), 100)])
-    assert "S re-scores a group  X aborts them  5 h, larger batch" in result
+    assert "S re-scores a group  X aborts them  F5 h, if stopped" in result
     assert "accepts all" not in result
 
 
