@@ -145,14 +145,11 @@ def _reset(state: State, server: Server, args: Args) -> None:
 
 def _restore(state: State, server: Server, args: Args) -> None:
     _reset(state, server, args)
-    name, saved = (
-        args["name"].strip(),
-        {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()},
-    )
+    name = args["name"].strip()
+    saved = {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()}
     if name in saved and saved[name].damaged:
-        raise NotNow(
-            f"the checkpoint {one_line(name, 80)} is damaged", server.name, "Choose another"
-        )
+        what = f"the checkpoint {one_line(name, 80)} is damaged"
+        raise NotNow(what, server.name, "Choose another")
     if name not in {*saved, BASE} and not server.checkpoints_more:
         what = f"there is no checkpoint `{one_line(name, 80)}`"
         raise NotNow(what, server.name, known_names(name, [*saved, BASE]))

@@ -277,7 +277,7 @@ class Pruner:
         with self.journal.reading() as db:
             base = base_of(db) or Base(0, 0.0, 0)
             end = last_seq(db)
-            last = min(end - KEEP_EVENTS, (_newest(db) or end) - 1)
+            last = min(end - KEEP_EVENTS, (newest_from(db) or end) - 1)
             seq = base.seq
             if excess:  # half of the share, because the messages of an event may be of any size
                 share = excess / (2 * Size.of(db).used)
@@ -320,7 +320,7 @@ class Pruner:
                 f" and {NOT_PINNED} and {NOT_KEPT} and {{}} order by opened_seq limit ?"
             )
             kept = kept_inbox(db, self._inbox())
-            values = (base.seq, _newest(db), as_json(self._pinned()), kept)
+            values = (base.seq, newest_from(db), as_json(self._pinned()), kept)
             unknown = db.execute(sql.format("rated is null"), (*values, ROUND_GROUPS)).fetchall()
             ratings = [(is_rated(db, group_id), group_id) for (group_id,) in unknown]
             if ratings:
@@ -413,7 +413,7 @@ def _release(pages: int, db: sqlite3.Connection) -> None:
         db.execute("pragma incremental_vacuum(1)")
 
 
-def _newest(db: sqlite3.Connection) -> int:
+def newest_from(db: sqlite3.Connection) -> int:
     """Return the number that opened the oldest of the newest groups; 0 if there are fewer."""
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",

@@ -8,13 +8,13 @@ import msgspec
 from core.journal.file import as_json, base_of, last_seq, unpacked
 from core.journal.messages import Reference
 from core.journal.prune import (
-    KEEP_GROUPS,
     NOT_KEPT,
     NOT_PINNED,
     Retention,
     Size,
     Spans,
     kept_inbox,
+    newest_from,
 )
 from core.journal.reader import UNDECODABLE
 
@@ -117,17 +117,13 @@ def plan_pruning(
         inbox: Ids of the groups of the inbox, newest last.
     """
     rated, at = "ifnull(rated, 0)", "(select at from rows where seq=groups.opened_seq)"
-    row = db.execute(
-        "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
-        (KEEP_GROUPS - 1,),
-    ).fetchone()
-    groups, of_them = 0, 0
-    if row is not None and keep.days:
+    groups = of_them = 0
+    if keep.days:
         groups, of_them = db.execute(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
             f" where {at}<? and opened_seq<? and closed_seq is not null and (? or not {rated})"
             f" and {NOT_PINNED} and {NOT_KEPT}",
-            (keep.before, row[0], keep.rated, as_json(pinned), kept_inbox(db, inbox)),
+            (keep.before, newest_from(db), keep.rated, as_json(pinned), kept_inbox(db, inbox)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0

@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _UNITS = {"m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_MOST_UNITS = 10_000
 MOST_BYTES = 1 << 20
 """Maximum size of the file."""
 _UNREAD = (-1, -1, -1)
@@ -59,13 +58,11 @@ def lifetime(text: str) -> float:
     Raises:
         UsageError: It is no duration.
     """
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not re.fullmatch("[0-9]{1,6}", number):
-        raise UsageError(f"`{text}` is not a duration", "--expires", "Give it as 30m, 8h or 7d")
-    count = int(number)
-    if not 0 < count <= _MOST_UNITS:
-        raise UsageError(f"`{text}` is out of range", "--expires", f"1 to {_MOST_UNITS}")
-    return count * _UNITS[unit]
+    found = re.fullmatch("([1-9][0-9]{0,3})([mhd])", text)
+    if found is None:
+        todo = "Give it as 30m, 8h or 7d, with a number up to 9999"
+        raise UsageError(f"`{text}` is not a duration", "--expires", todo)
+    return int(found[1]) * _UNITS[found[2]]
 
 
 class AccessTokens:

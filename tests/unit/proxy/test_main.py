@@ -40,6 +40,7 @@ from tests.support.proxy.world import World, world
 from tests.support.scripted.openai import ScriptedOpenAI
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
+from tests.support.stored import replayed
 
 
 @pytest.mark.parametrize("observes", [False, True])
@@ -179,7 +180,7 @@ async def test_training_resumes_by_itself(
     assert len(w.swarm.ends) == 4
     assert (group.phase, w.group(ticket).phase) == ("DONE", untrained)
     await w.context.journal.durable(w.state.seq)
-    assert w.context.journal.replayed_state() == w.state
+    assert replayed(w.context.journal) == w.state
 
 
 @pytest.mark.slow
@@ -194,7 +195,7 @@ async def test_a_journal_that_is_deleted_while_training_goes_on(w: World, tmp_pa
     assert "the journal was deleted" in cause_of(alert)
     assert len(w.swarm.ends) == 8
     await w.context.journal.durable(w.state.seq)
-    assert w.context.journal.replayed_state() == w.state
+    assert replayed(w.context.journal) == w.state
 
 
 async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from core.journal.damage import open_journal
 from core.journal.file import JournalError
 from core.journal.storage import Job, JournalStorage
 from core.journal.writer import Journal
+from tests.support.stored import replayed
 
 FULL, ROOM = 40, 1_000_000
 """Pages of a file that is soon full, and of one that is not."""
@@ -96,7 +97,7 @@ async def whole(journal: Journal, bus: Bus) -> None:
         await journal.durable(bus.state.seq)
     events = journal.events(0, 100_000)
     assert [event.seq for event in events] == list(range(1, bus.state.seq + 1))
-    assert journal.replayed_state() == journal.load_state() == bus.state
+    assert replayed(journal) == journal.load_state() == bus.state
 
 
 @pytest.mark.slow
@@ -331,7 +332,7 @@ async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.Mo
         await until(lambda: bool(recovered))
         await bus.publish_durable(GroupNoted(group_id="g1", note="written"))
         assert [event.seq for event in journal.events()] == [1, 2, 3, 4]
-        assert journal.replayed_state() == bus.state
+        assert replayed(journal) == bus.state
         assert journal.error == ""
 
 
