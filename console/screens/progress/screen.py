@@ -88,7 +88,7 @@ class ProgressScreen(ConsoleScreen):
         parts, pair = TextPane(id="progress-parts"), TextPane(id="progress-pair")
         prompts = ItemList(id="progress-prompts", opens=("Answers", "Before and now"))
         parts.can_focus = True
-        parts.border_title = "PART_TABLE OF THE REWARD"
+        parts.border_title = "PARTS OF THE REWARD"
         prompts.border_title = "PROMPTS THAT CHANGED MOST"
         pair.border_title = "BEFORE AND NOW"
         with Container(id="progress-body"):
