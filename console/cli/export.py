@@ -1,7 +1,6 @@
 """`export`: write ranked groups to a file that a trainer reads."""
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,14 +8,11 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plural
 from console.cli.common import existing_home, filter_of, settings_of
 from console.cli.options import WHERE, Args, argument, flag, option, takes
-from console.cli.output import output, say_result
+from console.cli.output import output, progress, say_result
 from console.text.values import fields_of
 
 if TYPE_CHECKING:
-    from console.export.run import ExportProgress, ExportReport
-
-QUIET = 1.0
-"""Seconds before the first report of progress."""
+    from console.export.run import ExportReport
 
 
 @takes(
@@ -76,35 +72,12 @@ def export(args: Args) -> int:
         raise UsageError("there is no journal in this home yet", str(path))
     try:
         journal = JournalFile(path)
-        with _ProgressLine() as line:
-            report = write(journal, options, line.show)
+        with progress("Reading the journal") as show:
+            report = write(journal, options, lambda done: show(f"{done.text}, Ctrl+C cancels"))
     except KeyboardInterrupt:
         sys.stderr.write("ajet-console: the export was cancelled: no file was written\n")
         return 130
     return _print(args, report)
-
-
-class _ProgressLine:
-    """One line on standard error that shows the progress, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._shown = False
-
-    def __enter__(self) -> "_ProgressLine":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-    def show(self, progress: "ExportProgress") -> None:
-        """Show the progress once the export has taken a second."""
-        if sys.stderr.isatty() and time.monotonic() - self._began >= QUIET:
-            self._shown = True
-            sys.stderr.write(f"\r\x1b[K{progress.text}  Ctrl+C cancels")
-            sys.stderr.flush()
 
 
 def _list(args: Args) -> int:

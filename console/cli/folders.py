@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
@@ -30,18 +29,6 @@ DATASET = "dataset.jsonl"
 REPEATS, BATCH, GPUS = 4, 8, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """The values that the templates are filled with."""
-
-    server: str
-    model: str
-    repeats: int
-    batch: int
-    gpus: int
-    dataset: str
-
-
 @takes(
     argument("folder", "the folder; created when missing", type=Path, metavar="DIR"),
     option("--server URL", "swarm server (else AJET_SWARM_URL)"),
@@ -62,8 +49,7 @@ def init(args: Args) -> int:
     folder: Path = args.folder.expanduser()
     if folder.exists() and not folder.is_dir():
         raise UsageError("not a folder", str(folder))
-    choices, kind = _choices(args, folder), args.words.removeprefix("init ")
-    written = write(kind, folder, choices, force=args.force)
+    written = _write(args, folder, _choices(args, folder))
     for name, new in written.items():
         wrote = "would write " if args.dry_run else "wrote "
         say(f"{wrote if new else 'kept  '} {folder / name}")
@@ -71,57 +57,40 @@ def init(args: Args) -> int:
         say("nothing was changed: all files exist already; --force replaces them")
     if args.json:
         say_json({"folder": str(folder), "files": written})
-    if args.dry_run:
-        return 0
-    say(f"read {folder / _readme(kind)}")
+    if not args.dry_run:
+        readme = next(name for name in written if name.lower() == "readme.md")
+        say(f"read {folder / readme}")
     return 0
 
 
-def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> dict[str, bool]:
-    """Write the files of a kind.
-
-    Args:
-        kind: `blackbox` or `passive`.
-        folder: Created when missing.
-        choices: The values for the templates.
-        force: Replace existing files instead of keeping them.
+def _write(args: Args, folder: Path, choices: Mapping[str, str | int]) -> dict[str, bool]:
+    """Write the files of a kind with some values in their templates.
 
     Returns:
         By file name, whether the file was written; False for a file that was kept.
-
-    Raises:
-        AjetError: a file cannot be written.
     """
+    kind = args.words.removeprefix("init ")
     name = one_line(folder.resolve().name, 60) or kind
     values = {"title": name, "name": json.dumps(name, ensure_ascii=False)}
-    for key, value in asdict(choices).items():
-        values[key] = (
-            json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
-        )
+    for key, value in choices.items():
+        values[key] = json.dumps(value, ensure_ascii=False)
         values[f"{key}_shown"] = str(value)
     done: dict[str, bool] = {}
-    for source in sorted((TEMPLATES / kind).iterdir()):
-        if not source.name.endswith(SUFFIX):
-            continue
-        target = source.name.removesuffix(SUFFIX)
-        if target == DATASET and choices.dataset != DATASET:
+    for target, source in sorted(known(kind).items()):
+        if target == DATASET and choices["dataset"] != DATASET:
             continue
         text = source.read_text(encoding="utf-8")
         if not target.endswith(".jsonl"):
             text = Template(text).substitute(values)
-        done[target] = force or not (folder / target).exists()
-        if done[target] and not output().dry_run:
+        done[target] = args.force or not (folder / target).exists()
+        if done[target] and not args.dry_run:
             write_file(folder / target, text)
         elif done[target]:
             output().plan(f"would write {folder / target}")
     return done
 
 
-def _readme(kind: str) -> str:
-    return "README.md" if kind == "blackbox" else "readme.md"
-
-
-def _choices(args: Args, folder: Path) -> Choices:
+def _choices(args: Args, folder: Path) -> dict[str, str | int]:
     ask = not args.yes and sys.stdin.isatty()
     server = args.server or _ask(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
     model = args.model or _ask(ask, "model to train", os.environ.get("REMOTE_MODEL_PATH") or MODEL)
@@ -130,10 +99,16 @@ def _choices(args: Args, folder: Path) -> Choices:
     batch = _whole_number(args.batch, ask, "tasks per policy update", BATCH, 1)
     dataset = args.dataset or _ask(ask, "dataset (your own file, or the shipped one)", DATASET)
     if not _is_address(server):
-        raise UsageError(
-            "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"
-        )
-    return Choices(server_root(server), model, repeats, batch, gpus, _dataset(dataset, folder))
+        where = f"--server {one_line(server, 80)}"
+        raise UsageError("not an address", where, "Give http://HOST:PORT")
+    return {
+        "server": server_root(server),
+        "model": model,
+        "repeats": repeats,
+        "batch": batch,
+        "gpus": gpus,
+        "dataset": _dataset(dataset, folder),
+    }
 
 
 def _is_address(text: str) -> bool:
@@ -223,18 +198,12 @@ def compat(args: Args) -> int:
 
 def _files(modules: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Path, str]]:
     """Yield each file of the package with its text."""
-    packages = {
-        ".".join(parts[:end])
-        for parts in (name.split(".") for name in modules)
-        for end in range(1, len(parts))
-    }
-    for name in sorted(packages | set(modules)):
+    names = {*modules, *(name.rpartition(".")[0] for name in modules)} - {""}
+    packages = {name.rpartition(".")[0] for name in names}
+    for name in sorted(names):
         path = Path(*name.split("."))
-        is_package = name in packages
-        yield (
-            path / "__init__.py" if is_package else path.with_suffix(".py"),
-            _text(name, modules.get(name, ())),
-        )
+        file = path / "__init__.py" if name in packages else path.with_suffix(".py")
+        yield file, _text(name, modules.get(name, ()))
 
 
 def _text(module: str, names: tuple[str, ...]) -> str:

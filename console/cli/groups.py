@@ -1,11 +1,11 @@
-"""Commands for groups: votes on one, and what is done with several, by id or by a filter."""
+"""Commands for groups: votes on one or a pair, and what is done with several."""
 
 import asyncio
 import getpass
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,18 @@ import click
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain, plural
 from console.cli.commands import ABORT_REASON, EXIT, about, rater_of, send, values_of
-from console.cli.common import connected, filter_of, order, read_text, snapshot
+from console.cli.common import (
+    connected,
+    filter_of,
+    order,
+    read_text,
+    send_command,
+    snapshot,
+)
 from console.cli.options import (
     PROXY,
     RATER,
+    SERVER,
     YES,
     Args,
     Parts,
@@ -27,7 +35,7 @@ from console.cli.options import (
     option,
     takes,
 )
-from console.cli.output import agree, output, say_result
+from console.cli.output import agree, output, say, say_result
 from core.commands import COMMANDS, validate
 from core.commands.plan import refusal
 from core.commands.plan_groups import (
@@ -184,10 +192,10 @@ def edit(args: Args) -> int:
 
 # --- all groups that wait -----------------------------------------------------------------------
 
-SERVER = option("--server NAME", about("rating.accept_all", "server"))
+ONLY_OF = option("--server NAME", about("rating.accept_all", "server"))
 
 
-@takes(SERVER, flag("--yes", "do not ask on a terminal"), PROXY, notes=(EXIT,))
+@takes(ONLY_OF, flag("--yes", "do not ask on a terminal"), PROXY, notes=(EXIT,))
 def accept_all(args: Args) -> int:
     """Seal all waiting groups; on a terminal, show their number and ask first."""
     if not args.yes and sys.stdin.isatty():
@@ -205,13 +213,80 @@ def accept_all(args: Args) -> int:
     return send(args, args.order_name, values_of(args, args.order_name))
 
 
-@takes(SERVER, ABORT_REASON, YES, PROXY, notes=(EXIT,))
+@takes(ONLY_OF, ABORT_REASON, YES, PROXY, notes=(EXIT,))
 def abort_all(args: Args) -> int:
     """Abort all waiting groups without a rating; show their number and ask first."""
     if not args.yes:
         lost = abort_all_consequences(asyncio.run(snapshot(args)), [args.server])
         agree("Abort all groups that wait for a rating", lost)
     return send(args, args.order_name, values_of(args, args.order_name))
+
+
+# --- blind pairs of answers before and now ------------------------------------------------------
+
+_CHOICES = next(arg.choices for arg in COMMANDS["progress.vote"].args if arg.name == "choice")
+PAIR_RATER = option("--rater NAME", "name of the rater; else that of the home")
+
+
+@takes(
+    PROXY,
+    SERVER,
+    PAIR_RATER,
+    flag(
+        "--newest",
+        "compare the newest look, though an earlier one has ratings; the counts begin again",
+    ),
+    notes=(EXIT,),
+)
+def pair(args: Args) -> int:
+    """Print the open pair of a rater.
+
+    Raises:
+        AjetError: no proxy runs, or there is no pair to rate.
+    """
+    values = {"server": args.server, "rater": rater_of(args), "newest": args.newest}
+    reply = asyncio.run(send_command(args, "progress.pair", values))
+    if output().dry_run:
+        say(reply.message)
+        return 0
+    return say_result(args, reply.result, _pair_lines(reply.result))
+
+
+def _pair_lines(data: Mapping[str, Any]) -> Iterator[str]:
+    now, before, newest = (
+        "an unknown step" if data[name] is None else f"step {data[name]}"
+        for name in ("step", "baseline_step", "newest_step")
+    )
+    later = f"; the newest look is of {newest}" if newest != now else ""
+    yield f"pair {data['pair_id']}, {now} against {before}{later}, {data['ratings']} rated"
+    for title in ("prompt", "left", "right"):
+        yield f"\n{title.upper()}\n{plain(data[title]).strip() or '(empty)'}"
+    yield f"\najet-console progress vote {data['pair_id']} left|right|tie|skip"
+
+
+@takes(
+    PROXY,
+    argument("pair_id", "id of the pair, from `progress pair`", metavar="PAIR"),
+    argument("choice", "the better answer", choices=_CHOICES),
+    SERVER,
+    PAIR_RATER,
+    notes=(EXIT,),
+)
+def vote_pair(args: Args) -> int:
+    """Send a vote; print which answer was which and the ratings so far.
+
+    Raises:
+        AjetError: no proxy runs, or the pair is not open.
+    """
+    values = {"pair_id": args.pair_id, "choice": args.choice, "server": args.server}
+    values["rater"] = rater_of(args)
+    reply = asyncio.run(send_command(args, "progress.vote", values))
+    if output().dry_run:
+        say(reply.message)
+        return 0
+    data = reply.result
+    lines = (f"left was {data['left']}, right was {data['right']}", reply.message)
+    return say_result(args, data, lines)
 
 
 # --- several groups -----------------------------------------------------------------------------

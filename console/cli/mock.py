@@ -1,4 +1,4 @@
-"""`run mock`: run the mock user as a separate process."""
+"""`run mock` and `progress probe-set`: what is done with the rows of a dataset."""
 
 import asyncio
 import sys
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import plural
 from ajet_swarm.common.urls import web_address
-from console.backend.mock_process import REMEDY, mock_collision
 from console.cli.common import (
     NotRunning,
     cert_of,
@@ -26,9 +25,10 @@ from console.cli.common import (
     snapshot,
 )
 from console.cli.options import COLUMNS, PROXY, Args, Range, argument, flag, option, takes
-from console.cli.output import agree, say_json, would
+from console.cli.output import agree, say, say_json, would
 from console.models.datasets import find_dataset
 from console.text.values import fields_of
+from core.events import ProbePrompt
 from core.runtime.home import Home
 from core.runtime.secrets import env_key
 from core.settings import Settings
@@ -123,6 +123,8 @@ def mock(args: Args) -> int:
         UsageError: two flags exclude each other, or one is invalid.
         NotRunning: there is nothing to ask.
     """
+    from console.backend.mock_process import REMEDY, mock_collision
+
     if collision := mock_collision():
         sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")
     home = open_home(args)
@@ -323,3 +325,74 @@ def _errors_of_mock() -> Iterator[None]:
         if not status or status >= 500:
             raise ControlDown(*shown) from error
         raise ControlRefused(*shown, status) from error
+
+
+# --- probe set -----------------------------------------------------------------------------------
+
+MOST = 64
+"""Prompts of the file unless `--most` gives another number."""
+HELD_OUT = 0.1
+"""Share of the rows on the held-out side, as of `run mock --split`."""
+_SHARE, _PROMPTS = Range(0, 1, min_open=True), IntRange(1)
+
+
+@takes(
+    argument("dataset", "file or folder", type=Path),
+    option("--out FILE", "file to write", type=Path, required=True),
+    COLUMNS,
+    option("--held-out SHARE", f"share ({HELD_OUT:g})", type=_SHARE, default=HELD_OUT),
+    option("--most N", f"maximum number of prompts ({MOST})", type=_PROMPTS, default=MOST),
+    notes=(
+        "The held-out side is that of `run mock --split`: train with `run mock DATASET --split "
+        "train`, and set `probe.file` to the file. Rows with several user messages, a persona, "
+        "tools or images are left out.",
+    ),
+)
+def probe_set(args: Args) -> int:
+    """Write the file.
+
+    Raises:
+        AjetError: the dataset cannot be read, has no held-out row, or the file exists.
+    """
+    from proxy.evaluation.probe_set import write_prompts
+    from proxy.held_out import key_of
+
+    if args.out.exists():
+        raise UsageError("the file exists", str(args.out), "Name another, or delete it")
+    prompts: dict[str, ProbePrompt] = {}
+    for prompt in _held_out(args):
+        prompts.setdefault(key_of(prompt), prompt)
+        if len(prompts) == args.most:
+            break
+    if not prompts:
+        todo = "Give a larger share with --held-out"
+        raise UsageError("no usable row is held out", str(args.dataset), todo)
+    count = plural(len(prompts), "prompt")
+    if not would(f"write {count} to {args.out}"):
+        write_prompts(args.out, list(prompts.values()))
+        say(f"{count} written to {args.out}: set probe.file to it, and train with --split train")
+    return 0
+
+
+def _held_out(args: Args) -> Iterator[ProbePrompt]:
+    """Yield the prompts of the rows of the held-out side, in a fixed order."""
+    from mock.dataset import open_dataset
+    from mock.dataset.columns import read_columns
+    from mock.dataset.rows import Row, side_of
+
+    with open_dataset(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
+        while dataset.records.scan():
+            pass
+        for position in dataset.order("probe set", seed=0):
+            row = dataset.row(position)
+            if not isinstance(row, Row) or row.then or row.persona or row.tools:
+                continue
+            if row.messages[-1] != {"role": "user", "content": row.query}:
+                continue  # an image, or a conversation that awaits the answer to a tool's result
+            if side_of(row, args.held_out) == "held-out":
+                yield ProbePrompt(
+                    id=row.row_id,
+                    prompt=row.query,
+                    before=row.messages[:-1],
+                    reference=row.reference or "",
+                )

@@ -6,12 +6,12 @@ The envelope is one JSON object. It has the fields `ok`, `verb`, `exit_code`, af
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import plain
+from ajet_swarm.common.text import one_line, plain
 
 if TYPE_CHECKING:
     from console.cli.options import Args
@@ -197,6 +197,23 @@ def would(act: str) -> bool:
     if output().dry_run:
         say(output().plan(f"would {act}"))
     return output().dry_run
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a line on standard error while the block runs; only on a terminal.
+
+    Yields:
+        A function that replaces the line.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    def shown(line: str) -> Text:
+        return Text(f"{one_line(line, 100)} …")
+
+    with Console(stderr=True).status(shown(text)) as status:
+        yield lambda line: status.update(shown(line))
 
 
 def confirm(act: str, lost: Sequence[str] = (), yes: bool = False, instead: str = "") -> bool:

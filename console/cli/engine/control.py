@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from click import IntRange
@@ -26,9 +27,7 @@ from console.cli.options import (
     option,
     takes,
 )
-from console.cli.output import agree, output, say, say_json
-from console.screens.progress.tries_text import compared, waits_for
-from console.text.format import clock, duration
+from console.cli.output import agree, output, progress, say, say_json
 from core.control_payloads import DETAILS_CAP, RewindPlan
 from core.state import Probe, State
 
@@ -183,6 +182,8 @@ def try_prompt(args: Args) -> int:
         UsageError: the prompt is empty.
         AjetError: no proxy runs, or it refuses.
     """
+    from console.screens.progress.tries_text import compared
+
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise UsageError("the prompt is empty", todo="Give a prompt")
@@ -234,30 +235,32 @@ async def _finished(client: "ControlClient", try_id: str, *, quiet: bool) -> Sta
 
     Progress goes to standard error: one updated line on a terminal, otherwise a line now and then.
     """
+    from console.screens.progress.tries_text import waits_for
+
     terminal = not quiet and sys.stderr.isatty()
     next_line = time.monotonic() + PROGRESS_AFTER
     pause = 0.1
-    while True:
-        state = await client.snapshot()
-        probe = next((try_ for try_ in state.tries if try_.try_id == try_id), None)
-        over = probe is not None and probe.over
-        text = "sent to the proxy"
-        if probe is not None and not over:
-            text = waits_for(probe, state, time.time())
-        if terminal and probe is not None:
-            sys.stderr.write("\r\x1b[K" if over else f"\r\x1b[K{text}")
-        elif not (terminal or over) and time.monotonic() >= next_line:
-            next_line += PROGRESS_EVERY
-            sys.stderr.write(f"try: {text}\n")
-        sys.stderr.flush()
-        if over:
-            return state
-        await asyncio.sleep(pause)
-        pause = min(1.0, pause * 1.3)
+    with progress("sent to the proxy") if terminal else nullcontext() as show:
+        while True:
+            state = await client.snapshot()
+            probe = next((try_ for try_ in state.tries if try_.try_id == try_id), None)
+            if probe is not None and probe.over:
+                return state
+            text = waits_for(probe, state, time.time()) if probe else "sent to the proxy"
+            if show is not None:
+                show(text)
+            elif time.monotonic() >= next_line:
+                next_line += PROGRESS_EVERY
+                sys.stderr.write(f"try: {text}\n")
+                sys.stderr.flush()
+            await asyncio.sleep(pause)
+            pause = min(1.0, pause * 1.3)
 
 
 def _lines(probe: Probe, newest: Probe) -> list[str]:
     """Format a try as text; an earlier try's prompt is shown only when it differs."""
+    from console.text.format import clock, duration
+
     step = "step unknown" if probe.step is None else f"step {probe.step}"
     head = f"{clock(probe.at)}  {one_line(probe.server, 30)}  {step}  {duration(probe.seconds)}"
     if probe.prompt != newest.prompt:

@@ -14,10 +14,10 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, settings_of
 from console.cli.options import Args, argument, flag, one_of, option, takes
-from console.cli.output import confirm, say, say_json, would
+from console.cli.output import confirm, progress, say, say_json, would
 from console.cli.processes import losses
 from console.cli.setup import config, trial
-from console.cli.setup.dialog import KEYS, ask_missing, progress, review, say_notes
+from console.cli.setup.dialog import KEYS, ask_missing, review, say_notes
 from console.cli.setup.question import Draft
 from console.cli.setup.questions import (
     BY_ID,

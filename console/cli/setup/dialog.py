@@ -2,15 +2,11 @@
 
 import shutil
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Collection, Sequence
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.cli.output import say
+from console.cli.output import progress, say
 from console.cli.setup.question import AnswerRefused, Checked, Choice, Draft, Question
 from console.cli.setup.questions import asked, missing, take
 
@@ -28,13 +24,6 @@ def read_line(prompt: str) -> str:
         return input(prompt).strip()
     except EOFError:
         raise KeyboardInterrupt from None
-
-
-@contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Show a line on standard error while the block runs; only on a terminal."""
-    with Console(stderr=True).status(Text(f"{one_line(text, 60)} …")):
-        yield
 
 
 def ask_missing(draft: Draft, besides: Collection[str] = (), *, leave: bool = False) -> None:

@@ -1,11 +1,9 @@
 """A question of the setup as data, and the draft of the answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
-
-import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
@@ -97,32 +95,47 @@ class Draft:
             self.earlier[name] = self.answers.pop(name)
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One question.
+class Question:
+    """One question; a subclass has what is its own.
 
     Attributes:
         id: Its name in `KEY=VALUE`.
         title: The question.
-        choices: The answers that are offered.
         free: What may be typed besides the choices; empty when nothing may.
-        present: The answer of a home with a `config.yaml`; empty for none.
-        check: Accepts or refuses an answer.
-        settings: Setting -> value that an answer stands for; the first one gets the comment.
-        asked: Whether the other answers raise the question.
         optional: Whether the answer may be left out; `EMPTY` stands for an empty one.
         renews: Ids of questions that are asked again after another answer to this one.
     """
 
     id: str
     title: str
-    choices: Callable[[Draft], Sequence[Choice]] = lambda draft: ()
-    free: str = ""
-    present: Callable[[Draft], str]
-    check: Callable[[Draft, str], Checked]
-    settings: Callable[[Draft, str], Mapping[str, Any]] = lambda draft, answer: {}
-    asked: Callable[[Draft], bool] = lambda draft: True
-    optional: bool = False
+    free = ""
+    optional = False
     renews: tuple[str, ...] = ()
+
+    def choices(self, draft: Draft) -> Sequence[Choice]:
+        """Return the answers that are offered."""
+        return ()
+
+    def asked(self, draft: Draft) -> bool:
+        """Return whether the other answers raise the question."""
+        return True
+
+    def present(self, draft: Draft) -> str:
+        """Return the answer of a home with a `config.yaml`; empty for none."""
+        raise NotImplementedError
+
+    def check(self, draft: Draft, answer: str) -> Checked:
+        """Return an answer in the form in which it is stored; by default one of the choices.
+
+        Raises:
+            AjetError: it cannot be used.
+        """
+        values = [choice.value for choice in self.choices(draft)]
+        return one_of(values, answer)
+
+    def settings(self, draft: Draft, answer: str) -> Mapping[str, Any]:
+        """Return setting -> value that an answer stands for; the first one gets the comment."""
+        return {}
 
     def checked(self, draft: Draft, text: str) -> Checked:
         """Check an answer.
@@ -150,16 +163,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.title
 
 
-def one_of(values: Callable[[], Sequence[str]]) -> Callable[[Draft, str], Checked]:
-    """Return a check that accepts these values."""
+def one_of(values: Sequence[str], answer: str) -> Checked:
+    """Return the answer if it is one of some values.
 
-    def check(draft: Draft, answer: str) -> Checked:
-        if answer not in values():
-            what = f"`{one_line(answer, 60)}` is not an answer"
-            raise AnswerRefused(what, todo=known_names(answer, values()))
-        return Checked(answer)
-
-    return check
+    Raises:
+        AnswerRefused: it is not.
+    """
+    if answer not in values:
+        what = f"`{one_line(answer, 60)}` is not an answer"
+        raise AnswerRefused(what, todo=known_names(answer, values))
+    return Checked(answer)
 
 
 def seen(finding: Finding, answer: str, *, usable: str | None = None) -> Checked:

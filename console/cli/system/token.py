@@ -1,6 +1,5 @@
 """`token`: tokens of the control API for others, each with a name and a role."""
 
-import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from console.text.values import fields_of
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home
+from core.whole_file import replace_file
 
 NAME = argument("name", "name of its user, as votes show it")
 
@@ -72,7 +72,7 @@ def add(args: Args) -> int:
     lines = [f"Token of {args.name}, {args.role}, {_end(created)}"]
     if args.out is not None:
         try:
-            _write(args.out.expanduser(), text)
+            replace_file(args.out.expanduser(), f"{text}\n".encode(), 0o600)
         except OSError as error:
             tokens.revoke(args.name)
             why = error.strerror or error
@@ -84,12 +84,6 @@ def add(args: Args) -> int:
         lines.append(f"\n  {text}\n\nIt is not shown again")
     start = f"ajet-console --attach http://HOST:PORT --token-file {args.out or 'FILE'}"
     return say_result(args, {**_data(created), **place}, [*lines, f"Its user starts: {start}"])
-
-
-def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
 
 
 def _end(token: AccessToken) -> str:
