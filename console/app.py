@@ -21,8 +21,7 @@ from console.models.app_host import HostedScreen, Severity
 from console.models.screen_registry import SCREENS, ScreenSpec, shown_screens
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.confirm import LineScreen
-from console.screens.dialogs.jump import JumpScreen
-from console.screens.dialogs.places import JumpTarget
+from console.screens.dialogs.jump import JumpScreen, JumpTarget
 from console.screens.dialogs.quit import QuitScreen, stop_and_leave
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen

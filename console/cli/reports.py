@@ -19,7 +19,7 @@ from console.screens.rate.raters.model import agreement, disagreements, rater_ro
 from console.screens.rate.raters.text import disagreement_row, part_lines, rater_lines
 from console.screens.rewards.judges import judge_head, judge_lines, judges_data
 from console.screens.rewards.model import Digests, figures, last_fault, part_rows
-from console.screens.rewards.text import fault_lines, head_lines, part_head, row_line
+from console.screens.rewards.text import PARTS, fault_lines, head_lines, row_line
 from console.session.group_facts import vote_choice
 from console.text.lines import Line, line_text
 from console.text.values import fields_of
@@ -173,7 +173,7 @@ def rewards(args: Args) -> int:
     reward_figures = figures(Digests().last(state, max(1, args.last)), known.version)
     lines = head_lines(state, reward_figures, now, _WIDTH, True)
     if rows := part_rows(known.parts, reward_figures.parts):
-        lines += [(), part_head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
+        lines += [(), PARTS.head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
     if state.judges:
         lines += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
     if parts := part_lines(agreed):

@@ -10,6 +10,7 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.ui.keys import keys
+from console.ui.table import Table
 from console.widgets.pane import TextPane, cursor_tone
 
 Row = TypeVar("Row")
@@ -168,6 +169,17 @@ class ItemList(TextPane, can_focus=True):
             return [ListItem(key(row), (line(row, width),)) for row in rows]
 
         self.show_items(tuple(items(max(1, self.size.width))), items)
+
+    def show_table(
+        self,
+        table: Table[Row],
+        rows: Sequence[Row],
+        key: Callable[[Row], str],
+        without: tuple[str, ...] = (),
+    ) -> None:
+        """List the rows of a table below its titles, without the columns of some titles."""
+        self.show_head(without, lambda width: table.head(width, without))
+        self.show_rows(rows, key, lambda row, width: table.row(row, width, without))
 
     def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
