@@ -11,7 +11,6 @@ from console.models.alerts import current_alerts
 from console.screens.progress.model import Standing, standing
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
-from console.text.format import is_starting
 from console.text.values import fields_of
 from core.events import AlertRaised
 from core.state import Candidate, Group, Mock, Server, State
@@ -108,7 +107,7 @@ def _server(state: State, server: Server) -> dict[str, Any]:
         **fields_of(server, "url state step engine_run since lost seen_at"),
         "weights": state.current_weights(server).text,
         "answers": not server.lost,
-        "starting": is_starting(server, time.time()),
+        "starting": server.is_starting(time.time()),
         "pool": {
             "tasks": pool.completed_tasks,
             "task_target": pool.task_target,

@@ -220,7 +220,7 @@ def state_text(server: Server, now: float) -> StateText:
         long, short = (f"{shape.sign} {word} {time_in}" for word in (shape.word, shape.short))
         return StateText((long, short), shape.color)
     why = lost_word(server)
-    if is_starting(server, now):
+    if server.is_starting(now):
         return StateText(("◌ STARTING", "◌ START"), "$engine-booting")
     if not server.seen_at:
         return StateText((f"× {why} · NOT REACHED", "× NOT REACHED", "× NO LINK"), "$engine-lost")
@@ -250,11 +250,6 @@ def address_of(server: Server) -> str:
     return "" if server.url.endswith(":0") else server.url
 
 
-def is_starting(server: Server, now: float) -> bool:
-    """Return whether a server that has not answered yet may still be starting."""
-    return bool(server.lost) and not server.seen_at and now < server.expected_until
-
-
 def lost_word(server: Server) -> str:
     """Return the trouble of a lost server in one word: GONE, SILENT."""
     why = server.lost.partition(":")[0]
@@ -263,7 +258,7 @@ def lost_word(server: Server) -> str:
 
 def lost_text(server: Server, now: float) -> str:
     """Return the state of a server without contact: `GONE 36s (was ROLLING)`, `STARTING`."""
-    if is_starting(server, now):
+    if server.is_starting(now):
         return "STARTING"
     if not server.seen_at:
         return "NOT REACHED"

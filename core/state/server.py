@@ -194,6 +194,10 @@ class Server(msgspec.Struct, kw_only=True):
         run = self.training_run
         return 0 if run is None else run.number
 
+    def is_starting(self, now: float) -> bool:
+        """Return whether a server that has not answered yet may still be starting."""
+        return bool(self.lost) and not self.seen_at and now < self.expected_until
+
     def is_finished(self, step: StepStats) -> bool:
         """Return whether the update of `step` is done: it has figures, or a later step began."""
         newest = self.steps[-1].step if self.steps else 0

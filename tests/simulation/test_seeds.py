@@ -12,6 +12,8 @@ import pytest
 
 from tests.simulation.__main__ import faults
 
+pytestmark = pytest.mark.timeout(400)  # 125 seeds take 20 s alone
+
 FOUND_BY = {
     "end-before-durable": 0,
     "turn-kept-after-cancel": 108,

@@ -16,7 +16,6 @@ from console.text.format import (
     bar,
     duration,
     elapsed,
-    is_starting,
     pill,
     progress,
     rule,
@@ -166,7 +165,7 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
     """Return the problem and its remedy, or the possible next steps."""
-    if is_starting(server, now):
+    if server.is_starting(now):
         return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
         seen = "it has not answered yet"

@@ -14,7 +14,6 @@ from console.text.format import (
     clock,
     duration,
     elapsed,
-    is_starting,
     numbers,
     progress,
     rule,
@@ -184,7 +183,7 @@ def _facts(server: Server, details: ServerDetails | None, now: float, width: int
 
     address = one_line(address_of(server), 120) or UNKNOWN
     yield ((one_line(server.name, 40), "bold"), (f"  {address}", "$muted"))
-    if is_starting(server, now):
+    if server.is_starting(now):
         yield fact("starts", "waiting for its first answer", "$engine-booting")
     elif server.lost:
         yield fact("lost", one_line(server.lost, 160), "$engine-lost")

@@ -20,7 +20,6 @@ from console.text.format import (
     bar,
     duration,
     elapsed,
-    is_starting,
     percent,
     progress,
     state_style,
@@ -97,7 +96,7 @@ def _engine(server: Server, session: Session, room: Room, alone: bool) -> list[C
 def _below(server: Server, session: Session, width: int) -> list[Content]:
     """Return the parts of the line below the timeline."""
     now = session.as_of
-    if is_starting(server, now):
+    if server.is_starting(now):
         return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
         seen = f", seen {elapsed(now - server.seen_at)} ago" if server.seen_at else ""

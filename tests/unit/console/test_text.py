@@ -8,7 +8,7 @@ import pytest
 from ajet_swarm.protocol.errors import ChatErrorKind
 from ajet_swarm.protocol.schemas import EngineState, RefusedKind
 from console.text.causes import candidate_words, cause_words, held_down
-from console.text.format import is_starting, lost_text, lost_word, state_text, state_word
+from console.text.format import lost_text, lost_word, state_text, state_word
 from console.text.values import value_words
 from console.views.events import event_line
 from core.events import (
@@ -144,7 +144,7 @@ def test_a_starting_server_does_not_count_as_lost_before_its_limit(name: str, li
     server = cold()[name]
     for seconds in (0.0, limit - 1):
         now = NOW + seconds
-        assert is_starting(server, now)
+        assert server.is_starting(now)
         assert lost_text(server, now) == "STARTING"
         assert "STARTING" in state_text(server, now).forms[0]
         assert state_text(server, now).color == "$engine-booting"
