@@ -23,8 +23,6 @@ from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.watch_only import (
-    ReadOnlyTransport,
-    WatchOnlyRefused,
     watch_app,
     watch_only_commands,
 )
@@ -256,31 +254,3 @@ async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> N
         async with watching(tmp_path, gpu=swarm.url) as w:
             spans = [one.state for one in w.state.servers["gpu"].spans]
             assert spans[:3] == ["ROLLING", "WEIGHT_SYNCING", "ROLLING"]
-
-
-async def test_the_transport_refuses_every_request_that_changes_something(tmp_path: Path) -> None:
-    async with ScriptedSwarm(method="rollout_until_any_client_agree_sync_weight") as swarm:
-        (claimed,) = await claim(swarm, "other")
-        async with HttpTransport() as transport:
-            client = SwarmWire(swarm.url, ReadOnlyTransport(transport), "me")
-            assert (await client.status()).state == "ROLLING"
-            assert await client.buffer()
-            orders = (
-                lambda: client.claim(),
-                lambda: client.abort(claimed.episode_uuid),
-                lambda: client.end(claimed.episode_uuid, "t", WireOutput(reward=1.0)),
-                lambda: client.chat(claimed, {"messages": []}),
-                lambda: client.chat(claimed, {"messages": []}, on_delta=lambda piece: None),
-                lambda: client.start_engine(),
-                lambda: client.stop_engine(),
-                lambda: client.sync_train_config("ajet: {model: {path: m}}"),
-                lambda: client.agree_sync_weight(),
-            )
-            for order in orders:
-                with pytest.raises(WatchOnlyRefused):
-                    await order()
-        assert swarm.requests["/claim_episode"] == 1
-        assert not swarm.aborts
-        assert not swarm.ends
-        assert not swarm.chats
-        assert not swarm.stops

@@ -151,15 +151,6 @@ def test_the_draw_does_not_depend_on_the_scores() -> None:
         assert (one.place, one.left) == (two.place, two.left)
 
 
-def test_no_pair_is_drawn_twice() -> None:
-    pool, random = PairPool(BEFORE, NOW), Random(1)
-    drawn_pairs: list[Any] = []
-    while (drawn := pool.draw(random, drawn_pairs)) is not None:
-        assert drawn.place not in drawn_pairs
-        drawn_pairs.append(drawn.place)
-    assert len(drawn_pairs) == 17
-
-
 def test_all_pairs_are_counted_by_their_rewards() -> None:
     counts = PairPool(BEFORE, NOW).counts
     assert (counts.now, counts.tie, counts.before) == (11, 3, 3)

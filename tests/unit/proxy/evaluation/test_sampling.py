@@ -265,58 +265,32 @@ async def test_nothing_is_claimed_after_the_end(w: World) -> None:
     assert not w.swarm.claims
 
 
-def cut(phases: SampleSize, done: int, samples: int = 8, prompts: int = 64) -> str:
-    phases.begin(prompts, phases.samples or samples)
-    phases.done = done
-    return phases.cut()
-
-
-def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits() -> None:
-    phases = SampleSize(0)
-    assert cut(phases, 200) == "200 of 512 answers were sampled"
-    assert phases.samples == 0
-    text = cut(phases, 250)
-    assert text == "250 of 512 answers were sampled; the next look takes 3 answers for each prompt"
-    assert phases.samples == 3
-
-
-def test_a_complete_look_between_two_cuts_keeps_the_size() -> None:
-    phases = SampleSize(0)
-    cut(phases, 200)
-    phases.complete()
-    cut(phases, 200)
-    assert phases.samples == 0
-
-
-def test_the_size_shrinks_further_down_to_one_answer() -> None:
-    phases = SampleSize(0)
-    for done in (400, 400, 300, 300):
-        cut(phases, done)
-    assert phases.samples == 3
-    cut(phases, 90)
-    assert cut(phases, 100).endswith("the next look takes 1 answer for each prompt")
-    assert phases.samples == 1
-
-
-def test_a_phase_too_short_for_one_answer_each_names_the_number_of_prompts_that_fit() -> None:
-    phases = SampleSize(0)
-    cut(phases, 16)
-    text = cut(phases, 40)
-    assert text.endswith("use fewer prompts in `probe.file`: about 32 fit between syncs")
-    assert phases.samples == 0
-
-
-def test_looks_without_an_answer_need_a_pause_of_the_users() -> None:
-    phases = SampleSize(4)
-    cut(phases, 0)
-    assert cut(phases, 0).endswith(": none fits between syncs. Take a look while no user waits")
-
-
-def test_a_number_that_is_set_is_never_changed() -> None:
-    phases = SampleSize(8)
-    cut(phases, 200)
-    assert cut(phases, 200).endswith("`probe.samples: 2` fits between syncs")
-    assert phases.samples == 8
+@pytest.mark.parametrize(
+    ("chosen", "looks", "words", "samples"),
+    [
+        (0, (200,), "200 of 512 answers were sampled", 0),
+        (0, (200, 250), "sampled; the next look takes 3 answers for each prompt", 3),
+        (0, (200, None, 200), "200 of 512 answers were sampled", 0),
+        (0, (*(400, 400, 300, 300), 90, 100), "the next look takes 1 answer for each prompt", 1),
+        (0, (16, 40), "use fewer prompts in `probe.file`: about 32 fit between syncs", 0),
+        (4, (0, 0), ": none fits between syncs. Take a look while no user waits", 4),
+        (8, (200, 200), "`probe.samples: 2` fits between syncs", 8),
+    ],
+)
+def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits(
+    chosen: int, looks: tuple[int | None, ...], words: str, samples: int
+) -> None:
+    """Each look is cut after so many answers, or complete; a number that is set never changes."""
+    size, text = SampleSize(chosen), ""
+    for answers in looks:
+        if answers is None:
+            size.complete()
+        else:
+            size.begin(64, size.samples or 8)
+            size.done = answers
+            text = size.cut()
+    assert text.endswith(words)
+    assert size.samples == samples
 
 
 @pytest.mark.slow

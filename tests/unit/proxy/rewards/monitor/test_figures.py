@@ -218,22 +218,29 @@ def some(values: RewardDistribution, groups: int, low: float = 0.3, high: float 
         values.take(f"g{number}", [(index, rng.uniform(low, high)) for index in range(4)])
 
 
-def test_a_reward_far_from_the_run_is_an_outlier() -> None:
+@pytest.mark.parametrize(
+    ("before", "equal", "rewards", "outlier"),
+    [
+        (20, 0, [0.5, 12.0], 1),
+        (10, 50, [0.5, 12.0], 1),  # groups of equal rewards hide nothing
+        (7, 0, [500.0], None),  # the first rewards are no outliers
+        (20, 0, [0.5, 0.51, 0.52, 0.69], None),
+        (20, 0, [0.2, 0.2, 0.2, 0.85], 3),  # far from its siblings
+    ],
+)
+def test_a_reward_far_from_the_run_or_its_siblings_is_an_outlier(
+    before: int, equal: int, rewards: list[float], outlier: int | None
+) -> None:
     values = RewardDistribution()
-    some(values, 20)
+    some(values, before)
+    for number in range(equal):
+        values.take(f"e{number}", [(index, 0.5) for index in range(4)])
     assert not values.outliers
-    assert values.take("far", [(0, 0.5), (1, 12.0)])
-    group_id, index, reward, z = values.outliers[-1]
-    assert (group_id, index, reward) == ("far", 1, 12.0)
-    assert z > 50
-
-
-def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
-    values = RewardDistribution()
-    some(values, 20)
-    assert not values.take("near", [(0, 0.5), (1, 0.51), (2, 0.52), (3, 0.69)])
-    assert values.take("lone", [(0, 0.2), (1, 0.2), (2, 0.2), (3, 0.85)])
-    assert values.outliers[-1][:2] == ("lone", 3)
+    assert values.take("last", list(enumerate(rewards))) == (outlier is not None)
+    if outlier is not None:
+        group_id, index, reward, z = values.outliers[-1]
+        assert (group_id, index, reward) == ("last", outlier, rewards[outlier])
+        assert z > 50 or reward < 1.0
 
 
 def test_an_ordinary_bad_answer_is_not_an_outlier() -> None:
@@ -261,21 +268,6 @@ def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
         right = 1.0 if number % 4 == 0 else 0.0
         values.take(f"r{number}", [(0, 0.0), (1, right), (2, 0.0), (3, 0.0)])
     assert not values.outliers
-
-
-def test_an_outlier_is_detected_among_groups_of_equal_rewards() -> None:
-    values = RewardDistribution()
-    some(values, 10)
-    for number in range(50):
-        values.take(f"g{number}", [(index, 0.5) for index in range(4)])
-    assert values.take("far", [(0, 0.5), (1, 12.0)])
-    assert 50 < values.outliers[-1][3] < 200
-
-
-def test_the_first_rewards_are_no_outliers() -> None:
-    values = RewardDistribution()
-    some(values, 7)
-    assert not values.take("far", [(0, 500.0)])
 
 
 def scale_words(values: RewardDistribution) -> str:

@@ -5,11 +5,12 @@ import gc
 import time
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
@@ -102,46 +103,18 @@ def test_words_of_a_schema(schema: Any, good: list[Any], bad: list[Any]) -> None
     assert all(check(one) for one in bad)
 
 
-PYDANTIC: dict[str, Any] = {
-    "$defs": {
-        "Circle": {
-            "properties": {
-                "kind": {"const": "circle", "title": "Kind", "type": "string"},
-                "at": {
-                    "maxItems": 2,
-                    "minItems": 2,
-                    "prefixItems": [{"type": "number"}, {"type": "number"}],
-                    "title": "At",
-                    "type": "array",
-                },
-            },
-            "required": ["kind", "at"],
-            "title": "Circle",
-            "type": "object",
-        },
-        "Group": {
-            "properties": {
-                "kind": {"const": "group", "title": "Kind", "type": "string"},
-                "shapes": {
-                    "items": {
-                        "discriminator": {
-                            "mapping": {"circle": "#/$defs/Circle", "group": "#/$defs/Group"},
-                            "propertyName": "kind",
-                        },
-                        "oneOf": [{"$ref": "#/$defs/Circle"}, {"$ref": "#/$defs/Group"}],
-                    },
-                    "title": "Shapes",
-                    "type": "array",
-                },
-            },
-            "required": ["kind", "shapes"],
-            "title": "Group",
-            "type": "object",
-        },
-    },
-    "$ref": "#/$defs/Group",
-}
-"""What Pydantic 2 writes of two classes, one of which holds itself."""
+class Circle(BaseModel):
+    kind: Literal["circle"]
+    at: tuple[float, float]
+
+
+class Nested(BaseModel):
+    kind: Literal["group"]
+    shapes: list[Annotated["Circle | Nested", Field(discriminator="kind")]]
+
+
+PYDANTIC = Nested.model_json_schema()
+"""Of a class that holds itself."""
 CIRCLE = {"kind": "circle", "at": [1, 2.5]}
 
 
