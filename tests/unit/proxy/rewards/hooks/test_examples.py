@@ -13,7 +13,7 @@ import pytest
 
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
-from tests.unit.proxy.rewards.conftest import fault
+from tests.unit.proxy.rewards.conftest import fault, group
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,7 @@ async def persona(tmp_path: Path, request: Any) -> Any:
     await source.close()
 
 
-async def test_lively_wins_and_circles_lose(
-    persona: HookRewards, group: Any, tmp_path: Path
-) -> None:
+async def test_lively_wins_and_circles_lose(persona: HookRewards, tmp_path: Path) -> None:
     report = await persona.request("r1", "t1", QUESTION, {"row": 7})
     assert (report.metadata, report.error) == ({"row": 7}, None)
     sheet = await persona.score(group(*ANSWERS, query=QUESTION))
@@ -52,7 +50,7 @@ async def test_lively_wins_and_circles_lose(
     assert not list(EXAMPLE.rglob("*.pyc"))
 
 
-async def test_what_won_before_is_worth_less(persona: HookRewards, group: Any) -> None:
+async def test_what_won_before_is_worth_less(persona: HookRewards) -> None:
     result = []
     for _ in range(2):
         sheet = await persona.score(group(*ANSWERS[:2], query=QUESTION))
@@ -99,12 +97,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(("mode", "calls"), [("pointwise", 2), ("listwise", 1)])
 async def test_a_judge_by_the_environment(
-    judge: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    group: Any,
-    mode: str,
-    calls: int,
+    judge: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, calls: int
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
     source = HookRewards(EXAMPLE, home=tmp_path)
@@ -139,7 +132,6 @@ async def test_an_invalid_mode_is_reported_at_the_start(
     await source.start()
     error = source.health().error
     await source.close()
-    assert error is not None
     assert "REWARD_MODE" in error.cause
     assert error.line > 0
 

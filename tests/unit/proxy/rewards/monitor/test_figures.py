@@ -134,7 +134,6 @@ def test_a_reward_that_follows_length_is_found_with_evidence(sign: float) -> Non
     result = {figure.trait: figure for figure in watch.figures()}
     length = result["length"]
     assert length.alert
-    assert length.r is not None
     assert sign * length.r > 0.8
     assert length.low < length.r < length.high
     assert length.n == 160
@@ -198,8 +197,6 @@ def test_a_group_of_long_answers_has_no_more_weight_than_another() -> None:
     giants = [row(1e9), row(1.0, 0.1), row(2.0, 0.2), row(3.0)]
     watch.take("giant", [1e8, 0.0, 0.0, 0.0], giants)
     after = figures(watch)["length"][0]
-    assert before is not None
-    assert after is not None
     assert abs(after - before) < 0.05
 
 
@@ -272,7 +269,6 @@ def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
 
 def scale_words(values: RewardDistribution) -> str:
     alert = values.trouble()
-    assert alert is not None
     return cause_of(alert_raised("rewards:scale", alert))
 
 
@@ -313,7 +309,6 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
         watch.take("s", 3, dead=number > 0)
     assert lacks_signal("s")
     alert, _ = watch.alert("s")
-    assert alert is not None
     cause = cause_of(alert_raised("dead:s", alert))
     assert cause.startswith("29 of the 30 groups of the last 3 global steps")
     for number in range(10):
