@@ -172,6 +172,7 @@ async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_bac
 
 
 @pytest.mark.world(watched=True, slots=1)
+@pytest.mark.leaves
 async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ async def test_an_episode_that_becomes_free_is_used(
 
 
 @pytest.mark.world(watched=True)
+@pytest.mark.leaves
 async def test_an_episode_granted_to_a_group_meanwhile_is_not_given_back(w: World) -> None:
     w.swarm.fail_always(CHAT, "late")
     sampler = sampler_of(w)

@@ -3,9 +3,7 @@
 import json
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
+from tests.support.scripted.openai import ScriptedOpenAI
 from tests.unit.proxy.rewards.conftest import fault, group
 
 pytestmark = pytest.mark.slow
@@ -61,38 +60,23 @@ async def test_what_won_before_is_worth_less(persona: HookRewards) -> None:
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+async def judge(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
     """An LLM that likes exclamation marks; `reply` replaces its answer."""
     values: dict[str, Any] = {"prompts": [], "reply": None}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["content-length"])
-            prompt = json.loads(self.rfile.read(size))["messages"][-1]["content"]
-            values["prompts"].append(prompt)
-            answers = re.findall(r"<answer>(.*?)</answer>", prompt, re.S)
-            marks = [min(10, 5 * answer.count("!")) for answer in answers]
-            result = values["reply"] or (
-                json.dumps(marks) if "JSON list" in prompt else f"{marks[0]}/10"
-            )
-            body = json.dumps({"choices": [{"message": {"content": result}}]}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    async def judged(body: dict[str, Any], index: int) -> str:
+        prompt = body["messages"][-1]["content"]
+        values["prompts"].append(prompt)
+        answers = re.findall(r"<answer>(.*?)</answer>", prompt, re.S)
+        marks = [min(10, 5 * answer.count("!")) for answer in answers]
+        return values["reply"] or (json.dumps(marks) if "JSON list" in prompt else f"{marks[0]}/10")
 
-        def log_request(self, code: Any = "-", size: Any = "-") -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    monkeypatch.setenv("JUDGE_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-    monkeypatch.setenv("JUDGE_MODEL", "judge")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield values
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    async with ScriptedOpenAI() as server:
+        server.answer = judged
+        monkeypatch.setenv("JUDGE_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("JUDGE_MODEL", "judge")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield values
 
 
 @pytest.mark.parametrize(("mode", "calls"), [("pointwise", 2), ("listwise", 1)])

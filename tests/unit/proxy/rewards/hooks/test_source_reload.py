@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -223,18 +222,6 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
     out, err = await process.communicate()
     assert process.returncode == exit_code
     assert (b"loads" in out) if exit_code == 0 else (b"SyntaxError" in err)
-
-
-async def test_checking_the_folder_is_cheap(hooks: Any) -> None:
-    """The watch of an unchanged folder: the median check takes far less than its period."""
-    hooks.reward(constant(0.5))
-    source = await hooks.open()
-    times = []
-    for _ in range(50):
-        started = time.thread_time()
-        source._stamp()
-        times.append(time.thread_time() - started)
-    assert sorted(times)[25] < 0.01
 
 
 async def test_a_traceback_shows_the_lines_that_ran_not_those_saved_since(
