@@ -104,8 +104,8 @@ CRASHING = """
 
 
 @pytest.fixture
-async def source(hooks: HookFolder) -> HookRewards:
-    """Of the hooks that crash."""
+async def source(hooks: HookFolder, passed: Callable[[type], int]) -> HookRewards:
+    """Of the hooks that crash; its messages are counted."""
     hooks.reward(CRASHING)
     return await hooks.open(LIMITS)
 
