@@ -210,6 +210,7 @@ async def test_a_process_that_does_not_run_is_not_killed(
         call = tasks.create_task(source.score(group("a", query="sleep")))
         await until((hooks.path / "waiting").exists)
         process.suspend()
+        await until(lambda: process.status() == psutil.STATUS_STOPPED)
         skip(LIMIT)
         await until(lambda: passed(CancelCall))
         skip(LIMIT)
