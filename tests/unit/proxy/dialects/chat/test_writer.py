@@ -300,6 +300,7 @@ def test_a_streamed_completion_is_the_whole_completion(
     raw = writer(request).opening() + writer(request).answer(answers)
     assert raw.count(DONE) == 1
     for choice in json.loads(writer(request).body(answers))["choices"]:
+        assert choice["text"].startswith("Say" if echo else texts[choice["index"]])
         result = choices(raw, choice["index"])
         assert "".join(one["text"] for one in result) == choice["text"]
         ends = [one["finish_reason"] for one in result if one["finish_reason"]]
